@@ -1,0 +1,1 @@
+"""Reads what runs leave on disk; never touches a live run."""

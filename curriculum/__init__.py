@@ -1,0 +1,1 @@
+"""What to practise next: teachers that set difficulty, and indicators that warn of collapse."""

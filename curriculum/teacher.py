@@ -1,0 +1,130 @@
+"""The contract between a teacher and a trainer: what to practise, how it went, what the update did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from simulator.difficulty import Difficulty
+from simulator.scenario import Family
+
+
+class Mode(StrEnum):
+    """Why a task was issued."""
+
+    FRONTIER = "frontier"
+    REPLAY = "replay"
+    PROBE = "probe"
+    UNIFORM = "uniform"
+
+
+class Status(StrEnum):
+    """How one rollout of a group ended, as far as the teacher cares."""
+
+    OK = "ok"
+    TRUNCATED = "truncated"
+    SIMULATOR_ERROR = "simulator_error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpec:
+    """One group to roll out. Travels with every rollout, so an outcome is credited to the difficulty that was issued."""
+
+    uid: str
+    family: Family
+    scenario_id: str
+    difficulty: Difficulty
+    strictness: float
+    """The scalar d of `Difficulty.along(d)` that was issued, in [0, 1]."""
+    group_size: int
+    seed: int
+    mode: Mode
+    teacher_step: int
+    policy_version: int
+    propensity: float
+    """Probability with which the teacher chose this family and strictness, in (0, 1]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOutcome:
+    """One finished group; per-rollout values in the order of the group, broken rollouts included and marked by their status."""
+
+    task: TaskSpec
+    rewards: tuple[float, ...]
+    """[G] in [0, 1]; NaN where the status is SIMULATOR_ERROR."""
+    successes: tuple[bool, ...]
+    """[G] final emotion >= `teacher.success_emotion`."""
+    num_tokens: tuple[int, ...]
+    """[G] tokens the policy sampled."""
+    statuses: tuple[Status, ...]
+    signals: Mapping[str, float] = field(default_factory=dict)
+    """What else was measured on the group (sampled entropy in nats, strategies heard)."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.task, TaskSpec):
+            raise TypeError(f"outcome.task must be a TaskSpec, got {type(self.task).__name__}; evaluation never reaches a teacher")
+
+    @property
+    def surviving(self) -> tuple[int, ...]:
+        """Indices of the rollouts that count: neither an error nor a NaN reward."""
+        pairs = zip(self.statuses, self.rewards, strict=True)
+        return tuple(i for i, (status, reward) in enumerate(pairs) if status is not Status.SIMULATOR_ERROR and reward == reward)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateStats:
+    """What the learner tells the teacher after each update."""
+
+    step: int
+    policy_version: int
+    entropy: float
+    """Exact mean entropy over agent tokens, nats; NaN when the step trained on nothing."""
+    entropy_sampled: float
+    """Mean of -logprob of the sampled tokens, nats."""
+    reward_density: float
+    """See `curriculum.signals.reward_density`, in [0, G/(G-1)]."""
+    zero_variance_share: float
+    """Share of groups whose rollouts all fared alike, in [0, 1]."""
+    kl: float
+    """KL to the reference policy, nats; NaN without one."""
+
+
+class Teacher(Protocol):
+    """Proposes tasks and learns from what came of them. Never blocks; everything that adapts is in `state_dict`.
+
+    Outcomes may come late, in any order, or never; one that is not outstanding is a counted no-op, and within one `observe` call order does not matter.
+    """
+
+    def propose(self, num_groups: int, *, policy_version: int) -> list[TaskSpec]:
+        """The next `num_groups` tasks to practise."""
+        ...
+
+    def observe(self, outcomes: Sequence[GroupOutcome]) -> None:
+        """Takes in finished groups, before any filter has dropped one."""
+        ...
+
+    def on_update(self, stats: UpdateStats) -> None:
+        """Takes in what the optimiser step did."""
+        ...
+
+    def expire(self, uids: Sequence[str], *, reason: str) -> None:
+        """Strikes tasks that will never come back from the ledger."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """What it would plot, by metric key under `curriculum/`."""
+        ...
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """Decisions taken since the last call, each with its inputs, JSON-able, for `teacher.jsonl`."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that adapts, JSON-able, with the kind of teacher and a version."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores `state_dict()`; refuses another kind, another version, missing or unknown fields with a ValueError."""
+        ...

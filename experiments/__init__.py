@@ -1,0 +1,1 @@
+"""Training runs: the only package that knows all the others."""

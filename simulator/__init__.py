@@ -1,0 +1,1 @@
+"""Simulated users whose feelings are the reward."""

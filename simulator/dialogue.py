@@ -1,0 +1,90 @@
+"""What was said and what it did to the user: turns, dialogues and the ways a dialogue can end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from simulator.difficulty import Difficulty
+from simulator.scenario import Scenario
+
+START_EMOTION = 40
+"""SAGE's starting emotion; RLVER trains from 30."""
+DELIGHTED_AT = 100
+LEFT_BELOW = 10
+
+
+class Speaker(StrEnum):
+    """Who says a turn."""
+
+    USER = "user"
+    AGENT = "agent"
+
+
+class Outcome(StrEnum):
+    """How a dialogue ended."""
+
+    DELIGHTED = "delighted"
+    """Emotion reached 100."""
+    LEFT = "left"
+    """Emotion fell below 10."""
+    FAREWELL = "farewell"
+    MAX_TURNS = "max_turns"
+    TRUNCATED = "truncated"
+    """The agent ran out of tokens."""
+    ERROR = "error"
+    """Something broke; such a dialogue is in no reward and no baseline."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One utterance. What the user felt and heard stands on the user's turn that answers the reply."""
+
+    speaker: Speaker
+    text: str
+    emotion: int | None = None
+    """0-100 after this turn; None on agent turns."""
+    change: int | None = None
+    """Points gained or lost through the agent's last reply; None on agent turns and on the opening."""
+    thought: str = ""
+    """Why the emotion changed, in the user's words."""
+    heard: tuple[str, ...] = ()
+    """Support strategies the user heard in the agent's last reply."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialogue:
+    """A conversation so far. Immutable: `then` returns a longer one."""
+
+    scenario: Scenario
+    difficulty: Difficulty
+    seed: int
+    """Decides everything a simulated user leaves to chance (which phrase, which fact next)."""
+    turns: tuple[Turn, ...] = ()
+    outcome: Outcome | None = None
+    """None while the conversation goes on."""
+    error: str = ""
+    """The traceback of an ERROR dialogue."""
+
+    def then(self, *turns: Turn, outcome: Outcome | None = None, error: str = "") -> Dialogue:
+        """This dialogue with further turns, and perhaps its end."""
+        return replace(self, turns=self.turns + turns, outcome=outcome, error=error)
+
+    @property
+    def emotion(self) -> int:
+        """The user's latest emotion, 0-100."""
+        return next((turn.emotion for turn in reversed(self.turns) if turn.emotion is not None), START_EMOTION)
+
+    @property
+    def num_replies(self) -> int:
+        """Agent turns so far."""
+        return sum(turn.speaker is Speaker.AGENT for turn in self.turns)
+
+    def replies(self) -> list[str]:
+        """The agent's words, in order."""
+        return [turn.text for turn in self.turns if turn.speaker is Speaker.AGENT]
+
+    def messages(self) -> list[dict[str, str]]:
+        """The conversation as the agent sees it: chat messages with roles `user` and `assistant`."""
+        role = {Speaker.USER: "user", Speaker.AGENT: "assistant"}
+        return [{"role": role[turn.speaker], "content": turn.text} for turn in self.turns]

@@ -1,0 +1,33 @@
+"""The contract of a simulated user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from simulator.dialogue import Dialogue, Outcome, Turn
+from simulator.difficulty import Difficulty
+from simulator.scenario import Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reaction:
+    """What a reply did to the user: the user's next turn, and the dialogue's end if this was it."""
+
+    turn: Turn
+    outcome: Outcome | None = None
+
+
+class UserSimulator(Protocol):
+    """A user without hidden state: the dialogue holds everything, so a reaction can be recomputed from a transcript.
+
+    Implementations may await a model; an exception means that the dialogue becomes an ERROR, never that it scores 0.
+    """
+
+    async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
+        """A new dialogue that holds the user's opening turn."""
+        ...
+
+    async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
+        """The user's answer to `reply`, which is not yet in `dialogue.turns`."""
+        ...
