@@ -1,0 +1,111 @@
+"""The built-in world: events from data files, assembled into scenarios whose splits share no event, person or situation."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from simulator.scenario import FAMILIES, Fact, Family, HiddenIntention, Persona, PersonaType, Scenario, Split
+
+FOLDER = Path(__file__).parent
+WORLD = FOLDER / "world"
+SCENARIOS_PER_EVENT = {Split.TRAIN: 5, Split.HELDOUT: 4, Split.SEALED: 4}
+DECIDING_FILES = ("bank.py", "difficulty.py", "emotion.py", "fluency.py", "reading.py", "rule_user.py", "skills.py")
+"""Modules that decide what a user says or feels; they and the data make up the world's hash."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bank:
+    """All scenarios of a world."""
+
+    by_id: Mapping[str, Scenario]
+
+    def scenario(self, scenario_id: str) -> Scenario:
+        """The scenario of that id.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if scenario_id not in self.by_id:
+            raise ValueError(f"scenario_id must be one of the bank's {len(self.by_id)}, got {scenario_id!r}")
+        return self.by_id[scenario_id]
+
+    def scenarios(self, split: Split) -> tuple[Scenario, ...]:
+        """The scenarios of one split, in a fixed order."""
+        return tuple(scenario for scenario in self.by_id.values() if scenario.split is split)
+
+    def by_family(self, split: Split) -> dict[Family, list[str]]:
+        """Scenario ids of one split by family; every family is a key."""
+        ids: dict[Family, list[str]] = {family: [] for family in FAMILIES}
+        for scenario in self.scenarios(split):
+            ids[scenario.family].append(scenario.scenario_id)
+        return ids
+
+
+@cache
+def read_toml(name: str) -> dict[str, Any]:
+    """A data file of the world, by its name without the ending."""
+    with (WORLD / f"{name}.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+@cache
+def load_bank() -> Bank:
+    """The built-in bank: the same scenarios in the same order on every machine."""
+    scenarios: dict[str, Scenario] = {}
+    for split in Split:
+        events = [event for path in sorted(WORLD.glob(f"{split}*.toml")) for event in read_toml(path.stem)["event"]]
+        for index, event in enumerate(events):
+            for scenario in _scenarios_of(event, index, split):
+                if scenario.scenario_id in scenarios:
+                    raise ValueError(f"world event id must be unique, got {event['id']!r} twice")
+                scenarios[scenario.scenario_id] = scenario
+    return Bank(by_id=scenarios)
+
+
+@cache
+def world_hash() -> str:
+    """First 16 hex digits of the SHA-256 over everything that decides what users say and feel."""
+    digest = hashlib.sha256()
+    data = [*WORLD.glob("*.toml"), *(FOLDER / "lexicon").glob("*.toml")]
+    for path in sorted([*data, *(FOLDER / name for name in DECIDING_FILES)]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _scenarios_of(event: dict[str, Any], index: int, split: Split) -> list[Scenario]:
+    """One event told by people who want different things; families come round evenly."""
+    intentions, personas = list(HiddenIntention), list(PersonaType)
+    chosen = []
+    for k in range(SCENARIOS_PER_EVENT[split]):
+        intention = intentions[(index * SCENARIOS_PER_EVENT[split] + k) % len(intentions)]
+        persona = personas[(index + k) % len(personas)]
+        chosen.append(_scenario(event, Family(intention=intention, persona=persona), told=k, split=split))
+    return chosen
+
+
+def _scenario(event: dict[str, Any], family: Family, *, told: int, split: Split) -> Scenario:
+    texts = read_toml("texts")
+    person = event["people"][told % 2]
+    opening, cue = event["opening" if told % 2 == 0 else "opening_alt"]
+    words = {key: event[key] for key in ("step", "did", "other", "motive", "blame")}
+    (words["feeling_1"], words["feeling_2"]), (words["side_1"], words["side_2"]) = event["feelings"][:2], event["sides"]
+    return Scenario(
+        scenario_id=f"{split}/{event['id']}/{family.intention}-{family.persona}",
+        family=family,
+        persona=Persona(name=person["name"], age=person["age"], occupation=person["job"], persona_type=family.persona),
+        background=f"{event['background']} {texts['manner'][family.persona]}",
+        facts=(Fact(text=opening, cue=cue), *(Fact(text=text, cue=phrase) for text, phrase in event["facts"])),
+        other=event["other"],
+        feelings=tuple(event["feelings"]),
+        goal=f"Wants to {event['goal']}.",
+        hidden_intention=texts["hidden_intention"][family.intention].format(**words),
+        opening=opening,
+        language="en",
+        split=split,
+    )

@@ -1,0 +1,177 @@
+"""The emotion rule: how a reply that was heard moves a user, skill by skill, so that every change can be explained.
+
+A reply is worth s = 1 minus what it lacks: each skill that difficulty asks for and the situation calls for costs `cost * weight` when it is missing.
+A worth above 0 gains points, one below loses them (more with strictness), and impatience drains what does not help. All figures stand in `world/skills.toml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+from simulator.bank import read_toml
+from simulator.dialogue import Dialogue, Speaker, Turn
+from simulator.difficulty import Difficulty
+from simulator.reading import Reading, cues_in, facts_told, read, strategies_in
+from simulator.scenario import Family, HiddenIntention
+from simulator.skills import Skill, against, meets, skill_table, weight
+
+EXPLORING = frozenset({"question", "restatement"})
+REPEATED_AT = 0.7
+"""Content-word overlap with an earlier reply from which a reply counts as a repetition."""
+MAX_CHANGE = 10
+QUANTA = (-10, -5, 5, 10)
+"""The changes recorded in SAGE's conversations, nearly without exception."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Appraisal:
+    """One reply weighed by one user."""
+
+    reading: Reading
+    shown: Mapping[Skill, bool | None]
+    """Whether each skill was shown; None where the situation did not call for it. Does not depend on difficulty's weights."""
+    runs_against: bool
+    """The reply does the opposite of what the hidden intention wants."""
+    scattered: bool
+    """Too many moves, facts or words at once."""
+    unneeded_apology: bool
+    worth: float
+    """At most 1; below 0 the reply does harm."""
+
+
+def appraise(dialogue: Dialogue, reply: str) -> Appraisal:
+    """Weighs a reply that is not yet in the dialogue."""
+    family, facts = dialogue.scenario.family, dialogue.scenario.facts
+    reading = read(reply, facts, dialogue.replies())
+    shown = _skills_shown(dialogue, reading)
+    limits = skill_table()["limits"]
+    moves = [strategy for strategy in reading.strategies if strategy != "apology"]
+    scattered = len(moves) > limits["moves"] or len(reading.cues) > limits["cues"] or reading.num_words > limits["words"]
+    appraisal = Appraisal(
+        reading=reading,
+        shown=shown,
+        runs_against=bool(against(family) & set(moves)) and not meets(family) & set(moves),
+        scattered=scattered,
+        unneeded_apology="apology" in reading.strategies and shown[Skill.REPAIR] is None,
+        worth=0.0,
+    )
+    return _with_worth(appraisal, family, dialogue.difficulty)
+
+
+def change_of_emotion(appraisal: Appraisal, dialogue: Dialogue, *, momentum: float, quantise: bool) -> int:
+    """Points in [-10, 10] that the reply moves the user.
+
+    Args:
+        momentum: share of the previous change that carries over, in [0, 1).
+        quantise: round to the changes that SAGE's users made (-10, -5, 5, 10).
+    """
+    points, family, difficulty = skill_table()["points"], dialogue.scenario.family, dialogue.difficulty
+    worth, strictness = appraisal.worth, difficulty.strictness
+    if worth > 0:
+        change = (points["gain"] + points["gain_slope"] * strictness) * worth * points["gain_by_persona"][family.persona]
+    else:
+        change = points["loss"] * (points["loss_floor"] + points["loss_slope"] * strictness) * worth * points["loss_by_persona"][family.persona]
+    change -= points["drain"] * difficulty.impatience * (1.0 - max(0.0, worth))
+    change += momentum * (dialogue.turns[-1].change or 0)
+    if is_rebuff(dialogue):
+        doubt = weight(Skill.REPAIR, family, difficulty)
+        change += doubt * (min(change, points["rebuff"]) - change)
+    bounded = max(-MAX_CHANGE, min(MAX_CHANGE, change))
+    return min(QUANTA, key=lambda quantum: abs(quantum - bounded)) if quantise else round(bounded)
+
+
+def is_rebuff(dialogue: Dialogue) -> bool:
+    """Whether a difficult user doubts the agent at the coming reaction, whatever the reply: once or twice a dialogue, by its seed."""
+    if weight(Skill.REPAIR, dialogue.scenario.family, dialogue.difficulty) <= 0.0:
+        return False
+    return dialogue.num_replies + 1 in (3 + dialogue.seed % 2, 6 + dialogue.seed // 2 % 2)
+
+
+def hint_in(text: str, *, kinds: tuple[str, ...] = ("overt", "veiled")) -> HiddenIntention | None:
+    """The hidden intention that a user's turn hints at, if it does."""
+    return next((intention for kind, line, intention in _hint_lines() if kind in kinds and line in text), None)
+
+
+@cache
+def _hint_lines() -> tuple[tuple[str, str, HiddenIntention], ...]:
+    hints = read_toml("phrases")["hints"]
+    return tuple((kind, line, HiddenIntention(name)) for name, pools in hints.items() for kind, lines in pools.items() for line in lines)
+
+
+def _skills_shown(dialogue: Dialogue, reading: Reading) -> dict[Skill, bool | None]:
+    users = [turn for turn in dialogue.turns if turn.speaker is Speaker.USER]
+    number = len(users)
+    explores = bool(EXPLORING & set(reading.strategies))
+    fits = bool(meets(dialogue.scenario.family) & set(reading.strategies))
+    hinted = any(hint_in(turn.text) for turn in users)
+    only_veiled = hinted and not any(hint_in(turn.text, kinds=("overt",)) for turn in users)
+    called_to_fit = hinted and not (number <= 2 and explores and not fits)
+    explored = explores + sum(bool(EXPLORING & set(strategies_in(past))) for past in dialogue.replies())
+    hurt = (users[-1].change or 0) < 0
+    return {
+        Skill.FIT: fits if called_to_fit else None,
+        Skill.GROUNDING: bool(reading.cues),
+        Skill.LISTENING: explored >= min(number, 2),
+        Skill.MEMORY: _remembers(dialogue, users, reading) if number >= 3 else None,
+        Skill.HINTS: fits if called_to_fit and only_veiled else None,
+        Skill.REPAIR: "apology" in reading.strategies if hurt else None,
+    }
+
+
+def _remembers(dialogue: Dialogue, users: list[Turn], reading: Reading) -> bool:
+    """No repetition, and this reply or the one before ties back to what was told before the latest turn."""
+    if reading.similarity >= REPEATED_AT:
+        return False
+    facts, replies = dialogue.scenario.facts, dialogue.replies()
+    cues = [cues_in(reply, facts) for reply in replies] + [reading.cues]
+    told = [facts_told(turn.text, facts) for turn in users]
+
+    def ties_back(number: int) -> bool:
+        earlier = {fact for facts_of_turn in told[: number - 1] for fact in facts_of_turn}
+        return bool((set(cues[number - 1]) & earlier) - set(cues[number - 2]))
+
+    return ties_back(len(users)) or ties_back(len(users) - 1)
+
+
+def _with_worth(appraisal: Appraisal, family: Family, difficulty: Difficulty) -> Appraisal:
+    table, shown = skill_table(), appraisal.shown
+    heard_something = bool(appraisal.reading.strategies or appraisal.reading.cues)
+    worth = 1.0 if heard_something else 0.0
+    for skill in (Skill.FIT, Skill.GROUNDING, Skill.LISTENING, Skill.MEMORY, Skill.REPAIR):
+        if shown[skill] is False:
+            worth -= table["cost"][skill] * weight(skill, family, difficulty)
+    side_costs = table["side_costs"]
+    worth -= side_costs["against"] * weight(Skill.FIT, family, difficulty) * appraisal.runs_against
+    worth -= side_costs["repetition"] * (appraisal.reading.similarity >= REPEATED_AT)
+    worth -= side_costs["scattered"] * appraisal.scattered
+    worth -= side_costs["unneeded_apology"] * appraisal.unneeded_apology
+    understood = appraisal.reading.fluency
+    worth = worth * understood - side_costs["garble"] * (1.0 - understood)
+    return replace(appraisal, worth=worth)
+
+
+def explain(appraisal: Appraisal, family: Family, difficulty: Difficulty, *, rebuff: bool, cue: str) -> str:
+    """The user's inner words: what the reply was worth and why, most important first.
+
+    Args:
+        cue: the phrase for a fact that was taken up, or "" for none.
+    """
+    words = read_toml("texts")["thought"]
+    shown, worth = appraisal.shown, appraisal.worth
+    parts = [words["worth_much" if worth > 0.7 else "worth_some" if worth > 0.2 else "worth_nothing" if worth > -0.2 else "worth_negative"]]
+    for skill in (Skill.FIT, Skill.GROUNDING, Skill.LISTENING, Skill.MEMORY, Skill.REPAIR):
+        if shown[skill] is not None and weight(skill, family, difficulty) > 0:
+            parts.append(words[f"{skill}_{'met' if shown[skill] else 'missed'}"])
+    flags = {
+        "against": appraisal.runs_against and weight(Skill.FIT, family, difficulty) > 0,
+        "repeated": appraisal.reading.similarity >= REPEATED_AT,
+        "scattered": appraisal.scattered,
+        "puzzled": appraisal.reading.fluency < 0.7,
+        "unheard": not (appraisal.reading.strategies or appraisal.reading.cues),
+        "rebuff": rebuff,
+    }
+    parts += [words[name] for name, raised in flags.items() if raised]
+    return " ".join(parts).format(cue=cue, wish=read_toml("texts")["wish"][family.intention])
+

@@ -1,0 +1,102 @@
+"""What a listener hears in a reply: support strategies, facts taken up, repetition, fluency and length."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+from simulator.fluency import fluency, words_of
+from simulator.scenario import Fact
+
+LEXICON = Path(__file__).parent / "lexicon"
+FILLER = frozenset(
+    "a an and are as at be but can do for from had has have he her him his how i if in is it its me my of on or our she so that the their them then they this "
+    "to was we were what when which who will with would you your about not there did does been being".split()
+)
+"""Words that do not make two replies alike."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One reply as it was heard."""
+
+    strategies: tuple[str, ...]
+    """Support strategies, in the order in which they were heard, each once."""
+    cues: tuple[int, ...]
+    """Indices of the scenario's facts that the reply takes up."""
+    similarity: float
+    """Content-word overlap (Jaccard) with the most similar earlier reply, in [0, 1]."""
+    fluency: float
+    """Share of the reply that ordinary English would not find odd, in [0, 1]."""
+    num_words: int
+    farewell: bool
+    """The agent says goodbye."""
+
+
+@cache
+def lexicon() -> dict[str, tuple[bool, tuple[re.Pattern[str], ...]]]:
+    """Strategy -> (whether it claims the sentence for itself, its patterns), in the order of the file."""
+    with (LEXICON / "en.toml").open("rb") as file:
+        table = tomllib.load(file)
+    return {
+        strategy: (entry.get("claims", False), tuple(re.compile(pattern, re.IGNORECASE) for pattern in entry["patterns"]))
+        for strategy, entry in table.items()
+    }
+
+
+@lru_cache(maxsize=65536)
+def strategies_in(text: str) -> tuple[str, ...]:
+    """Support strategies heard in a text, each once, in order."""
+    heard: dict[str, None] = {}
+    for sentence in re.findall(r"[^.!?]+[.!?]*", text):
+        for strategy, (claims, patterns) in lexicon().items():
+            if any(pattern.search(sentence.strip()) for pattern in patterns):
+                heard[strategy] = None
+                if claims:
+                    break
+    return tuple(heard)
+
+
+@lru_cache(maxsize=65536)
+def content_words(text: str) -> frozenset[str]:
+    """Lower-case words that carry meaning."""
+    return frozenset(words_of(text)) - FILLER
+
+
+@lru_cache(maxsize=4096)
+def cue_heads(facts: tuple[Fact, ...]) -> tuple[str, ...]:
+    """The word by which each fact is recognised: the last of its cue."""
+    return tuple(words_of(fact.cue)[-1] for fact in facts)
+
+
+def cues_in(text: str, facts: tuple[Fact, ...]) -> tuple[int, ...]:
+    """Indices of the facts whose cue the text mentions."""
+    words = frozenset(words_of(text))
+    return tuple(index for index, head in enumerate(cue_heads(facts)) if head in words)
+
+
+def facts_told(text: str, facts: tuple[Fact, ...]) -> tuple[int, ...]:
+    """Indices of the facts that a user's turn tells in full."""
+    return tuple(index for index, fact in enumerate(facts) if fact.text in text)
+
+
+def similarity(reply: str, earlier: str) -> float:
+    """Jaccard overlap of content words, in [0, 1]."""
+    a, b = content_words(reply), content_words(earlier)
+    return len(a & b) / len(a | b) if a or b else 1.0
+
+
+def read(reply: str, facts: tuple[Fact, ...], earlier: Sequence[str]) -> Reading:
+    """Reads a reply in the light of the scenario's facts and of the agent's earlier replies."""
+    return Reading(
+        strategies=strategies_in(reply),
+        cues=cues_in(reply, facts),
+        similarity=max((similarity(reply, past) for past in earlier), default=0.0),
+        fluency=fluency(reply),
+        num_words=len(words_of(reply)),
+        farewell=bool(re.search(r"\b(?:goodbye|bye|farewell)\b", reply, re.IGNORECASE)),
+    )

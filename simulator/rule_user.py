@@ -1,0 +1,144 @@
+"""The embedded user: hears, feels and answers by rule, in microseconds, and the same on every machine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulator.bank import read_toml
+from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, START_EMOTION, Dialogue, Outcome, Speaker, Turn
+from simulator.difficulty import Difficulty
+from simulator.emotion import EXPLORING, Appraisal, appraise, change_of_emotion, explain, is_rebuff
+from simulator.reading import facts_told
+from simulator.scenario import Scenario
+from simulator.skills import veiled_reserve
+from simulator.user import Reaction
+
+
+@dataclass
+class RuleUserConfig:
+    """Settings of the embedded user."""
+
+    start_emotion: int = START_EMOTION
+    """Emotion at the opening, 10-99: 40 in SAGE, 30 in RLVER's training."""
+    momentum: float = 0.2
+    """Share of the last change that carries over, [0, 1). Weaker than in recorded conversations, so that late turns still earn credit."""
+    quantise: bool = False
+    """Round changes to -10, -5, 5, 10, as SAGE's users did nearly always."""
+
+    def __post_init__(self) -> None:
+        if not LEFT_BELOW <= self.start_emotion < DELIGHTED_AT:
+            raise ValueError(f"simulator.start_emotion must be in [{LEFT_BELOW}, {DELIGHTED_AT}), got {self.start_emotion!r}")
+        if not 0.0 <= self.momentum < 1.0:
+            raise ValueError(f"simulator.momentum must be in [0, 1), got {self.momentum!r}")
+
+
+class RuleUser:
+    """A `UserSimulator` without a model."""
+
+    def __init__(self, config: RuleUserConfig) -> None:
+        self.config = config
+
+    async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
+        """A new dialogue with the user's first words."""
+        return self.begin(scenario, difficulty, seed=seed)
+
+    async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
+        """The user's answer to a reply."""
+        return self.answer(dialogue, reply)
+
+    def begin(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
+        """`open` without a loop."""
+        dialogue = Dialogue(scenario=scenario, difficulty=difficulty, seed=seed)
+        parts = [scenario.opening, *_asides(dialogue, turn=0)]
+        return dialogue.then(Turn(speaker=Speaker.USER, text=" ".join(parts), emotion=self.config.start_emotion))
+
+    def answer(self, dialogue: Dialogue, reply: str) -> Reaction:
+        """`react` without a loop."""
+        appraisal = appraise(dialogue, reply)
+        change = change_of_emotion(appraisal, dialogue, momentum=self.config.momentum, quantise=self.config.quantise)
+        emotion = max(0, min(DELIGHTED_AT, dialogue.emotion + change))
+        outcome = _outcome(emotion, appraisal)
+        rebuff = is_rebuff(dialogue) and change < 0
+        facts = dialogue.scenario.facts
+        cue = facts[appraisal.reading.cues[0]].cue if appraisal.reading.cues else ""
+        turn = Turn(
+            speaker=Speaker.USER,
+            text=_words(dialogue, appraisal, change, outcome, rebuff=rebuff),
+            emotion=emotion,
+            change=emotion - dialogue.emotion,
+            thought=explain(appraisal, dialogue.scenario.family, dialogue.difficulty, rebuff=rebuff, cue=cue),
+            heard=appraisal.reading.strategies,
+        )
+        return Reaction(turn=turn, outcome=outcome)
+
+
+def _outcome(emotion: int, appraisal: Appraisal) -> Outcome | None:
+    if emotion >= DELIGHTED_AT:
+        return Outcome.DELIGHTED
+    if emotion < LEFT_BELOW:
+        return Outcome.LEFT
+    return Outcome.FAREWELL if appraisal.reading.farewell else None
+
+
+def _words(dialogue: Dialogue, appraisal: Appraisal, change: int, outcome: Outcome | None, *, rebuff: bool) -> str:
+    """What the user says: how it felt (or a muted word), perhaps a further fact, perhaps a hint."""
+    turn = dialogue.num_replies + 1
+    chance = _chance(dialogue, turn)
+    pools = read_toml("phrases")["reactions"][dialogue.scenario.family.persona]
+    if outcome in (Outcome.DELIGHTED, Outcome.LEFT):
+        return chance.choice(pools[outcome])
+    mood = "rebuff" if rebuff else "up" if change > 1 else "down" if change < -1 else "flat"
+    if not rebuff and chance.random() < 0.8 * dialogue.difficulty.reserve:
+        mood = "muted"
+    parts = [_fresh(pools[mood], dialogue, chance)]
+    asked = bool((EXPLORING | {"listening"}) & set(appraisal.reading.strategies))
+    if asked or chance.random() < (1.0 - 0.5 * dialogue.difficulty.reserve) * (0.4 if change <= -5 else 1.0):
+        parts += _next_fact(dialogue)
+    return " ".join([*parts, *_asides(dialogue, turn=turn)])
+
+
+def _next_fact(dialogue: Dialogue) -> list[str]:
+    """The next fact not yet told, in an order that the seed decides; nothing when all is told."""
+    facts = dialogue.scenario.facts
+    told = {index for turn in dialogue.turns if turn.speaker is Speaker.USER for index in facts_told(turn.text, facts)}
+    order = list(range(1, len(facts)))
+    _chance(dialogue, -1).shuffle(order)
+    return next(([facts[index].text] for index in order if index not in told), [])
+
+
+def _asides(dialogue: Dialogue, *, turn: int) -> list[str]:
+    """A feeling, and a hint at the hidden intention: rarer and more veiled as reserve grows."""
+    chance, phrases = _chance(dialogue, 1000 + turn), read_toml("phrases")
+    scenario, reserve = dialogue.scenario, dialogue.difficulty.reserve
+    asides = []
+    if turn in (0, 4) and reserve < 0.6:
+        asides.append(chance.choice(phrases["feelings"]["said"]).format(feeling=chance.choice(scenario.feelings)))
+    kind = _hint_kind(turn, reserve, veil=veiled_reserve(scenario.family))
+    if kind:
+        asides.append(_fresh(phrases["hints"][scenario.family.intention][kind], dialogue, chance))
+    return asides
+
+
+def _hint_kind(turn: int, reserve: float, *, veil: float) -> str | None:
+    """`overt`, `veiled` or None for the user's turn of that number (the opening is 0)."""
+    if reserve >= veil:
+        return "veiled" if turn % 2 == 1 else None
+    if reserve < 0.2:
+        return "overt" if turn % 2 == 0 else None
+    if reserve < 0.4:
+        return "overt" if turn % 3 == 1 else None
+    return "overt" if turn % 3 == 2 else None
+
+
+def _fresh(pool: Sequence[str], dialogue: Dialogue, chance: random.Random) -> str:
+    """A line of the pool that the user has not said yet, if there is one."""
+    said = [turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER]
+    unsaid = [line for line in pool if not any(line in text for text in said)]
+    return chance.choice(unsaid or list(pool))
+
+
+def _chance(dialogue: Dialogue, purpose: int) -> random.Random:
+    """A private generator: the same dialogue and purpose give the same draws on every machine."""
+    return random.Random(f"{dialogue.scenario.scenario_id}|{dialogue.seed}|{purpose}")
