@@ -1,0 +1,159 @@
+"""From finished rollouts to padded tensors: which groups are trained on, and in what pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from policy.rollout import Rollout, RolloutGroup
+from simulator.dialogue import Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """B rollouts padded on the right to T tokens, on the CPU.
+
+    What the model may read (attention), what it is trained on (loss mask), who speaks (role) and when (turn) are four arrays and never stand in for each other.
+    """
+
+    token_ids_BT: Tensor
+    """int64; 0 where padded."""
+    attention_BT: Tensor
+    """bool; True on every real token, whoever said it."""
+    loss_mask_BT: Tensor
+    """bool; True on tokens the policy sampled, never on the first of a row."""
+    role_ids_BT: Tensor
+    """int8; ROLE_USER or ROLE_AGENT."""
+    turn_ids_BT: Tensor
+    """int16; agent turns begun."""
+    rollout_logprobs_BT: Tensor
+    """float32 nats, at the sampling temperature; 0 where the loss mask is False."""
+    group_ids_B: Tensor
+    """int64; equal for siblings."""
+    rewards_B: Tensor
+    """float64; NaN where not valid."""
+    valid_B: Tensor
+    """bool; False for a rollout that broke, which is in no baseline and not trained on."""
+    policy_versions_B2: Tensor
+    """int64; oldest and newest weights that sampled a token of the row."""
+
+    @property
+    def num_rollouts(self) -> int:
+        """B."""
+        return len(self.group_ids_B)
+
+    @property
+    def num_trained(self) -> int:
+        """Tokens under the loss mask: the denominator of the loss."""
+        return int(self.loss_mask_BT.sum())
+
+    @property
+    def needed_B(self) -> Tensor:
+        """Tokens of each row that training must read: up to its last trained one, 0 without any."""
+        steps_T = torch.arange(1, self.loss_mask_BT.shape[1] + 1)
+        return (self.loss_mask_BT * steps_T).amax(dim=1) if len(steps_T) else torch.zeros(self.num_rollouts, dtype=torch.int64)
+
+    def rows(self, rows_R: Tensor) -> Batch:
+        """These rows only, cut to the longest that is needed."""
+        length = int(self.needed_B[rows_R].max()) if len(rows_R) else 0
+        return replace(
+            self,
+            **{
+                name: getattr(self, name)[rows_R, :length] if name.endswith("_BT") else getattr(self, name)[rows_R]
+                for name in (field.name for field in fields(self))
+            },
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admission:
+    """The groups worth training on, each without its broken rollouts, and why the others are not among them."""
+
+    groups: tuple[RolloutGroup, ...]
+    num_errors: int
+    """Rollouts left out because they broke."""
+    num_too_few: int
+    """Groups left out for fewer than two survivors: one reward has no baseline."""
+    num_zero_variance: int
+    """Groups left out because all survivors fared alike."""
+
+
+def survived(rollout: Rollout) -> bool:
+    """Whether a rollout counts: it did not break and has a reward."""
+    return rollout.dialogue.outcome is not Outcome.ERROR and bool(np.isfinite(rollout.reward.total))
+
+
+def admitted(groups: Sequence[RolloutGroup]) -> Admission:
+    """Sorts out what cannot teach the policy. Teachers observe every group before this."""
+    survivors = [replace(group, rollouts=tuple(filter(survived, group.rollouts))) for group in groups]
+    enough = [group for group in survivors if len(group.rollouts) >= 2]
+    spread = [group for group in enough if len({rollout.reward.total for rollout in group.rollouts}) > 1]
+    return Admission(
+        groups=tuple(spread),
+        num_errors=sum(len(group.rollouts) for group in groups) - sum(len(group.rollouts) for group in survivors),
+        num_too_few=len(survivors) - len(enough),
+        num_zero_variance=len(enough) - len(spread),
+    )
+
+
+def pack(groups: Sequence[RolloutGroup]) -> Batch:
+    """All rollouts of `groups` as one batch, in order; a broken one becomes a row that nothing is learned from."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    num_tokens = max((len(rollout.token_ids) for rollout in rollouts), default=0)
+    valid_B = np.array([survived(rollout) for rollout in rollouts], dtype=bool)
+    for rollout in rollouts:
+        _check(rollout)
+
+    def column_BT(name: str, dtype: type) -> Tensor:
+        values_BT = np.zeros((len(rollouts), num_tokens), dtype=dtype)
+        for row, rollout in enumerate(rollouts):
+            values_BT[row, : len(rollout.token_ids)] = getattr(rollout, name)
+        return torch.from_numpy(values_BT)
+
+    lengths_B = torch.tensor([len(rollout.token_ids) for rollout in rollouts], dtype=torch.int64)
+    return Batch(
+        token_ids_BT=column_BT("token_ids", np.int64),
+        attention_BT=torch.arange(num_tokens)[None] < lengths_B[:, None],
+        loss_mask_BT=column_BT("loss_mask", np.bool_) & torch.from_numpy(valid_B)[:, None],
+        role_ids_BT=column_BT("role_ids", np.int8),
+        turn_ids_BT=column_BT("turn_ids", np.int16),
+        rollout_logprobs_BT=column_BT("rollout_logprobs", np.float32),
+        group_ids_B=torch.tensor([i for i, group in enumerate(groups) for _ in group.rollouts], dtype=torch.int64),
+        rewards_B=torch.from_numpy(np.where(valid_B, [rollout.reward.total for rollout in rollouts], np.nan)),
+        valid_B=torch.from_numpy(valid_B),
+        policy_versions_B2=torch.tensor([rollout.policy_versions for rollout in rollouts], dtype=torch.int64).reshape(-1, 2),
+    )
+
+
+def _check(rollout: Rollout) -> None:
+    arrays = ("role_ids", "turn_ids", "loss_mask", "rollout_logprobs")
+    lengths = {name: len(getattr(rollout, name)) for name in arrays}
+    assert set(lengths.values()) == {len(rollout.token_ids)}, (
+        f"a rollout's arrays differ in length: {len(rollout.token_ids)} token ids, {lengths}"
+    )
+    assert not rollout.loss_mask[:1].any(), "a rollout's first token cannot have been sampled: nothing comes before it"
+
+
+def micro_batches(batch: Batch, *, max_rows: int, max_tokens: int) -> list[Tensor]:
+    """Rows of `batch` in pieces that fit into memory, longest first, so that padding is small and running out of memory shows at once.
+
+    Args:
+        max_rows: rows a piece.
+        max_tokens: tokens a piece, padding included; a single longer row is a piece of its own.
+
+    Returns:
+        Row indices, int64 [R] each; rows without a trained token are in none.
+    """
+    needed_B = batch.needed_B
+    order = torch.argsort(needed_B, descending=True, stable=True)
+    rows, pieces = order[needed_B[order] > 0], []
+    while len(rows):
+        fitting = max(1, max_tokens // int(needed_B[rows[0]]))
+        size = min(max_rows, fitting)
+        pieces.append(rows[:size])
+        rows = rows[size:]
+    return pieces

@@ -1,0 +1,182 @@
+"""Checkpoints that are whole or absent: a Hugging Face model folder and, beside it, everything that adapts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import re
+import shutil
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+FORMAT = 1
+MANIFEST, STATE = "manifest.json", "state.pt"
+STEP = re.compile(r"step_(\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint found whole."""
+
+    folder: Path
+    """Loads in transformers and vLLM as is."""
+    state: dict[str, Any]
+    """What was given to `save_checkpoint`."""
+
+
+def save_checkpoint(
+    folder: Path, *, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, state: Mapping[str, Any], keep: int = 2
+) -> Path:
+    """Writes a checkpoint beside its final place, moves it there in one rename, then removes all but the newest `keep`.
+
+    A process killed at any moment leaves either the checkpoint before or this one, and at most a hidden folder that the next save removes.
+
+    Args:
+        folder: `.../checkpoints/step_<n>`; replaced when it exists.
+        state: dicts, lists, numbers, strings and tensors only, so that reading it back runs no code.
+        keep: >= 1.
+
+    Raises:
+        OSError: the disk is full or not writable.
+    """
+    assert STEP.fullmatch(folder.name), f"a checkpoint's folder must be named step_<n>, got {folder.name!r}"
+    assert keep >= 1, f"keep must be >= 1, got {keep!r}"
+    _check_plain(dict(state), "state")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.parent.glob(".step_*"):
+        shutil.rmtree(leftover)
+    written = folder.parent / f".{folder.name}.new"
+    try:
+        _write(written, model, tokenizer, state)
+        _move_into_place(written, folder)
+    finally:
+        shutil.rmtree(written, ignore_errors=True)
+    _remove_older(folder, keep)
+    return folder
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Reads what `save_checkpoint` wrote, once every file has the size and the sha256 that the manifest gives.
+
+    Raises:
+        ValueError: it is torn, changed, or not ours.
+    """
+    verify(folder)
+    try:
+        state = torch.load(folder / STATE, map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        raise ValueError(f"checkpoint {folder} must hold a readable {STATE}, got {error}") from error
+    return Checkpoint(folder=folder, state=state)
+
+
+def verify(folder: Path) -> None:
+    """Compares every file of a checkpoint with its manifest.
+
+    Raises:
+        ValueError: one is missing, short or changed, or there is no manifest of this format.
+    """
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"checkpoint {folder} must hold a readable {MANIFEST}, got {type(error).__name__}; it is torn or not a checkpoint"
+        ) from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        found = manifest.get("format") if isinstance(manifest, dict) else manifest
+        raise ValueError(f"checkpoint {folder} must be of format {FORMAT}, got {found!r}; it was written by another version")
+    for name, expected in manifest["files"].items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != expected["num_bytes"] or _sha256(path) != expected["sha256"]:
+            raise ValueError(f"checkpoint {folder} must be whole, got a missing or changed {name}; resume from an older one")
+
+
+def newest_checkpoint(run_folder: Path) -> Path | None:
+    """The whole checkpoint of the highest step under `run_folder/checkpoints`, or None."""
+    for folder in reversed(_steps(run_folder / "checkpoints")):
+        try:
+            verify(folder)
+        except ValueError:
+            continue  # torn: the one before it will do
+        return folder
+    return None
+
+
+def step_of(folder: Path) -> int:
+    """The n of `step_<n>`.
+
+    Raises:
+        ValueError: the folder is not named so.
+    """
+    match = STEP.fullmatch(folder.name)
+    if match is None:
+        raise ValueError(f"a checkpoint's folder must be named step_<n>, got {folder.name!r}")
+    return int(match.group(1))
+
+
+def _write(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, state: Mapping[str, Any]) -> None:
+    folder.mkdir()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    torch.save(dict(state), folder / STATE)
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = {path.relative_to(folder).as_posix(): {"num_bytes": path.stat().st_size, "sha256": _sha256(path)} for path in paths}
+    (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files}, indent=1), encoding="utf-8")
+    for path in (*paths, folder / MANIFEST, folder):
+        _flush(path)
+
+
+def _move_into_place(written: Path, folder: Path) -> None:
+    if folder.exists():
+        replaced = folder.parent / f".{folder.name}.old"
+        folder.rename(replaced)
+        written.rename(folder)
+        shutil.rmtree(replaced)
+    else:
+        written.rename(folder)
+    _flush(folder.parent)
+
+
+def _remove_older(folder: Path, keep: int) -> None:
+    older = [other for other in _steps(folder.parent) if step_of(other) < step_of(folder)]
+    for other in older[: max(0, len(older) - (keep - 1))]:
+        shutil.rmtree(other)
+
+
+def _steps(folder: Path) -> list[Path]:
+    return sorted((path for path in folder.glob("step_*") if STEP.fullmatch(path.name) and path.is_dir()), key=step_of)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Forces a file or a folder to the disk: a rename may otherwise survive a power cut that its contents do not."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check_plain(value: Any, name: str) -> None:
+    """Refuses, while it can still be mended, what `torch.load(weights_only=True)` would refuse on resume."""
+    if type(value) in (dict, OrderedDict):
+        for key, item in value.items():
+            _check_plain(key, f"a key of {name}")
+            _check_plain(item, f"{name}.{key}")
+    elif type(value) in (list, tuple):
+        for index, item in enumerate(value):
+            _check_plain(item, f"{name}[{index}]")
+    elif type(value) not in (str, int, float, bool, type(None), torch.Size) and not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be made of dicts, lists, numbers, strings and tensors, got {type(value).__name__}")

@@ -1,0 +1,68 @@
+"""GRPO: a reply is as good as its dialogue fared among its siblings, and the policy moves by a clipped step.
+
+Source: arXiv 2402.03300; bounds of the ratio as in DAPO, arXiv 2503.14476.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from policy.advantages import Targets, group_advantages, to_tokens
+from policy.batch import Batch
+from policy.losses import TokenLoss, TokenScores, clipped_surrogate, kl_to_reference
+
+
+@dataclass
+class GrpoConfig:
+    """Settings of GRPO, `algorithm.*`."""
+
+    kind: str = "grpo"
+    """Which algorithm."""
+    clip_low: float = 0.2
+    """In (0, 1); the ratio counts down to 1 - clip_low."""
+    clip_high: float = 0.28
+    """> 0; the ratio counts up to 1 + clip_high. More than clip_low keeps rare tokens alive (DAPO's value)."""
+    kl_coef: float = 0.0
+    """>= 0; weight of the KL to the reference policy. RLVER trains without; above 0 a reference model is kept."""
+    std_normalise: bool = True
+    """Divide by the group's standard deviation, as RLVER does; False is Dr.GRPO, which lets groups that differ more count for more."""
+    entropy_coef: float = 0.0
+    """>= 0; weight of an entropy bonus per token."""
+
+    def __post_init__(self) -> None:
+        if self.kind != "grpo":
+            raise ValueError(f"algorithm.kind must be 'grpo' here, got {self.kind!r}")
+        if not 0.0 < self.clip_low < 1.0:
+            raise ValueError(f"algorithm.clip_low must be in (0, 1), got {self.clip_low!r}")
+        if not self.clip_high > 0.0:
+            raise ValueError(f"algorithm.clip_high must be > 0, got {self.clip_high!r}")
+        for name in ("kl_coef", "entropy_coef"):
+            if not getattr(self, name) >= 0.0:
+                raise ValueError(f"algorithm.{name} must be >= 0, got {getattr(self, name)!r}")
+
+
+class Grpo:
+    """The algorithm; it holds no state."""
+
+    def __init__(self, config: GrpoConfig) -> None:
+        self.config = config
+        self.needs_reference = config.kl_coef > 0
+        self.needs_entropy_gradient = config.entropy_coef > 0
+
+    def targets(self, batch: Batch) -> Targets:
+        """Every token a rollout sampled gets the rollout's advantage."""
+        advantages_B = group_advantages(batch.rewards_B, batch.group_ids_B, batch.valid_B, std_normalise=self.config.std_normalise)
+        return Targets(advantages_BT=to_tokens(advantages_B, batch.loss_mask_BT))
+
+    def loss(self, scores: TokenScores) -> TokenLoss:
+        """Clipped surrogate, plus `kl_coef` times the KL to the reference, minus `entropy_coef` times the entropy."""
+        config = self.config
+        surrogate = clipped_surrogate(scores, clip_low=config.clip_low, clip_high=config.clip_high)
+        total, sums = surrogate.total, dict(surrogate.sums)
+        if scores.reference_logprobs_N is not None:
+            kl = kl_to_reference(scores.logprobs_N, scores.reference_logprobs_N).sum()
+            sums["actor/kl_loss"] = kl.detach()
+            total = total + config.kl_coef * kl
+        if self.needs_entropy_gradient:
+            total = total - config.entropy_coef * scores.entropies_N.sum()
+        return replace(surrogate, total=total, sums=sums)

@@ -1,0 +1,142 @@
+"""A causal language model from a folder or the Hub, and the logprobs and entropies of the tokens it is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HFValidationError, HfHubHTTPError
+from safetensors import SafetensorError
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+LOGITS_PER_CHUNK = 1 << 24
+"""Logits held at once, 64 MiB in fp32; more tokens than fit are scored chunk by chunk and recomputed in the backward pass."""
+MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors", "*.bin")
+
+
+def load_model(folder_or_id: str | Path, *, dtype: str | torch.dtype = "float32") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model in evaluation mode (no dropout: it would break the importance ratio) with its tokenizer.
+
+    Args:
+        folder_or_id: a Hugging Face model folder, or an id; an id is looked up in the local cache first, then asked for once on the Hub.
+        dtype: of the weights; float32 is what agrees with an engine to 1e-5.
+
+    Raises:
+        ValueError: no such folder or id, or files are missing, damaged or do not fill the model.
+    """
+    folder = find_model(folder_or_id)
+    try:
+        model, loading = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True, output_loading_info=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, SafetensorError, RuntimeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"policy.model must be a causal language model that transformers loads, got {str(folder_or_id)!r}: {reason}"
+        ) from error
+    if loading["missing_keys"]:
+        missing = ", ".join(sorted(loading["missing_keys"])[:3])
+        raise ValueError(f"policy.model must hold every weight of its architecture, got {str(folder_or_id)!r} without {missing}")
+    return model.eval(), tokenizer
+
+
+def find_model(folder_or_id: str | Path) -> Path:
+    """The local folder of a model, downloaded when it is an id that the cache does not hold.
+
+    Raises:
+        ValueError: it is not there, or not complete.
+    """
+    folder = Path(folder_or_id).expanduser()
+    if folder.exists():
+        lacking = next(_lacking_files(folder), None)
+        if lacking:
+            raise ValueError(
+                f"policy.model must be a folder with config.json, weights and a tokenizer, got {str(folder_or_id)!r} without {lacking}"
+            )
+        return folder
+    name = str(folder_or_id)
+    if isinstance(folder_or_id, Path) or name.startswith((".", "~", "/")) or name.count("/") != 1:
+        raise ValueError(f"policy.model must be a folder that exists or a Hugging Face id like 'Qwen/Qwen2.5-0.5B', got {name!r}")
+    return _from_hub(name)
+
+
+def _lacking_files(folder: Path) -> Iterator[str]:
+    wanted = {
+        "config.json": ("config.json",),
+        "weights (*.safetensors)": ("*.safetensors", "pytorch_model*.bin"),
+        "a tokenizer (tokenizer.json)": ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"),
+    }
+    return (name for name, patterns in wanted.items() if not any(any(folder.glob(pattern)) for pattern in patterns))
+
+
+def _from_hub(name: str) -> Path:
+    try:
+        cached = Path(snapshot_download(name, allow_patterns=MODEL_FILES, local_files_only=True))
+        if next(_lacking_files(cached), None) is None:
+            return cached
+    except (OSError, HFValidationError):
+        pass  # not in the cache: the Hub may have it
+    try:
+        return Path(snapshot_download(name, allow_patterns=MODEL_FILES, etag_timeout=5))
+    except (OSError, HfHubHTTPError, HFValidationError) as error:
+        raise ValueError(
+            f"policy.model must be a folder that exists or a Hugging Face id, got {name!r}, which is neither here, in the cache nor to be had from the Hub"
+        ) from error
+
+
+def check_head(model: PreTrainedModel) -> None:
+    """Refuses a model whose logits are not just its output head on its last hidden states (soft-capped or scaled logits).
+
+    Raises:
+        ValueError: scoring only the trained positions would give other logprobs than the model's own.
+    """
+    token_ids_BT = torch.arange(8, device=model.device)[None] % model.config.get_text_config().vocab_size
+    with torch.no_grad():
+        whole_BTV = model(input_ids=token_ids_BT, use_cache=False).logits
+        ours_BTV = model.get_output_embeddings()(model.base_model(input_ids=token_ids_BT, use_cache=False).last_hidden_state)
+    if whole_BTV.shape != ours_BTV.shape or not torch.allclose(whole_BTV, ours_BTV, rtol=1e-3, atol=1e-3, equal_nan=True):
+        raise ValueError(f"policy.model must compute logits as a plain output head, got {type(model).__name__}, which scales or caps them")
+
+
+def token_logprobs_and_entropy(
+    model: PreTrainedModel,
+    token_ids_BT: Tensor,
+    attention_BT: Tensor,
+    loss_mask_BT: Tensor,
+    *,
+    temperature: float = 1.0,
+    entropy_gradient: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Logprobs and exact entropies of the N masked tokens, in row-major order; logits exist only where a masked token follows.
+
+    Args:
+        token_ids_BT: padded on the right.
+        attention_BT: True on real tokens. Not the loss mask: the agent reads what the user said.
+        loss_mask_BT: True on the tokens to score; never the first of a row, which nothing predicts.
+        temperature: of sampling; logits are divided by it.
+        entropy_gradient: False keeps entropies out of the graph.
+
+    Returns:
+        logprobs_N and entropies_N, float32, nats.
+    """
+    assert not loss_mask_BT[:, 0].any(), "the first token of a row cannot be scored: nothing comes before it"
+    states_BTD = model.base_model(input_ids=token_ids_BT, attention_mask=attention_BT.long(), use_cache=False).last_hidden_state
+    scored_BT = loss_mask_BT[:, 1:]
+    states_ND, targets_N = states_BTD[:, :-1][scored_BT], token_ids_BT[:, 1:][scored_BT]
+    head = model.get_output_embeddings()
+
+    def score(states_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        logprobs_NV = torch.log_softmax(head(states_ND).float() / temperature, dim=-1)
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            entropies_N = -(logprobs_NV.exp() * logprobs_NV).sum(-1)
+        return logprobs_NV.gather(-1, targets_N[:, None]).squeeze(-1), entropies_N
+
+    size = max(1, LOGITS_PER_CHUNK // head.weight.shape[0])
+    if len(targets_N) <= size:
+        return score(states_ND, targets_N)
+    chunks = zip(states_ND.split(size), targets_N.split(size), strict=True)
+    logprobs, entropies = zip(*(checkpoint(score, *chunk, use_reentrant=False) for chunk in chunks), strict=True)
+    return torch.cat(logprobs), torch.cat(entropies)
