@@ -1,0 +1,57 @@
+# Every target sets up what it needs; a second call installs nothing. `make help` lists them.
+SHELL := /bin/bash
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
+RUN_PYTHON := .venv/bin/python
+NO_PYTHON = Python must be 3.11, 3.12 or 3.13, got none of these on the PATH; install Python 3.11 or name it: make PYTHON=/path/to/python3.11
+HOST ?= 127.0.0.1
+PORT ?= 6006
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup setup-dev test experiment tensorboard report chat bench lint format requirements clean
+
+help: ## what each target does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: ## .venv with the pinned packages (ACCELERATOR=cpu|gpu, else what the machine has)
+	@$(if $(PYTHON),$(PYTHON) requirements/install.py,echo "$(NO_PYTHON)" >&2; exit 2)
+
+setup-dev:
+	@$(if $(PYTHON),$(PYTHON) requirements/install.py --dev,echo "$(NO_PYTHON)" >&2; exit 2)
+
+test: setup-dev ## the whole test suite (ARGS="-m 'not engine'" leaves out what starts engines)
+	@$(RUN_PYTHON) -m pytest $(ARGS)
+
+experiment: experiments/$(EXP).yaml setup ## train and evaluate: EXP=adaptive_curriculum ARGS="seed=1 ..."
+	@$(RUN_PYTHON) -m experiments $(EXP) $(ARGS)
+
+tensorboard: setup ## the dashboards of all runs, on loopback (RUN=runs/... for one, PORT=6006)
+	@$(RUN_PYTHON) -m tensorboard.main --logdir $(or $(RUN),runs) --host $(HOST) --port $(PORT)
+
+report: setup ## one HTML page about a run: RUN=runs/<experiment>/<name>
+	@$(if $(RUN),$(RUN_PYTHON) -m analysis report $(RUN) $(ARGS),echo "RUN must name a run's folder, got nothing; e.g. make report RUN=runs/adaptive_curriculum/<name>" >&2; exit 2)
+
+chat: simulator/chat.py setup ## talk to a simulated user yourself
+	@$(RUN_PYTHON) -m simulator chat $(ARGS)
+
+bench: experiments/bench.py setup ## throughput and overheads, as ratios, to a JSON file
+	@$(RUN_PYTHON) -m experiments bench $(ARGS)
+
+lint: setup-dev ## ruff, mypy and the direction of imports
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports
+
+format: setup-dev ## rewrite the code the way ruff formats it
+	@.venv/bin/ruff check --fix . ; .venv/bin/ruff format .
+
+requirements: ## resolve the pinned lists anew from setup.cfg (ARGS=--upgrade moves to newer versions)
+	@$(PYTHON) -m requirements.resolve $(ARGS)
+
+clean: ## remove .venv and caches; runs/ stays
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build *.egg-info; find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What a target needs and the checkout does not have.
+experiments/$(EXP).yaml:
+	@echo "EXP must be one of $(patsubst experiments/%.yaml,%,$(wildcard experiments/*.yaml)), got '$(EXP)'" >&2; exit 2
+
+simulator/chat.py experiments/bench.py:
+	@echo "make $(MAKECMDGOALS) needs $@, which is not built yet" >&2; exit 2

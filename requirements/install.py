@@ -1,0 +1,214 @@
+"""Creates .venv and installs the pinned lists into it, once per content of the lists; standard library only."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# Where PyTorch publishes CPU builds; asked only when pip's own configuration leads to none.
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+ACCELERATORS = ("cpu", "gpu")
+PYTHON_VERSIONS = ((3, 11), (3, 13))
+# Byte-compiling everything costs more than compiling, on first import, the part that is ever imported.
+PIP_OPTIONS = ("--no-deps", "--no-compile", "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--root-user-action=ignore")
+
+
+class SetupError(RuntimeError):
+    """A set-up that cannot go on; the message says what to do."""
+
+
+class Installation:
+    """The virtual environment of one checkout and the stamp that says which lists are in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.venv = root / ".venv"
+        self.python = self.venv / "bin" / "python"
+        self.stamp = self.venv / "installed.json"
+
+    def installed(self) -> dict[str, str]:
+        """Digest of each list as it was when its installation finished, by list name; empty without a working Python."""
+        if not (self.python.exists() and self.stamp.exists()):
+            return {}
+        return dict(json.loads(self.stamp.read_text()))
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Those of the lists that are not installed in their present content."""
+        installed = self.installed()
+        return [name for name in names if installed.get(name) != self.digest(name)]
+
+    def digest(self, name: str) -> str:
+        """SHA-256 of a list's file."""
+        return hashlib.sha256(self.list_path(name).read_bytes()).hexdigest()
+
+    def list_path(self, name: str) -> Path:
+        """Where a list lies."""
+        return self.root / "requirements" / f"{name}.txt"
+
+    def create(self, *, clear: bool) -> None:
+        """Makes the environment with the Python that runs this; `clear` empties it first."""
+        say(f"creating .venv with Python {sys.version.split()[0]}")
+        command = [sys.executable, "-m", "venv", *(["--clear"] if clear else []), str(self.venv)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SetupError(f"python -m venv failed; on Debian or Ubuntu install python3-venv, then run again\n{done.stdout}{done.stderr}")
+
+    def install(self, name: str) -> None:
+        """Installs one list and stamps it; without the stamp, an interrupted installation is simply taken up again."""
+        digest = self.digest(name)
+        self._write_stamp({known: old for known, old in self.installed().items() if known != name})
+        pins = read_pins(self.list_path(name))
+        say(f"installing requirements/{name}.txt: {len(pins)} packages")
+        start_s = time.monotonic()
+        for pin in (pin for pin in pins if "+cpu" in pin):
+            self._install_cpu_build(pin)
+        self._pip(["-r", str(self.list_path(name))], num_packages=len(pins))
+        self._write_stamp(self.installed() | {name: digest})
+        say(f"installed requirements/{name}.txt in {time.monotonic() - start_s:.0f} s")
+
+    def _install_cpu_build(self, pin: str) -> None:
+        try:
+            self._pip([pin], num_packages=1)
+        except SetupError as first:
+            say(f"pip's own indexes have no {pin}: asking {TORCH_CPU_INDEX}")
+            try:
+                self._pip([pin, "--index-url", TORCH_CPU_INDEX], num_packages=1)
+            except SetupError as second:
+                raise SetupError(f"{second}\nBefore that, from pip's own indexes: {first}") from second
+
+    def _pip(self, arguments: Sequence[str], *, num_packages: int) -> None:
+        """Runs pip install, with one rewritten line of progress on a terminal; raises SetupError with the end of its output."""
+        command = [str(self.python), "-m", "pip", "install", *PIP_OPTIONS, *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert process.stdout is not None, "a pipe was asked for"
+        tail: list[str] = []
+        num_seen = 0
+        for line in process.stdout:
+            if not line.startswith("WARNING: Location"):
+                tail = [*tail[-14:], line.rstrip()]
+            if line.startswith(("Collecting", "Requirement already satisfied")):
+                num_seen += 1
+                show(f"  {num_seen}/{num_packages} {line.split()[1] if line.startswith('Collecting') else ''}")
+            elif line.startswith("Installing collected"):
+                show("  unpacking")
+        show("")
+        if process.wait() != 0:
+            raise SetupError("pip could not install; the end of what it said:\n  " + "\n  ".join(tail))
+
+    def _write_stamp(self, installed: dict[str, str]) -> None:
+        partial = self.stamp.with_suffix(".partial")
+        partial.write_text(json.dumps(installed))
+        partial.replace(self.stamp)
+
+
+def read_pins(path: Path) -> list[str]:
+    """The requirements in a pinned list, without comments and empty lines."""
+    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
+    return [line for line in lines if line]
+
+
+def choose_accelerator(asked: str, installed: Sequence[str]) -> str:
+    """What ACCELERATOR asks for, else what is installed already, else what the machine has."""
+    if asked:
+        if asked not in ACCELERATORS:
+            raise ValueError(f"ACCELERATOR must be one of {', '.join(ACCELERATORS)}, got {asked!r}")
+        return asked
+    for name in installed:
+        if name in ACCELERATORS:
+            return name
+    return "gpu" if has_gpu() else "cpu"
+
+
+def has_gpu() -> bool:
+    """Whether nvidia-smi is there and finds a working driver."""
+    if shutil.which("nvidia-smi") is None:
+        return False
+    try:
+        return subprocess.run(["nvidia-smi"], capture_output=True, timeout=20).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+@contextmanager
+def only_one(lock_path: Path) -> Iterator[None]:
+    """Holds the lock for the block, so that two calls of make do not install into one environment at once."""
+    with lock_path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another set-up is running here: waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def set_up(root: Path, *, accelerator: str, dev: bool) -> None:
+    """Brings .venv to the pinned lists; does nothing, at once, when it is there already.
+
+    Args:
+        root: the checkout.
+        accelerator: cpu, gpu or empty (choose_accelerator).
+        dev: whether the tools for tests and linting are wanted too.
+    """
+    installation = Installation(root)
+    accelerator = choose_accelerator(accelerator, list(installation.installed()))
+    names = [accelerator, "dev"] if dev else [accelerator]
+    if not installation.missing(names):
+        return
+    installation.venv.mkdir(exist_ok=True)
+    with only_one(installation.venv / ".lock"):
+        other = {name for name in installation.installed() if name in ACCELERATORS} - {accelerator}
+        if other or not installation.python.exists() or not (installation.venv / "bin" / "pip").exists():
+            # The two builds of vLLM share their files, so that one cannot be laid over the other.
+            installation.create(clear=bool(other))
+        for name in installation.missing(names):
+            installation.install(name)
+
+
+def say(line: str) -> None:
+    """One line of progress."""
+    print(f"set-up: {line}", flush=True)
+
+
+def show(line: str) -> None:
+    """A line that the next one overwrites; only on a terminal."""
+    if sys.stdout.isatty():
+        print(f"\r\033[K{line[:100]}", end="", flush=True)
+
+
+def main() -> int:
+    """Exit code 0 when everything is there, 1 when the installation failed, 2 for bad input, 130 on Ctrl-C."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dev", action="store_true", help="also the tools for tests and linting")
+    arguments = parser.parse_args()
+    oldest, newest = PYTHON_VERSIONS
+    if not oldest <= sys.version_info[:2] <= newest:
+        got = sys.version.split()[0]
+        print(f"Python must be 3.{oldest[1]} to 3.{newest[1]}, got {got}; try: make setup PYTHON=/path/to/python3.11", file=sys.stderr)
+        return 2
+    try:
+        set_up(ROOT, accelerator=os.environ.get("ACCELERATOR", ""), dev=arguments.dev)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (SetupError, OSError) as error:
+        print(f"set-up failed: {error}\nMend what it names (network, disk space) and run the same command again.", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nset-up interrupted; run the same command again to finish it", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
