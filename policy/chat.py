@@ -1,0 +1,91 @@
+"""Dialogue to token ids: the template supplies what stands between the turns, and sampled tokens are never tokenised again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+
+
+class Chat:
+    """The chat template of one tokenizer, taken apart once so that a dialogue grows by appending ids only.
+
+    Every reply ends with `end_of_turn_id`; `closing_ids` follow it before the next turn (ChatML's newline) and `header_ids` open a reply.
+
+    Raises:
+        ValueError: there is no chat template, or one under which a dialogue cannot grow by appending (it rewrites earlier turns).
+    """
+
+    def __init__(self, tokenizer: Any, system_prompt: str = "") -> None:
+        if not getattr(tokenizer, "is_fast", False) or not tokenizer.chat_template:
+            raise ValueError(f"policy.model must have a fast tokenizer with a chat template, got {tokenizer.name_or_path!r}")
+        self._tokenizer = tokenizer
+        self._template = tokenizer.backend_tokenizer
+        self._plain = Tokenizer.from_str(self._template.to_str())
+        self._plain.encode_special_tokens = True
+        self._opening = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        closing, self._before_user, self._after_user, self.header_ids = self._take_apart()
+        self.end_of_turn_id, self.closing_ids = closing[0], tuple(closing[1:])
+
+    def opening_ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """The ids of a conversation so far, the system prompt before it and the opening of the next reply behind it.
+
+        Args:
+            messages: chat messages with `role` and `content`; texts stay text, whatever special tokens they spell.
+        """
+        messages = [*self._opening, *messages]
+        pieces = self._pieces([message["role"] for message in messages], reply_follows=True)
+        texts = [message["content"] for message in messages]
+        ids = self._template_ids(pieces[0])
+        for text, piece in zip(texts, pieces[1:], strict=True):
+            ids += self._text_ids(text) + self._template_ids(piece)
+        return ids
+
+    def continuation_ids(self, user_text: str) -> list[int]:
+        """What follows a reply's end-of-turn token when the user says `user_text`, up to and including the opening of the next reply."""
+        return [*self._before_user, *self._text_ids(user_text), *self._after_user]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of token ids, without special tokens."""
+        return self._template.decode(list(token_ids), skip_special_tokens=True)
+
+    def _take_apart(self) -> tuple[list[int], list[int], list[int], tuple[int, ...]]:
+        system = [message["role"] for message in self._opening]
+        ended = self._pieces([*system, "user", "assistant"])
+        going_on = self._pieces([*system, "user", "assistant", "user"], reply_follows=True)
+        left_open = self._pieces([*system, "user", "assistant", "user"])
+        closing, between = self._template_ids(ended[-1]), self._template_ids(going_on[-2])
+        user_closing, after_user = self._template_ids(left_open[-1]), self._template_ids(going_on[-1])
+        appends = going_on[: len(ended) - 1] == ended[:-1] and between[: len(closing)] == closing and after_user[: len(user_closing)] == user_closing
+        if not appends:
+            raise ValueError("policy.model must have a chat template that only appends, got one that rewrites earlier turns when a new one is added")
+        if not closing or closing[0] not in self._special_ids():
+            raise ValueError(f"policy.model must have a chat template that ends a reply with a special token, got {ended[-1]!r}")
+        header = tuple(after_user[len(user_closing) :])
+        if not header:
+            raise ValueError("policy.model must have a chat template with a generation prompt, got one that opens no reply")
+        return closing, between[1:], after_user, header
+
+    def _pieces(self, roles: Sequence[str], *, reply_follows: bool = False) -> list[str]:
+        """The template's own text around the messages: one piece more than there are roles."""
+        # Private-use characters: no template contains them.
+        places = [f"\ue000{i}\ue001" for i in range(len(roles))]
+        messages = [{"role": role, "content": place} for role, place in zip(roles, places, strict=True)]
+        rest = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=reply_follows)
+        pieces = []
+        for place in places:
+            piece, found, rest = rest.partition(place)
+            if not found:
+                raise ValueError(f"policy.model must have a chat template that keeps every message, got one that drops a message of {roles}")
+            pieces.append(piece)
+        return [*pieces, rest]
+
+    def _template_ids(self, text: str) -> list[int]:
+        return self._template.encode(text, add_special_tokens=False).ids if text else []
+
+    def _text_ids(self, text: str) -> list[int]:
+        return self._plain.encode(text, add_special_tokens=False).ids if text else []
+
+    def _special_ids(self) -> set[int]:
+        return {token_id for token_id, token in self._template.get_added_tokens_decoder().items() if token.special}

@@ -1,0 +1,70 @@
+"""Tokenizers and random models small enough to build inside a test, and a user that needs no simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+TINY_TEMPLATE = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+CHATML_TEMPLATE = (
+    "{% if messages[0]['role'] != 'system' %}<|im_start|>system\nBe kind.<|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+_TEXT = [
+    "i had a hard week with my sister and i do not know what to say to her any more.",
+    "that sounds heavy. what happened with your sister this week? tell me more about it, please.",
+    "Thank you for listening; I feel a little better, system, user and assistant alike!",
+]
+
+
+def tiny_tokenizer(*, vocab_size: int = 400) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer with the embedded policy's template."""
+    return _tokenizer(vocab_size, ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>"], "<|end|>", TINY_TEMPLATE)
+
+
+def chatml_tokenizer(*, vocab_size: int = 400) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer with a template in the manner of Qwen2.5."""
+    return _tokenizer(vocab_size, ["<|im_end|>", "<|im_start|>", "<|pad|>"], "<|im_end|>", CHATML_TEMPLATE)
+
+
+def _tokenizer(vocab_size: int, special: list[str], end: str, template: str) -> PreTrainedTokenizerFast:
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    bpe.train_from_iterator(
+        _TEXT, trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=special, initial_alphabet=alphabet, show_progress=False)
+    )
+    rest = [token for token in special if token not in (end, "<|pad|>")]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=end, pad_token="<|pad|>", additional_special_tokens=rest)
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def save_tiny_policy(folder: Path, *, tied: bool = False, hidden: int = 128, layers: int = 3, vocab_size: int = 1000, seed: int = 0) -> Path:
+    """Writes a random Qwen2 with its tokenizer as a Hugging Face folder; the vocabulary is larger than the tokenizer's, as padded ones are."""
+    tokenizer = tiny_tokenizer()
+    config = Qwen2Config(
+        vocab_size=vocab_size,
+        hidden_size=hidden,
+        intermediate_size=4 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 32,
+        num_key_value_heads=hidden // 32,
+        max_position_embeddings=1024,
+        tie_word_embeddings=tied,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        initializer_range=0.06,
+    )
+    torch.manual_seed(seed)
+    Qwen2ForCausalLM(config).float().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
