@@ -6,9 +6,10 @@ Source: GRPO, arXiv 2402.03300, section 4.1; without division by the spread, Dr.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 EPSILON = 1e-6
 """Added to a group's standard deviation (verl's value)."""
@@ -34,7 +35,7 @@ def group_advantages(rewards_B: Tensor, group_ids_B: Tensor, valid_B: Tensor, *,
     Returns:
         [B] float64.
     """
-    advantages_B = torch.zeros(len(rewards_B), dtype=torch.float64)
+    advantages_B = rewards_B.double().new_zeros(len(rewards_B))
     for group_id in group_ids_B.unique():
         members = (group_ids_B == group_id) & valid_B
         rewards_G = rewards_B[members].double()

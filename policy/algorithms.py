@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from policy.advantages import Targets
-from policy.batch import Batch
 from policy.grpo import Grpo, GrpoConfig
 from policy.losses import TokenLoss, TokenScores
+
+if TYPE_CHECKING:
+    from policy.batch import Batch
 
 
 class Algorithm(Protocol):

@@ -17,7 +17,8 @@ from simulator.dialogue import Outcome
 class Batch:
     """B rollouts padded on the right to T tokens, on the CPU.
 
-    What the model may read (attention), what it is trained on (loss mask), who speaks (role) and when (turn) are four arrays and never stand in for each other.
+    What the model may read (attention), what it is trained on (loss mask), who speaks (role) and when (turn) are four arrays
+    and never stand in for each other.
     """
 
     token_ids_BT: Tensor

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from policy.model import no_progress_bars
+
 FORMAT = 1
 MANIFEST, STATE = "manifest.json", "state.pt"
 STEP = re.compile(r"step_(\d+)")
@@ -124,8 +126,9 @@ def step_of(folder: Path) -> int:
 
 def _write(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, state: Mapping[str, Any]) -> None:
     folder.mkdir()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    with no_progress_bars():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
     torch.save(dict(state), folder / STATE)
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {path.relative_to(folder).as_posix(): {"num_bytes": path.stat().st_size, "sha256": _sha256(path)} for path in paths}

@@ -6,10 +6,13 @@ Source: arXiv 2402.03300; bounds of the ratio as in DAPO, arXiv 2503.14476.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from policy.advantages import Targets, group_advantages, to_tokens
-from policy.batch import Batch
 from policy.losses import TokenLoss, TokenScores, clipped_surrogate, kl_to_reference
+
+if TYPE_CHECKING:
+    from policy.batch import Batch
 
 
 @dataclass

@@ -1,12 +1,16 @@
-"""Losses per token, summed: the caller divides by the tokens of the whole optimiser step, so how a batch is cut changes nothing."""
+"""Losses per token, summed: the caller divides by the tokens of the whole optimiser step, so how a batch is cut changes nothing.
+
+Tensors are worked on through their methods: an algorithm and its settings can then be named without importing torch.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped to +-20 before exp (verl, OpenRLHF)."""
@@ -50,7 +54,7 @@ def k3(log_p_N: Tensor, log_q_N: Tensor) -> Tensor:
     Source: Schulman, "Approximating KL divergence" (2020).
     """
     difference_N = (log_q_N.double() - log_p_N.double()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return torch.expm1(difference_N) - difference_N
+    return difference_N.expm1() - difference_N
 
 
 def kl_to_reference(logprobs_N: Tensor, reference_logprobs_N: Tensor) -> Tensor:
@@ -60,7 +64,8 @@ def kl_to_reference(logprobs_N: Tensor, reference_logprobs_N: Tensor) -> Tensor:
     """
     difference_N = (logprobs_N - reference_logprobs_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     k2_N = difference_N.square() / 2
-    return k2_N + (k3(logprobs_N, reference_logprobs_N) - k2_N).detach().to(k2_N.dtype)
+    k3_N = k3(logprobs_N.detach(), reference_logprobs_N).to(k2_N.dtype)
+    return k2_N + (k3_N - k2_N.detach())
 
 
 def clipped_surrogate(scores: TokenScores, *, clip_low: float, clip_high: float) -> TokenLoss:
@@ -72,17 +77,16 @@ def clipped_surrogate(scores: TokenScores, *, clip_low: float, clip_high: float)
     ratios_N, advantages_N = log_ratios_N.exp(), scores.advantages_N
     plain_N = -advantages_N * ratios_N
     clipped_N = -advantages_N * ratios_N.clamp(1 - clip_low, 1 + clip_high)
-    losses_N = torch.maximum(plain_N, clipped_N)
-    with torch.no_grad():
-        held_N = clipped_N > plain_N
-        sums = {
-            "actor/pg_loss": losses_N.sum(),
-            "actor/pg_clipfrac": held_N.sum(),
-            "actor/pg_clipfrac_lower": (held_N & (advantages_N < 0)).sum(),
-            "actor/pg_clipfrac_upper": (held_N & (advantages_N > 0)).sum(),
-            "actor/ppo_kl": k3(scores.old_logprobs_N, scores.logprobs_N).sum(),
-            "actor/ratio_mean": ratios_N.sum(),
-        }
+    losses_N = plain_N.maximum(clipped_N)
+    held_N = clipped_N > plain_N
+    sums = {
+        "actor/pg_loss": losses_N.detach().sum(),
+        "actor/pg_clipfrac": held_N.sum(),
+        "actor/pg_clipfrac_lower": (held_N & (advantages_N < 0)).sum(),
+        "actor/pg_clipfrac_upper": (held_N & (advantages_N > 0)).sum(),
+        "actor/ppo_kl": k3(scores.old_logprobs_N, scores.logprobs_N.detach()).sum(),
+        "actor/ratio_mean": ratios_N.detach().sum(),
+    }
     return TokenLoss(total=losses_N.sum(), sums=sums, maxima={"actor/ratio_max": ratios_N.detach().max()})
 
 

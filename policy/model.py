@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HFValidationError, HfHubHTTPError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
 
 LOGITS_PER_CHUNK = 1 << 24
 """Logits held at once, 64 MiB in fp32; more tokens than fit are scored chunk by chunk and recomputed in the backward pass."""
@@ -30,8 +32,9 @@ def load_model(folder_or_id: str | Path, *, dtype: str | torch.dtype = "float32"
     """
     folder = find_model(folder_or_id)
     try:
-        model, loading = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True, output_loading_info=True)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        with no_progress_bars():
+            model, loading = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True, output_loading_info=True)
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, SafetensorError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(
@@ -41,6 +44,18 @@ def load_model(folder_or_id: str | Path, *, dtype: str | torch.dtype = "float32"
         missing = ", ".join(sorted(loading["missing_keys"])[:3])
         raise ValueError(f"policy.model must hold every weight of its architecture, got {str(folder_or_id)!r} without {missing}")
     return model.eval(), tokenizer
+
+
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Keeps transformers' bars for reading and writing weights off the screen, which has a bar of its own."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
 
 
 def find_model(folder_or_id: str | Path) -> Path:
@@ -83,7 +98,8 @@ def _from_hub(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=MODEL_FILES, etag_timeout=5))
     except (OSError, HfHubHTTPError, HFValidationError) as error:
         raise ValueError(
-            f"policy.model must be a folder that exists or a Hugging Face id, got {name!r}, which is neither here, in the cache nor to be had from the Hub"
+            f"policy.model must be a folder that exists or a Hugging Face id, "
+            f"got {name!r}, which is neither here, in the cache nor to be had from the Hub"
         ) from error
 
 

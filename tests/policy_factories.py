@@ -1,0 +1,115 @@
+"""Small real parts for tests of the policy: a random Qwen2, a tokenizer, rollouts and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from policy.batch import Batch, pack
+from policy.rollout import Rollout, RolloutGroup
+from simulator.dialogue import Dialogue, Outcome
+from simulator.difficulty import Difficulty
+from simulator.reward import Reward
+from simulator.scenario import Family, HiddenIntention, Persona, PersonaType, Scenario, Split
+
+VOCABULARY = 61
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyTask:
+    uid: str = "task"
+    scenario_id: str = "scenario"
+    difficulty: Difficulty = Difficulty(strictness=0.5, reserve=0.5, impatience=0.5)  # noqa: RUF009 (frozen)
+    group_size: int = 2
+    seed: int = 0
+
+
+def tiny_model(*, seed: int = 0, tied: bool = False, **changes: int) -> Qwen2ForCausalLM:
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+    }
+    torch.manual_seed(seed)
+    return Qwen2ForCausalLM(Qwen2Config(**(sizes | changes), initializer_range=0.2, tie_word_embeddings=tied)).eval()
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    words = {"<end>": 0, **{f"w{i}": i for i in range(1, VOCABULARY)}}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<end>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<end>")
+
+
+def dialogue(*, outcome: Outcome = Outcome.MAX_TURNS) -> Dialogue:
+    scenario = Scenario(
+        scenario_id="scenario",
+        family=Family(intention=HiddenIntention.ADVICE, persona=PersonaType.NEGATIVE),
+        persona=Persona(name="Ana", age=30, occupation="baker", persona_type=PersonaType.NEGATIVE),
+        background="",
+        facts=(),
+        other="sister",
+        feelings=(),
+        goal="",
+        hidden_intention="",
+        opening="",
+        language="en",
+        split=Split.TRAIN,
+    )
+    return Dialogue(scenario=scenario, difficulty=AnyTask().difficulty, seed=0, outcome=outcome)
+
+
+def rollout(
+    token_ids: Sequence[int],
+    loss_mask: Sequence[int],
+    *,
+    reward: float = 0.5,
+    logprobs: Sequence[float] | None = None,
+    outcome: Outcome = Outcome.MAX_TURNS,
+    policy_versions: tuple[int, int] = (0, 0),
+) -> Rollout:
+    """One rollout; its turns are read off the mask, and each sampled token has logprob -1 unless `logprobs` ([T]) says otherwise."""
+    mask = np.array(loss_mask, dtype=bool)
+    begun = np.cumsum(mask & ~np.concatenate([[False], mask[:-1]])) if len(mask) else np.zeros(0)
+    return Rollout(
+        dialogue=dialogue(outcome=outcome),
+        token_ids=np.array(token_ids, dtype=np.int32),
+        role_ids=mask.astype(np.int8),
+        turn_ids=begun.astype(np.int16),
+        loss_mask=mask,
+        rollout_logprobs=np.where(mask, -1.0 if logprobs is None else logprobs, 0.0).astype(np.float32),
+        reward=Reward(total=reward),
+        turn_rewards=(),
+        policy_versions=policy_versions,
+    )
+
+
+def group(*rollouts: Rollout) -> RolloutGroup:
+    return RolloutGroup(task=AnyTask(group_size=len(rollouts)), rollouts=rollouts)
+
+
+def random_group(*, seed: int, size: int = 4, num_tokens: tuple[int, int] = (12, 40)) -> RolloutGroup:
+    """Siblings of random tokens and rewards, about half of the tokens sampled."""
+    generator = np.random.default_rng(seed)
+    siblings = []
+    for _ in range(size):
+        length = int(generator.integers(*num_tokens))
+        mask = generator.random(length) < 0.5
+        mask[:3], mask[3] = False, True
+        siblings.append(
+            rollout(generator.integers(1, VOCABULARY, length), mask, reward=float(generator.random()), logprobs=-generator.random(length))
+        )
+    return group(*siblings)
+
+
+def random_batch(*, seed: int, num_groups: int = 3, size: int = 4) -> Batch:
+    return pack([random_group(seed=1000 * seed + i, size=size) for i in range(num_groups)])

@@ -1,0 +1,51 @@
+"""Advantages worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from policy.advantages import group_advantages, to_tokens
+
+
+def advantages(rewards: list[float], groups: list[int], valid: list[bool] | None = None, **options: bool) -> list[float]:
+    valid_B = torch.tensor([True] * len(rewards) if valid is None else valid)
+    return group_advantages(torch.tensor(rewards, dtype=torch.float64), torch.tensor(groups), valid_B, **options).tolist()
+
+
+def test_deviations_are_divided_by_the_unbiased_std() -> None:
+    # mean 0.5, unbiased variance (4 x 0.25) / 3
+    expected = 0.5 / (math.sqrt(1 / 3) + 1e-6)
+    assert advantages([0, 1, 0, 1], [0, 0, 0, 0]) == pytest.approx([-expected, expected, -expected, expected], abs=1e-12)
+
+
+def test_each_group_is_its_own_baseline_wherever_its_members_lie() -> None:
+    # group 0: 0.2, 0.4 (std 0.1414); group 1: 0.9, 0.5 (std 0.2828): all at +-1/sqrt(2)
+    got = advantages([0.2, 0.9, 0.4, 0.5], [0, 1, 0, 1])
+    assert got == pytest.approx([-0.70710, 0.70710, 0.70710, -0.70710], abs=1e-4)
+
+
+def test_without_std_advantages_are_plain_deviations() -> None:
+    assert advantages([0.2, 0.9, 0.4, 0.5], [0, 1, 0, 1], std_normalise=False) == pytest.approx([-0.1, 0.2, 0.1, -0.2])
+
+
+def test_group_that_fared_alike_has_no_advantage_in_spite_of_rounding() -> None:
+    assert advantages([0.1] * 7, [0] * 7) == [0.0] * 7
+
+
+def test_group_with_one_survivor_has_no_advantage() -> None:
+    assert advantages([0.9, math.nan, 0.3], [0, 0, 1], [True, False, True]) == [0.0, 0.0, 0.0]
+
+
+def test_broken_rollout_is_in_no_baseline() -> None:
+    got = advantages([0.2, math.nan, 0.4], [0, 0, 0], [True, False, True], std_normalise=False)
+    assert got == pytest.approx([-0.1, 0.0, 0.1])
+
+
+def test_tokens_carry_their_rollouts_advantage_only_under_the_mask() -> None:
+    mask_BT = torch.tensor([[0, 1, 1], [0, 0, 1]], dtype=torch.bool)
+    got = to_tokens(torch.tensor([0.5, -2.0], dtype=torch.float64), mask_BT)
+    assert got.dtype == torch.float32
+    assert got.tolist() == [[0, 0.5, 0.5], [0, 0, -2.0]]

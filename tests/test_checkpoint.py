@@ -1,0 +1,155 @@
+"""A checkpoint is whole or refused, and training goes on from it bit for bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from policy_factories import random_batch, tiny_model, tiny_tokenizer
+from torch import Tensor
+
+import policy.checkpoint
+from policy.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
+from policy.grpo import Grpo, GrpoConfig
+from policy.learner import Learner
+from policy.learner_config import LearnerConfig
+from policy.model import load_model
+
+
+def save(run: Path, step: int, *, keep: int = 2, **state: object) -> Path:
+    return save_checkpoint(run / "checkpoints" / f"step_{step}", model=tiny_model(), tokenizer=tiny_tokenizer(), state=state, keep=keep)
+
+
+def kept(run: Path) -> list[str]:
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+def train(learner: Learner, seeds: range) -> None:
+    for seed in seeds:
+        batch = random_batch(seed=seed)
+        learner.update(batch, learner.algorithm.targets(batch))
+
+
+def make_learner(model: torch.nn.Module) -> Learner:
+    return Learner(LearnerConfig(num_minibatches=2, warmup_steps=3), Grpo(GrpoConfig()), model)
+
+
+def test_four_steps_equal_two_steps_a_checkpoint_and_two_more(tmp_path: Path) -> None:
+    whole, first = make_learner(tiny_model()), make_learner(tiny_model())
+    train(whole, range(4))
+    train(first, range(2))
+    state = {"learner": first.state_dict()}
+    folder = save_checkpoint(tmp_path / "checkpoints" / "step_2", model=first.model, tokenizer=tiny_tokenizer(), state=state)
+    after_saving = torch.rand(3)
+
+    model, _ = load_model(folder)
+    second = make_learner(model)
+    second.load_state_dict(load_checkpoint(folder).state["learner"])
+    assert torch.equal(torch.rand(3), after_saving)
+    train(second, range(2, 4))
+    assert second.policy_version == whole.policy_version == 4
+    for (name, a), (_, b) in zip(whole.weights(), second.weights(), strict=True):
+        assert torch.equal(a, b), name
+
+
+def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    generator = np.random.default_rng(3).bit_generator.state  # holds integers of 128 bits
+    state = {"teacher": {"rng": generator, "families": {"advice/negative": [0.1, 1e-300]}}, "none": None, "tensor": torch.tensor([1.5])}
+    back = load_checkpoint(save(tmp_path, 1, **state)).state
+    assert torch.equal(back.pop("tensor"), torch.tensor([1.5]))
+    assert back == {key: value for key, value in state.items() if not isinstance(value, Tensor)}
+
+
+def test_state_that_could_not_be_read_back_is_refused_when_saved(tmp_path: Path) -> None:
+    with pytest.raises(
+        TypeError, match=r"state\.teacher\.offsets\[1\] must be made of dicts, lists, numbers, strings and tensors, got ndarray"
+    ):
+        save(tmp_path, 1, teacher={"offsets": [1, np.zeros(2)]})
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_newest_whole_checkpoint_is_found_by_number(tmp_path: Path) -> None:
+    assert newest_checkpoint(tmp_path) is None
+    save(tmp_path, 9)
+    save(tmp_path, 10)
+    assert newest_checkpoint(tmp_path).name == "step_10"
+
+
+def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+    for step in (2, 4, 10):
+        save(tmp_path, step)
+    assert kept(tmp_path) == ["step_10", "step_4"]
+    save(tmp_path, 12, keep=1)
+    assert kept(tmp_path) == ["step_12"]
+
+
+def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
+    save(tmp_path, 3, tries=1)
+    save(tmp_path, 3, tries=2)
+    assert load_checkpoint(tmp_path / "checkpoints" / "step_3").state == {"tries": 2}
+    assert kept(tmp_path) == ["step_3"]
+
+
+def test_process_killed_while_writing_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(policy.checkpoint, "_move_into_place", lambda written, folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(policy.checkpoint.shutil, "rmtree", lambda *args, **options: None)  # a killed process cleans nothing up
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, 2)
+    assert kept(tmp_path) == [".step_2.new", "step_1"]
+    assert newest_checkpoint(tmp_path).name == "step_1"
+    save(tmp_path, 2)
+    assert kept(tmp_path) == ["step_1", "step_2"]
+
+
+def test_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, 1)
+
+    def full(*args: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(policy.checkpoint.torch, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        save(tmp_path, 2)
+    assert kept(tmp_path) == ["step_1"]
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "state.pt", "config.json", "tokenizer.json"])
+@pytest.mark.parametrize("damage", ["missing", "short", "changed"])
+def test_torn_checkpoint_is_refused_and_the_one_before_found(tmp_path: Path, file: str, damage: str) -> None:
+    save(tmp_path, 1)
+    torn = save(tmp_path, 2)
+    content = (torn / file).read_bytes()
+    match damage:
+        case "missing":
+            (torn / file).unlink()
+        case "short":
+            (torn / file).write_bytes(content[:-1])
+        case "changed":
+            (torn / file).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ValueError, match=f"must be whole, got a missing or changed {file}"):
+        load_checkpoint(torn)
+    assert newest_checkpoint(tmp_path).name == "step_1"
+
+
+@pytest.mark.parametrize("manifest", ["", "[]", '{"format": 99, "files": {}}', None])
+def test_folder_that_is_not_ours_is_refused(tmp_path: Path, manifest: str | None) -> None:
+    folder = save(tmp_path, 1)
+    (folder / "manifest.json").unlink()
+    if manifest is not None:
+        (folder / "manifest.json").write_text(manifest)
+    with pytest.raises(ValueError, match=r"checkpoint .*step_1 must"):
+        load_checkpoint(folder)
+    assert newest_checkpoint(tmp_path) is None
+
+
+def test_manifest_names_every_file_with_its_size(tmp_path: Path) -> None:
+    folder = save(tmp_path, 1)
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    assert {"config.json", "model.safetensors", "tokenizer.json", "state.pt"} <= set(files)
+    assert set(files) == {path.name for path in folder.iterdir()} - {"manifest.json"}
+    assert files["state.pt"]["num_bytes"] == (folder / "state.pt").stat().st_size
