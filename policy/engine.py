@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from policy.weights import PackedWeights, Receipt
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,3 +45,142 @@ class Generate(Protocol):
     """One continuation of a prompt. Rollout code receives this callable and cannot learn whether it is local, an actor or a test's fake."""
 
     async def __call__(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A prompt to continue, for those who ask for many at once."""
+
+    prompt_ids: Sequence[int]
+    sampling: Sampling
+    seed: int
+
+
+class EngineError(RuntimeError):
+    """An engine broke: it will answer nothing any more and must be built anew."""
+
+
+class Engine(Protocol):
+    """An engine in this process. New weights take effect between replies, so every completion is of one policy version."""
+
+    name: str
+    """Its kind, `vllm` or `hf`."""
+    policy_version: int
+    """Of the weights it holds."""
+    busy_s: float
+    """Seconds it has spent computing."""
+
+    async def generate(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion:
+        """One continuation of a prompt."""
+        ...
+
+    async def generate_all(self, requests: Sequence[Request]) -> list[Completion]:
+        """Continuations of many prompts, taken up together and in this order."""
+        ...
+
+    async def load_weights(self, weights: PackedWeights) -> Receipt:
+        """Replaces all weights once the running replies are done."""
+        ...
+
+    async def score(self, token_ids: Sequence[int]) -> list[float]:
+        """Logprob of every token but the first, given those before it: nats, at temperature 1, over the full vocabulary."""
+        ...
+
+    async def reset_cache(self) -> None:
+        """Forgets all cached prefixes."""
+        ...
+
+    def close(self) -> None:
+        """Stops the engine's thread; what still waits fails."""
+        ...
+
+
+class EngineKind(StrEnum):
+    """Which engine generates."""
+
+    AUTO = "auto"
+    """vLLM where it can be imported, else transformers."""
+    VLLM = "vllm"
+    HF = "hf"
+
+
+class EngineDtype(StrEnum):
+    """What an engine computes in."""
+
+    FLOAT32 = "float32"
+    """Agrees with a float32 trainer to about 1e-6 nats."""
+    BFLOAT16 = "bfloat16"
+    """Agrees to about 4e-3 nats."""
+
+
+@dataclass(kw_only=True)
+class EngineConfig:
+    """How an engine is built (`policy.*`)."""
+
+    engine: EngineKind = EngineKind.AUTO
+    """auto, vllm or hf (transformers: several times slower, needs no vLLM)."""
+    dtype: EngineDtype = EngineDtype.FLOAT32
+    """float32 or bfloat16."""
+    kv_cache_mb: int = 96
+    """At least 1; MiB for the keys and values of running and remembered dialogues, on a CPU."""
+    gpu_memory_share: float = 0.5
+    """In (0, 1]; the part of a GPU that an engine may fill."""
+    block_size: int = 32
+    """Tokens of a shared prefix are remembered in blocks of this size; vLLM's 128 would share nothing in short dialogues."""
+    max_running: int = 128
+    """At least 1; replies sampled at the same time."""
+    start_timeout_s: float = 300.0
+    """Above 0; seconds an engine may take to start and to answer a first prompt."""
+    load_timeout_s: float = 120.0
+    """Above 0; seconds new weights may take to arrive."""
+
+    def __post_init__(self) -> None:
+        for name in ("kv_cache_mb", "block_size", "max_running"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"policy.{name} must be at least 1, got {getattr(self, name)!r}")
+        for name in ("start_timeout_s", "load_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"policy.{name} must be above 0, got {getattr(self, name)!r}")
+        if not 0 < self.gpu_memory_share <= 1:
+            raise ValueError(f"policy.gpu_memory_share must be in (0, 1], got {self.gpu_memory_share!r}")
+
+
+def check_engine(config: EngineConfig, model_folder: str | Path) -> None:
+    """Refuses what cannot work, without starting or importing anything.
+
+    Raises:
+        ValueError: the model folder is not there, or vLLM is asked for and not installed.
+    """
+    if not (Path(model_folder) / "config.json").is_file():
+        raise ValueError(f"policy.model must be a folder with a Hugging Face model, got {str(model_folder)!r}")
+    if config.engine is EngineKind.VLLM and importlib.util.find_spec("vllm") is None:
+        raise ValueError("policy.engine must be auto or hf where vLLM is not installed, got 'vllm'; pip install -r requirements/cpu.txt")
+
+
+def make_engine(config: EngineConfig, model_folder: str | Path, *, max_context: int) -> Engine:
+    """Builds the engine that `config.engine` names and waits until it answers.
+
+    Args:
+        max_context: tokens of the longest dialogue.
+
+    Raises:
+        ValueError: see `check_engine`, or vLLM is asked for and cannot be imported.
+        RuntimeError: it did not start.
+    """
+    check_engine(config, model_folder)
+    if config.engine is not EngineKind.HF:
+        from policy import vllm_engine
+
+        try:
+            vllm_engine.import_vllm()
+        except (ImportError, OSError, RuntimeError) as error:
+            if config.engine is EngineKind.VLLM:
+                raise ValueError(
+                    f"policy.engine must be auto or hf where vLLM cannot be imported ({error}), got 'vllm'; pip install -r requirements/cpu.txt"
+                ) from error
+            log.warning("vLLM cannot be imported (%s): rolling out with the slower transformers engine", error)
+        else:
+            return vllm_engine.VLLMEngine(config, model_folder, max_context=max_context)
+    from policy.hf_engine import HFEngine
+
+    return HFEngine(config, model_folder, max_context=max_context)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from simulator.dialogue import Dialogue
+from policy.chat import Chat
+from policy.engine import Completion, Generate, Sampling
+from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
-from simulator.reward import Reward
+from simulator.reward import Reward, final_emotion, turn_rewards
+from simulator.scenario import Scenario
+from simulator.user import UserSimulator
 
 ROLE_USER, ROLE_AGENT = 0, 1
 """Values of `Rollout.role_ids`; template tokens count with the role whose turn they open or close."""
@@ -38,7 +46,7 @@ class Rollout:
 
         token_ids        u u u a a e u u a e u
         role_ids         0 0 0 1 1 1 0 0 1 1 0
-        turn_ids         0 0 0 0 0 0 1 1 1 1 2      counts agent turns begun
+        turn_ids         0 0 0 0 0 0 1 1 1 1 2      agent turns finished before
         loss_mask        0 0 0 1 1 1 0 0 1 1 0      tokens the policy sampled
         rollout_logprobs 0 0 0 x x x 0 0 x x 0
     """
@@ -55,6 +63,7 @@ class Rollout:
     rollout_logprobs: np.ndarray
     """[T] float32 nats, 0 where the mask is."""
     reward: Reward
+    """NaN for an ERROR dialogue."""
     turn_rewards: tuple[float, ...]
     """One per answered reply, each in [-1, 1]."""
     policy_versions: tuple[int, int]
@@ -72,3 +81,227 @@ class RolloutGroup:
 
     task: Task
     rollouts: tuple[Rollout, ...]
+
+
+@dataclass(kw_only=True)
+class RolloutConfig:
+    """How dialogues are rolled out (`rollout.*`)."""
+
+    num_engines: int = 2
+    """At least 1; each is a process of its own (about 0.8 GB for the embedded policy)."""
+    threads_per_engine: int = 1
+    """At least 1; CPU threads of an engine. Small models gain more from another engine than from another thread."""
+    max_turns: int = 8
+    """At least 1; replies of the agent after which a dialogue ends."""
+    max_new_tokens: int = 40
+    """At least 1; tokens a reply may have. The user answers a reply that was cut off, too."""
+    max_context: int = 512
+    """Tokens a dialogue may have; it ends as TRUNCATED once a whole further reply does not fit."""
+    temperature: float = 1.0
+    """At least 0.01 (vLLM samples no colder); the only thing that shapes sampling in training."""
+    retries: int = 1
+    """At least 0; further attempts at a dialogue that failed, before it counts as an ERROR."""
+    retry_backoff_s: float = 0.5
+    """At least 0; seconds before the first further attempt, doubled before each next one."""
+    dialogue_timeout_s: float = 300.0
+    """Above 0; seconds after which an attempt at a dialogue counts as failed."""
+    max_error_share: float = 0.05
+    """In [0, 1]; share of ERROR dialogues among the last 200 above which a run stops."""
+    deterministic: bool = False
+    """Sample every turn of all dialogues of an engine together and in a fixed order, so that two runs sample identical tokens. Slower."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_engines", "threads_per_engine", "max_turns", "max_new_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"rollout.{name} must be at least 1, got {getattr(self, name)!r}")
+        if self.max_context < self.max_new_tokens + 2:
+            raise ValueError(f"rollout.max_context must leave room for a prompt and rollout.max_new_tokens, got {self.max_context!r}")
+        if self.temperature < 0.01:
+            raise ValueError(f"rollout.temperature must be at least 0.01, got {self.temperature!r}; training needs replies that differ")
+        if self.retries < 0 or self.retry_backoff_s < 0:
+            raise ValueError(
+                f"rollout.retries and rollout.retry_backoff_s must not be negative, got {self.retries!r}, {self.retry_backoff_s!r}"
+            )
+        if self.dialogue_timeout_s <= 0:
+            raise ValueError(f"rollout.dialogue_timeout_s must be above 0, got {self.dialogue_timeout_s!r}")
+        if not 0 <= self.max_error_share <= 1:
+            raise ValueError(f"rollout.max_error_share must be in [0, 1], got {self.max_error_share!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conduct:
+    """How the dialogues of one submission differ from the configured ones; evaluation is colder and may be longer."""
+
+    temperature: float | None = None
+    """None for `rollout.temperature`; 0 is greedy."""
+    max_turns: int | None = None
+    """None for `rollout.max_turns`."""
+
+
+def sampling_seed(seed: int, sibling: int, turn: int) -> int:
+    """The seed of one reply: every reply of every sibling has its own, the same in every run."""
+    return int(np.random.SeedSequence([seed, sibling, turn]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+async def roll_out(
+    scenario: Scenario,
+    difficulty: Difficulty,
+    seed: int,
+    *,
+    user: UserSimulator,
+    generate: Generate,
+    chat: Chat,
+    config: RolloutConfig,
+    sibling: int = 0,
+    conduct: Conduct | None = None,
+) -> Rollout:
+    """One dialogue from its opening to its end; whatever breaks becomes an ERROR dialogue with its traceback.
+
+    Args:
+        seed: the user's, and with `sibling` and the turn that of every reply.
+    """
+    for attempt in range(config.retries + 1):
+        conversation = _Conversation(Dialogue(scenario=scenario, difficulty=difficulty, seed=seed), chat=chat)
+        try:
+            async with asyncio.timeout(config.dialogue_timeout_s):
+                await _converse(conversation, user=user, generate=generate, config=config, sibling=sibling, conduct=conduct or Conduct())
+            return conversation.rollout()
+        except Exception:  # noqa: BLE001 - the one boundary where anything that breaks becomes data
+            conversation.fail(traceback.format_exc())
+        if attempt < config.retries:
+            await asyncio.sleep(config.retry_backoff_s * 2**attempt)
+    return conversation.rollout()
+
+
+async def roll_out_group(
+    task: Task,
+    scenario: Scenario,
+    *,
+    user: UserSimulator,
+    generate: Generate,
+    chat: Chat,
+    config: RolloutConfig,
+    conduct: Conduct | None = None,
+    on_finished: Callable[[Rollout], None] | None = None,
+) -> RolloutGroup:
+    """All siblings of a task at once.
+
+    The user's seed is common to the siblings, so that they differ in what the agent said and in nothing else, which takes noise out of their comparison.
+
+    Args:
+        on_finished: called with each rollout as soon as it is done.
+    """
+
+    async def one(sibling: int) -> Rollout:
+        rollout = await roll_out(
+            scenario,
+            task.difficulty,
+            task.seed,
+            user=user,
+            generate=generate,
+            chat=chat,
+            config=config,
+            sibling=sibling,
+            conduct=conduct,
+        )
+        if on_finished:
+            on_finished(rollout)
+        return rollout
+
+    async with asyncio.TaskGroup() as siblings:
+        rollouts = [siblings.create_task(one(sibling)) for sibling in range(task.group_size)]
+    return RolloutGroup(task=task, rollouts=tuple(rollout.result() for rollout in rollouts))
+
+
+async def _converse(
+    conversation: _Conversation, *, user: UserSimulator, generate: Generate, config: RolloutConfig, sibling: int, conduct: Conduct
+) -> None:
+    temperature = config.temperature if conduct.temperature is None else conduct.temperature
+    sampling = Sampling(max_tokens=config.max_new_tokens, temperature=temperature)
+    max_turns = conduct.max_turns or config.max_turns
+    seed = conversation.dialogue.seed
+    conversation.open(await user.open(conversation.dialogue.scenario, conversation.dialogue.difficulty, seed=seed))
+    while conversation.dialogue.outcome is None:
+        if not conversation.has_room(config.max_new_tokens, config.max_context):
+            conversation.dialogue = conversation.dialogue.then(outcome=Outcome.TRUNCATED)
+            break
+        turn = conversation.dialogue.num_replies
+        completion = await generate(conversation.token_ids, sampling=sampling, seed=sampling_seed(seed, sibling, turn))
+        reply = conversation.add_reply(completion)
+        reaction = await user.react(conversation.dialogue, reply.text)
+        outcome = reaction.outcome or (Outcome.MAX_TURNS if turn + 1 >= max_turns else None)
+        conversation.dialogue = conversation.dialogue.then(reply, reaction.turn, outcome=outcome)
+        conversation.add_user(reaction.turn.text)
+    conversation.close(config.max_context)
+
+
+class _Conversation:
+    """A dialogue under way, and the arrays that grow with it."""
+
+    def __init__(self, dialogue: Dialogue, *, chat: Chat) -> None:
+        self.dialogue = dialogue
+        self.token_ids: list[int] = []
+        self._chat = chat
+        self._role_ids: list[int] = []
+        self._turn_ids: list[int] = []
+        self._loss_mask: list[bool] = []
+        self._logprobs: list[float] = []
+        self._num_turns = 0
+        self._versions: list[int] = []
+
+    def open(self, dialogue: Dialogue) -> None:
+        self.dialogue = dialogue
+        ids = self._chat.opening_ids(dialogue.messages())
+        header = len(self._chat.header_ids)
+        self._add(ids[:-header], ROLE_USER)
+        self._add(ids[-header:], ROLE_AGENT)
+
+    def has_room(self, num_tokens: int, max_context: int) -> bool:
+        """Whether a reply of `num_tokens` and an end of turn that it may lack still fit."""
+        return len(self.token_ids) + num_tokens + 1 <= max_context
+
+    def add_reply(self, completion: Completion) -> Turn:
+        self._add(completion.token_ids, ROLE_AGENT, logprobs=completion.logprobs)
+        if self._chat.end_of_turn_id not in completion.token_ids[-1:]:
+            self._add([self._chat.end_of_turn_id], ROLE_AGENT)
+        self._versions.append(completion.policy_version)
+        return Turn(speaker=Speaker.AGENT, text=completion.text.strip())
+
+    def add_user(self, text: str) -> None:
+        ids = self._chat.continuation_ids(text)
+        closing, header = len(self._chat.closing_ids), len(self._chat.header_ids)
+        self._add(ids[:closing], ROLE_AGENT)
+        self._num_turns += 1
+        self._add(ids[closing:-header], ROLE_USER)
+        self._add(ids[-header:], ROLE_AGENT)
+
+    def close(self, max_context: int) -> None:
+        """Takes back the opening of a reply that will not come, and what no context may hold; no sampled token is among them."""
+        length = min(len(self.token_ids) - len(self._chat.header_ids), max_context)
+        for column in (self.token_ids, self._role_ids, self._turn_ids, self._loss_mask, self._logprobs):
+            del column[length:]
+
+    def fail(self, error: str) -> None:
+        self.dialogue = self.dialogue.then(outcome=Outcome.ERROR, error=error)
+
+    def rollout(self) -> Rollout:
+        failed = self.dialogue.outcome is Outcome.ERROR
+        return Rollout(
+            dialogue=self.dialogue,
+            token_ids=np.array(self.token_ids, dtype=np.int32),
+            role_ids=np.array(self._role_ids, dtype=np.int8),
+            turn_ids=np.array(self._turn_ids, dtype=np.int16),
+            loss_mask=np.array(self._loss_mask, dtype=np.bool_),
+            rollout_logprobs=np.array(self._logprobs, dtype=np.float32),
+            reward=Reward(total=math.nan) if failed else final_emotion(self.dialogue),
+            turn_rewards=tuple(turn_rewards(self.dialogue)),
+            policy_versions=(min(self._versions, default=0), max(self._versions, default=0)),
+        )
+
+    def _add(self, ids: Sequence[int], role: int, *, logprobs: Sequence[float] | None = None) -> None:
+        self.token_ids += ids
+        self._role_ids += [role] * len(ids)
+        self._turn_ids += [self._num_turns] * len(ids)
+        self._loss_mask += [logprobs is not None] * len(ids)
+        self._logprobs += [0.0] * len(ids) if logprobs is None else logprobs
+        assert len(self._logprobs) == len(self.token_ids), "a completion must have one logprob per token"

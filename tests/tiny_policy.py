@@ -47,7 +47,9 @@ def _tokenizer(vocab_size: int, special: list[str], end: str, template: str) -> 
     return tokenizer
 
 
-def save_tiny_policy(folder: Path, *, tied: bool = False, hidden: int = 128, layers: int = 3, vocab_size: int = 1000, seed: int = 0) -> Path:
+def save_tiny_policy(
+    folder: Path, *, tied: bool = False, hidden: int = 128, layers: int = 3, vocab_size: int = 1000, seed: int = 0
+) -> Path:
     """Writes a random Qwen2 with its tokenizer as a Hugging Face folder; the vocabulary is larger than the tokenizer's, as padded ones are."""
     tokenizer = tiny_tokenizer()
     config = Qwen2Config(

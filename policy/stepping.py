@@ -1,0 +1,221 @@
+"""One thread that steps an engine, and the asyncio door to it."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import concurrent.futures
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from policy.engine import Completion, EngineError, Request, Sampling
+from policy.weights import PROBE_IDS, PackedWeights, Receipt
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """Requests to admit together, each with the future that waits for it."""
+
+    loop: asyncio.AbstractEventLoop
+    pairs: list[tuple[Request, asyncio.Future[Completion]]]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Something to do between replies."""
+
+    function: Callable[[], Any]
+    future: concurrent.futures.Future[Any]
+
+
+class SteppedEngine(abc.ABC):
+    """What engines share: everything that touches the model happens on one thread, which takes work from a queue.
+
+    Consumes requests and calls, in order. A call (new weights, a score) waits until the running replies are done, so a reply never mixes two sets of weights.
+    """
+
+    name: str
+
+    def __init__(self, *, start_timeout_s: float, load_timeout_s: float) -> None:
+        self.policy_version = 0
+        self.busy_s = 0.0
+        self._load_timeout_s = load_timeout_s
+        self._inbox: queue.SimpleQueue[_Ask | _Call | None] = queue.SimpleQueue()
+        self._waiting: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Completion]]] = {}
+        self._ids = itertools.count()
+        self._error: BaseException | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=f"{self.name} engine", daemon=True)
+        self._thread.start()
+        try:
+            self._call(self._start).result(start_timeout_s)
+        except TimeoutError as error:
+            self.close(wait=False)
+            raise RuntimeError(
+                f"the {self.name} engine must answer within policy.start_timeout_s, got nothing in {start_timeout_s:g} s"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    async def generate(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion:
+        """One continuation of a prompt."""
+        return (await self.generate_all([Request(prompt_ids=prompt_ids, sampling=sampling, seed=seed)]))[0]
+
+    async def generate_all(self, requests: Sequence[Request]) -> list[Completion]:
+        """Continuations of many prompts, taken up together and in this order."""
+        self._check_alive()
+        loop = asyncio.get_running_loop()
+        pairs = [(request, loop.create_future()) for request in requests]
+        self._inbox.put(_Ask(loop, pairs))
+        return await asyncio.gather(*(future for _, future in pairs))
+
+    async def load_weights(self, weights: PackedWeights) -> Receipt:
+        """Replaces all weights once the running replies are done, forgets cached prefixes and scores a probe."""
+
+        def load() -> Receipt:
+            taken = self._load(weights)
+            self._reset_cache()
+            self.policy_version = weights.version
+            return Receipt(version=self.policy_version, checksum=taken, probe=tuple(self._score(PROBE_IDS)))
+
+        async with asyncio.timeout(self._load_timeout_s):
+            return await asyncio.wrap_future(self._call(load))
+
+    async def score(self, token_ids: Sequence[int]) -> list[float]:
+        """Logprob of every token but the first, given those before it: nats, at temperature 1, over the full vocabulary."""
+        return await asyncio.wrap_future(self._call(lambda: self._score(token_ids)))
+
+    async def reset_cache(self) -> None:
+        """Forgets all cached prefixes."""
+        await asyncio.wrap_future(self._call(self._reset_cache))
+
+    def close(self, *, wait: bool = True) -> None:
+        """Stops the engine's thread; what still waits fails."""
+        if not self._closed:
+            self._closed = True
+            self._inbox.put(None)
+        if wait:
+            self._thread.join()
+
+    @abc.abstractmethod
+    def _start(self) -> None:
+        """Builds the engine and lets it answer a first prompt."""
+
+    @abc.abstractmethod
+    def _admit(self, request_id: int, request: Request) -> None:
+        """Takes up a request."""
+
+    @abc.abstractmethod
+    def _step(self) -> list[tuple[int, Completion]]:
+        """Computes for a while and returns what is finished."""
+
+    @abc.abstractmethod
+    def _drop(self, request_ids: list[int]) -> None:
+        """Forgets requests nobody waits for any more."""
+
+    @abc.abstractmethod
+    def _load(self, weights: PackedWeights) -> int:
+        """Replaces all weights; returns the checksum of what was taken in."""
+
+    @abc.abstractmethod
+    def _score(self, token_ids: Sequence[int]) -> list[float]: ...
+
+    @abc.abstractmethod
+    def _reset_cache(self) -> None: ...
+
+    @abc.abstractmethod
+    def _stop(self) -> None:
+        """Frees what the engine holds."""
+
+    def _call(self, function: Callable[[], Any]) -> concurrent.futures.Future[Any]:
+        self._check_alive()
+        call = _Call(function, concurrent.futures.Future())
+        self._inbox.put(call)
+        return call.future
+
+    def _check_alive(self) -> None:
+        if self._error is not None or self._closed:
+            raise EngineError(f"the {self.name} engine is {'closed' if self._closed else 'broken'}") from self._error
+
+    def _run(self) -> None:
+        try:
+            while (item := self._next()) is not None:
+                if isinstance(item, _Ask):
+                    self._take(item)
+                elif isinstance(item, _Call):
+                    while self._waiting:
+                        self._advance()
+                    self._answer(item)
+        except Exception as error:  # noqa: BLE001 - the thread's end: what broke goes to everyone who waits
+            self._error = error
+        self._fail_waiting()
+        self._stop()
+
+    def _next(self) -> _Ask | _Call | None:
+        """The next thing asked for; steps the engine as long as there is none."""
+        while self._waiting:
+            try:
+                return self._inbox.get_nowait()
+            except queue.Empty:
+                self._advance()
+        return self._inbox.get()
+
+    def _take(self, ask: _Ask) -> None:
+        for request, future in ask.pairs:
+            request_id = next(self._ids)
+            self._waiting[request_id] = (ask.loop, future)
+            self._admit(request_id, request)
+
+    def _answer(self, call: _Call) -> None:
+        try:
+            call.future.set_result(call.function())
+        except Exception as error:  # noqa: BLE001 - it is the caller's to judge
+            call.future.set_exception(error)
+
+    def _advance(self) -> None:
+        if abandoned := [request_id for request_id, (_, future) in self._waiting.items() if future.cancelled()]:
+            self._drop(abandoned)
+            for request_id in abandoned:
+                del self._waiting[request_id]
+            return
+        start = time.perf_counter()
+        finished = self._step()
+        self.busy_s += time.perf_counter() - start
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Completion], Completion]]] = {}
+        for request_id, completion in finished:
+            loop, future = self._waiting.pop(request_id)
+            by_loop.setdefault(loop, []).append((future, completion))
+        for loop, done in by_loop.items():
+            loop.call_soon_threadsafe(_deliver, done)
+
+    def _fail_waiting(self) -> None:
+        error = EngineError(f"the {self.name} engine stopped")
+        error.__cause__ = self._error
+        self._closed = True
+        while not self._inbox.empty():
+            item = self._inbox.get()
+            if isinstance(item, _Ask):
+                self._waiting.update({next(self._ids): (item.loop, future) for _, future in item.pairs})
+            elif isinstance(item, _Call):
+                item.future.set_exception(error)
+        for loop, future in self._waiting.values():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_fail, future, error)
+        self._waiting.clear()
+
+
+def _deliver(done: list[tuple[asyncio.Future[Completion], Completion]]) -> None:
+    for future, completion in done:
+        if not future.done():
+            future.set_result(completion)
+
+
+def _fail(future: asyncio.Future[Completion], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,161 @@
+"""vLLM in this process: sampled ids and their logprobs over the full vocabulary, with weights replaced in place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from policy.chat import Chat
+from policy.engine import Completion, EngineConfig, Request, Sampling
+from policy.stepping import SteppedEngine
+from policy.weights import Delivery, PackedWeights, parameter_names
+
+_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in this process: up in seconds, and tensors reach it directly
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "VLLM_LOOPBACK_IP": "127.0.0.1",
+    "GLOO_SOCKET_IFNAME": "lo",
+}
+_CPU_ENVIRONMENT = {
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # two engines bound "automatically" end up on the same core
+    "TORCH_COMPILE_DISABLE": "1",  # else one small sampling function is compiled with a C++ compiler on the first prompt: 10 s and 1 GB
+}
+
+
+def import_vllm() -> ModuleType:
+    """Imports vLLM with the environment that it reads while being imported.
+
+    Raises:
+        ImportError, OSError, RuntimeError: it is not installed or does not fit the other packages.
+    """
+    import torch
+
+    for name, value in {**_ENVIRONMENT, **({} if torch.cuda.is_available() else _CPU_ENVIRONMENT)}.items():
+        os.environ.setdefault(name, value)
+    import vllm
+
+    return vllm
+
+
+class VLLMEngine(SteppedEngine):
+    """A vLLM engine and the thread that steps it.
+
+    Logprobs are vLLM's `processed_logprobs`: at the sampling temperature, which its default ignores (pitfall P5). Prefixes are cached, and forgotten with every
+    update of the weights.
+
+    Raises:
+        RuntimeError: it did not start, for example for want of memory.
+    """
+
+    name = "vllm"
+
+    def __init__(self, config: EngineConfig, model_folder: str | Path, *, max_context: int) -> None:
+        self._config = config
+        self._folder = Path(model_folder)
+        self._max_context = max_context
+        super().__init__(start_timeout_s=config.start_timeout_s, load_timeout_s=config.load_timeout_s)
+
+    def _start(self) -> None:
+        vllm = import_vllm()
+        from vllm.sampling_params import RequestOutputKind
+
+        self._on_cpu = vllm.platforms.current_platform.is_cpu()
+        self._parameters, self._final_only = vllm.SamplingParams, RequestOutputKind.FINAL_ONLY
+        self._engine = vllm.LLMEngine.from_engine_args(vllm.EngineArgs(**self._arguments()))
+        tokenizer = self._engine.get_tokenizer()
+        self._chat = Chat(tokenizer)
+        self._parameter_names = parameter_names(self._folder)
+        self._admit(-1, Request(prompt_ids=[self._chat.end_of_turn_id] * 2, sampling=Sampling(max_tokens=2), seed=0))
+        while self._engine.has_unfinished_requests():
+            self._engine.step()
+        self._reset_cache()
+
+    def _arguments(self) -> dict[str, Any]:
+        shared = {
+            "model": str(self._folder),
+            "dtype": str(self._config.dtype),
+            "max_model_len": self._max_context,
+            "max_num_seqs": self._config.max_running,
+            "block_size": self._config.block_size,
+            "enable_prefix_caching": True,
+            "logprobs_mode": "processed_logprobs",
+            "generation_config": "vllm",
+            "disable_log_stats": True,
+            "seed": 0,
+        }
+        if not self._on_cpu:
+            return {**shared, "gpu_memory_utilization": self._config.gpu_memory_share}
+        # Prompts in one piece: vLLM cannot rewind a CPU generator, which a seeded request whose prompt was split would need.
+        return {
+            **shared,
+            "kv_cache_memory_bytes": self._config.kv_cache_mb << 20,
+            "enforce_eager": True,
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(2048, self._max_context),
+        }
+
+    def _admit(self, request_id: int, request: Request) -> None:
+        parameters = self._parameters(
+            max_tokens=request.sampling.max_tokens,
+            temperature=request.sampling.temperature,
+            seed=request.seed,
+            stop_token_ids=[self._chat.end_of_turn_id],
+            logprobs=0,
+            detokenize=False,
+            output_kind=self._final_only,
+        )
+        self._engine.add_request(str(request_id), {"type": "token", "prompt_token_ids": list(request.prompt_ids)}, parameters)
+
+    def _step(self) -> list[tuple[int, Completion]]:
+        return [(int(output.request_id), self._completion(output.outputs[0])) for output in self._engine.step() if output.finished]
+
+    def _completion(self, output: Any) -> Completion:
+        token_ids = tuple(output.token_ids)
+        return Completion(
+            token_ids=token_ids,
+            logprobs=tuple(position[token].logprob for position, token in zip(output.logprobs, token_ids, strict=True)),
+            text=self._chat.decode(token_ids),
+            finish_reason=output.finish_reason,
+            policy_version=self.policy_version,
+        )
+
+    def _drop(self, request_ids: list[int]) -> None:
+        self._engine.abort_request([str(request_id) for request_id in request_ids])
+
+    def _load(self, weights: PackedWeights) -> int:
+        delivery = Delivery(weights, expected=self._parameter_names)
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": delivery})
+        if self._on_cpu:
+            self._engine.collective_rpc(_pack_tied_head)
+        return delivery.checksum
+
+    def _score(self, token_ids: Sequence[int]) -> list[float]:
+        parameters = self._parameters(max_tokens=1, prompt_logprobs=0, detokenize=False, output_kind=self._final_only)
+        self._engine.add_request("score", {"type": "token", "prompt_token_ids": list(token_ids)}, parameters)
+        outputs: list[Any] = []
+        while self._engine.has_unfinished_requests():
+            outputs += self._engine.step()
+        scored = zip(outputs[0].prompt_logprobs[1:], token_ids[1:], strict=True)
+        return [position[token].logprob for position, token in scored]
+
+    def _reset_cache(self) -> None:
+        if not self._engine.reset_prefix_cache():
+            raise RuntimeError("the vllm engine must forget its cached prefixes, got a refusal; something still runs in it")
+
+    def _stop(self) -> None:
+        if hasattr(self, "_engine"):
+            self._engine.engine_core.shutdown()
+
+
+def _pack_tied_head(worker: Any) -> None:
+    """Repacks an output head that is the embedding: on a CPU a reload leaves it with its old packed copy, silently."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    for module in worker.get_model().modules():
+        if isinstance(module, ParallelLMHead):
+            module.quant_method.process_weights_after_loading(module)

@@ -1,0 +1,240 @@
+"""Both engines against transformers: the same contract, the same numbers. vLLM runs for real and in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from policy.engine import EngineConfig, EngineError, EngineKind, Request, Sampling, make_engine
+from policy.weights import checksum, pack_weights
+from tests.tiny_policy import save_tiny_policy
+
+PROMPT = list(range(40, 75))
+SAMPLING = Sampling(max_tokens=12, temperature=1.0)
+ENGINES = [pytest.param("hf", id="hf"), pytest.param("vllm", id="vllm", marks=pytest.mark.engine)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_tiny_policy(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request, folder):
+    engine = make_engine(EngineConfig(engine=EngineKind(request.param)), folder, max_context=256)
+    yield engine
+    engine.close()
+
+
+def load(folder):
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).requires_grad_(False)
+
+
+def logprobs_of(model, prompt_ids, token_ids, *, temperature=1.0):
+    ids = torch.tensor([*prompt_ids, *token_ids])
+    logprobs_TV = (model(ids[None]).logits[0] / temperature).log_softmax(dim=-1)
+    return logprobs_TV[len(prompt_ids) - 1 : -1].gather(1, ids[len(prompt_ids) :, None])[:, 0]
+
+
+def apart(logprobs, expected):
+    return (torch.tensor(logprobs) - expected).abs().max().item()
+
+
+def sample(engine, *, seeds, prompt_ids=PROMPT, sampling=SAMPLING):
+    async def all_of_them():
+        return await asyncio.gather(*(engine.generate(prompt_ids, sampling=sampling, seed=seed) for seed in seeds))
+
+    return asyncio.run(all_of_them())
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_logprobs_are_those_of_the_full_vocabulary_at_the_temperature(engine, folder, temperature):
+    model = load(folder)
+    for completion in sample(engine, seeds=range(8), sampling=Sampling(max_tokens=12, temperature=temperature)):
+        assert apart(completion.logprobs, logprobs_of(model, PROMPT, completion.token_ids, temperature=temperature)) < 1e-5
+
+
+def test_prompts_of_different_length_share_a_batch(engine, folder):
+    model = load(folder)
+    requests = [Request(prompt_ids=PROMPT[:length], sampling=SAMPLING, seed=length) for length in (1, 7, 35)]
+    completions = asyncio.run(engine.generate_all(requests))
+    for request, completion in zip(requests, completions, strict=True):
+        assert apart(completion.logprobs, logprobs_of(model, request.prompt_ids, completion.token_ids)) < 1e-5
+
+
+def test_a_seed_samples_the_same_whoever_shares_the_batch(engine):
+    [alone] = sample(engine, seeds=[3])
+    _, in_company, _ = sample(engine, seeds=[2, 3, 4])
+    assert alone.token_ids == in_company.token_ids
+
+
+def test_seeds_sample_differently(engine):
+    assert len({completion.token_ids for completion in sample(engine, seeds=range(6))}) == 6
+
+
+def test_greedy_takes_the_likeliest(engine, folder):
+    [completion] = sample(engine, seeds=[0], sampling=Sampling(max_tokens=1, temperature=0.0))
+    assert completion.token_ids == (int(load(folder)(torch.tensor([PROMPT])).logits[0, -1].argmax()),)
+
+
+def test_sampling_follows_the_distribution(engine, folder):
+    """Over 2000 draws of one token, the 20 likeliest come up as often as they should: chi-square with 20 degrees of freedom stays below 50 (p = 2e-4)."""
+    expected_V = load(folder)(torch.tensor([PROMPT[:4]])).logits[0, -1].softmax(dim=-1)
+    requests = [Request(prompt_ids=PROMPT[:4], sampling=Sampling(max_tokens=1), seed=seed) for seed in range(2000)]
+    drawn = torch.tensor([completion.token_ids[0] for completion in asyncio.run(engine.generate_all(requests))])
+    top = expected_V.topk(20)
+    observed = torch.tensor([float((drawn == token).sum()) for token in top.indices])
+    counts = torch.cat([observed, 2000 - observed.sum(0, keepdim=True)])
+    wanted = 2000 * torch.cat([top.values, 1 - top.values.sum(0, keepdim=True)])
+    assert ((counts - wanted) ** 2 / wanted).sum().item() < 50
+
+
+def test_reply_stops_at_its_end_of_turn_and_says_so(engine, folder):
+    model = load(folder)
+    model.lm_head.weight[:] = 0
+    model.model.norm.weight[:] = 0
+    asyncio.run(engine.load_weights(pack_weights(model.named_parameters(), version=1)))
+    try:
+        completions = sample(engine, seeds=range(200), sampling=Sampling(max_tokens=40))
+    finally:
+        asyncio.run(engine.load_weights(pack_weights(load(folder).named_parameters(), version=0)))
+    end = 0
+    stopped = [completion for completion in completions if completion.finish_reason == "stop"]
+    assert stopped
+    assert all(completion.token_ids[-1] == end and end not in completion.token_ids[:-1] for completion in stopped)
+    assert all(len(c.token_ids) == 40 and end not in c.token_ids for c in completions if c.finish_reason == "length")
+    assert all("<|end|>" not in completion.text for completion in completions)
+    assert stopped[0].logprobs[0] == pytest.approx(-math.log(1000), abs=1e-5)
+
+
+def test_reply_cut_by_length_says_so(engine):
+    [completion] = sample(engine, seeds=[1], sampling=Sampling(max_tokens=3))
+    assert completion.finish_reason == "length"
+    assert len(completion.token_ids) == len(completion.logprobs) == 3
+
+
+def follow_every_parameter(engine, folder):
+    """Changes one parameter after the other and yields how far the engine's logprobs are from the model's, and how far they moved."""
+    model, generator = load(folder), torch.Generator().manual_seed(0)
+    before = asyncio.run(engine.score(PROMPT))
+    for version, (_, parameter) in enumerate(model.named_parameters(), start=1):
+        parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+        weights = pack_weights(model.named_parameters(), version=version)
+        receipt = asyncio.run(engine.load_weights(weights))
+        assert (receipt.version, receipt.checksum) == (version, checksum(weights))
+        after = asyncio.run(engine.score(PROMPT))
+        yield apart(after, logprobs_of(model, PROMPT[:1], PROMPT[1:])), apart(after, torch.tensor(before))
+        before = after
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_every_parameter_arrives(kind, tied, tmp_path):
+    folder = save_tiny_policy(tmp_path, tied=tied, layers=2)
+    engine = make_engine(EngineConfig(engine=EngineKind(kind)), folder, max_context=64)
+    try:
+        for error, moved in follow_every_parameter(engine, folder):
+            assert error < 1e-5
+            assert moved > 1e-5
+    finally:
+        engine.close()
+
+
+def test_cached_prefixes_do_not_survive_new_weights(engine, folder):
+    sample(engine, seeds=[0], prompt_ids=PROMPT * 3)
+    model = load(folder)
+    model.model.layers[0].self_attn.v_proj.weight.mul_(-1)
+    asyncio.run(engine.load_weights(pack_weights(model.named_parameters(), version=5)))
+    [completion] = sample(engine, seeds=[0], prompt_ids=PROMPT * 3)
+    asyncio.run(engine.load_weights(pack_weights(load(folder).named_parameters(), version=0)))
+    assert completion.policy_version == 5
+    assert apart(completion.logprobs, logprobs_of(model, PROMPT * 3, completion.token_ids)) < 1e-5
+
+
+def test_reply_under_way_is_finished_with_the_weights_that_began_it(engine, folder):
+    old, new = load(folder), load(folder)
+    new.model.norm.weight.mul_(3)
+
+    async def overlap():
+        first = asyncio.create_task(engine.generate(PROMPT, sampling=Sampling(max_tokens=100), seed=0))
+        await asyncio.sleep(0.02)
+        receipt = await engine.load_weights(pack_weights(new.named_parameters(), version=6))
+        second = await engine.generate(PROMPT, sampling=SAMPLING, seed=0)
+        await engine.load_weights(pack_weights(old.named_parameters(), version=0))
+        return await first, receipt, second
+
+    first, receipt, second = asyncio.run(overlap())
+    assert (first.policy_version, receipt.version, second.policy_version) == (0, 6, 6)
+    assert apart(first.logprobs, logprobs_of(old, PROMPT, first.token_ids)) < 1e-5
+    assert apart(second.logprobs, logprobs_of(new, PROMPT, second.token_ids)) < 1e-5
+
+
+def test_weights_that_miss_a_parameter_are_refused_and_nothing_changes(engine, folder):
+    before = asyncio.run(engine.score(PROMPT))
+    weights = pack_weights(list(load(folder).named_parameters())[1:], version=9)
+    with pytest.raises(ValueError, match="every parameter"):
+        asyncio.run(engine.load_weights(weights))
+    assert asyncio.run(engine.score(PROMPT)) == pytest.approx(before, abs=1e-6)
+    assert engine.policy_version == 0
+
+
+def test_weights_with_nan_never_leave_the_trainer():
+    with pytest.raises(ValueError, match="finite"):
+        pack_weights([("w", torch.tensor([1.0, math.nan]))], version=1)
+
+
+def test_checksum_sees_every_bit_and_the_name():
+    def packed(name, values):
+        return checksum(pack_weights([(name, torch.tensor(values))], version=1))
+
+    assert packed("w", [1.0, 2.0]) == packed("w", [1.0, 2.0])
+    assert len({packed("w", [1.0, 2.0]), packed("v", [1.0, 2.0]), packed("w", [2.0, 1.0]), packed("w", [[1.0], [2.0]])}) == 4
+
+
+def test_request_given_up_leaves_the_engine_usable(engine):
+    async def give_up():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await engine.generate(PROMPT, sampling=Sampling(max_tokens=200), seed=0)
+        return await engine.generate(PROMPT, sampling=SAMPLING, seed=0)
+
+    assert len(asyncio.run(give_up()).token_ids) == 12
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_broken_engine_fails_everyone_who_waits_and_everyone_after(kind, folder, monkeypatch):
+    engine = make_engine(EngineConfig(engine=EngineKind(kind)), folder, max_context=64)
+
+    def burn():
+        raise ZeroDivisionError("the step broke")
+
+    monkeypatch.setattr(engine, "_step", burn)
+    for _ in range(2):
+        with pytest.raises(EngineError) as caught:
+            sample(engine, seeds=[0], sampling=Sampling(max_tokens=4))
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    engine.close()
+
+
+def test_missing_model_folder_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"policy\.model must"):
+        make_engine(EngineConfig(engine=EngineKind.HF), tmp_path / "nowhere", max_context=64)
+
+
+def test_missing_vllm_falls_back_in_auto_and_is_refused_when_asked_for(folder, monkeypatch, caplog):
+    def missing():
+        raise ImportError("No module named 'vllm'")
+
+    monkeypatch.setattr("policy.vllm_engine.import_vllm", missing)
+    with pytest.raises(ValueError, match=r"policy\.engine must .*; pip install -r requirements/cpu\.txt"):
+        make_engine(EngineConfig(engine=EngineKind.VLLM), folder, max_context=64)
+    engine = make_engine(EngineConfig(engine=EngineKind.AUTO), folder, max_context=64)
+    engine.close()
+    assert engine.name == "hf"
+    assert [record.message for record in caplog.records].count(
+        "vLLM cannot be imported (No module named 'vllm'): rolling out with the slower transformers engine"
+    ) == 1
