@@ -1,1 +1,12 @@
 """What to practise next: teachers that set difficulty, and indicators that warn of collapse."""
+
+from curriculum.fixed import FixedConfig, FixedTeacher
+from curriculum.frontier import FrontierConfig, FrontierTeacher
+from curriculum.uniform import UniformConfig, UniformTeacher
+
+TEACHERS = {
+    "frontier": (FrontierConfig, FrontierTeacher),
+    "fixed": (FixedConfig, FixedTeacher),
+    "uniform": (UniformConfig, UniformTeacher),
+}
+"""Teachers by kind: the dataclass of their settings and the class, built as `Teacher(config, scenarios=..., group_size=..., seed=...)`."""

@@ -94,7 +94,8 @@ class UpdateStats:
 class Teacher(Protocol):
     """Proposes tasks and learns from what came of them. Never blocks; everything that adapts is in `state_dict`.
 
-    Outcomes may come late, in any order, or never; one that is not outstanding is a counted no-op, and within one `observe` call order does not matter.
+    Outcomes may come late, in any order, or never; one that is not outstanding is a counted no-op, and within one `observe` call order
+    does not matter.
     """
 
     def propose(self, num_groups: int, *, policy_version: int) -> list[TaskSpec]:

@@ -1,0 +1,251 @@
+"""The part all teachers share: tasks enter a ledger when issued and are struck when their outcome comes, and nothing else teaches.
+
+A new teacher subclasses `LedgerTeacher`, sets `kind`, answers `choose`, perhaps `learn` and `on_update`, and names in `adapting` what it
+learns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from curriculum.allocation import AllocationConfig, FamilyAllocation, ScenarioDecks
+from curriculum.checks import require_between, require_equal, require_fields
+from curriculum.teacher import GroupOutcome, Mode, TaskSpec, UpdateStats
+from simulator.difficulty import Difficulty
+from simulator.scenario import Family
+
+STATE_VERSION = 1
+MAX_PENDING_DECISIONS = 1000
+"""Decisions kept when nobody collects them; older ones are dropped so that memory stays flat."""
+
+
+@dataclass
+class TeacherConfig:
+    """Settings that every teacher has."""
+
+    success_emotion: float = 70.0
+    """[0, 100]: final emotion from which a rollout counts as a success."""
+
+    def __post_init__(self) -> None:
+        require_between("teacher.success_emotion", self.success_emotion, 0.0, 100.0)
+
+
+class Choice(NamedTuple):
+    """A teacher's answer to: how strict, for this family, now?"""
+
+    strictness: float
+    mode: Mode
+    share: float
+    """Probability, given the family, of choosing in this mode, in (0, 1]."""
+
+
+class LedgerTeacher:
+    """The `Teacher` contract less the idea: `choose` is what a teacher must say, `learn` and `on_update` what it may hear."""
+
+    kind: ClassVar[str]
+    adapting: ClassVar[tuple[str, ...]] = ()
+    """Attributes that change with what is observed: JSON-able, or with a `state_dict` and `load_state_dict` of their own."""
+
+    def __init__(
+        self,
+        config: TeacherConfig,
+        *,
+        scenarios: Mapping[Family, Sequence[str]],
+        group_size: int,
+        seed: int,
+        allocation: AllocationConfig | None = None,
+    ) -> None:
+        """
+        Args:
+            scenarios: training scenario ids by family; every family needs at least one.
+            group_size: rollouts per task, at least 2.
+            seed: decides everything this teacher leaves to chance, and the seeds of its tasks; at least 0.
+            allocation: how families share the groups; None deals them in turn.
+        """
+        empty = [str(family) for family, ids in scenarios.items() if not ids]
+        if not scenarios or empty:
+            raise ValueError(f"teacher.scenarios must hold at least one scenario in each family, got none in {empty or 'any'}")
+        if group_size < 2:
+            raise ValueError(f"teacher.group_size must be at least 2, got {group_size!r}; groups of one have no baseline")
+        self.config = config
+        self.families = tuple(sorted(scenarios))
+        self.rng = np.random.default_rng(seed)
+        self.allocation = FamilyAllocation(allocation or AllocationConfig(uniform_floor=1.0), self.families)
+        self._group_size = group_size
+        self._seed = seed
+        self._decks = ScenarioDecks({family: scenarios[family] for family in self.families})
+        self._step = 0
+        self._outstanding: dict[str, TaskSpec] = {}
+        self._decisions: deque[dict[str, Any]] = deque(maxlen=MAX_PENDING_DECISIONS)
+        self._counts = {"observed": 0, "ignored": 0, "too_few_survivors": 0, "expired": 0, "probes": 0}
+        self._latest: dict[str, float] = {}
+
+    def choose(self, family: Family) -> Choice:
+        """The strictness of the next group of `family`, in [0, 1]."""
+        raise NotImplementedError(f"{type(self).__name__} must answer choose(family)")
+
+    def learn(self, groups: Sequence[GroupOutcome]) -> None:
+        """Takes in groups that were outstanding and have at least two survivors, in the order of their uids."""
+
+    def on_update(self, stats: UpdateStats) -> None:
+        """Takes in what the optimiser step did."""
+
+    def propose(self, num_groups: int, *, policy_version: int) -> list[TaskSpec]:
+        """The next `num_groups` tasks, entered in the ledger."""
+        if num_groups < 1:
+            raise ValueError(f"num_groups must be at least 1, got {num_groups!r}")
+        self._step += 1
+        families = self.allocation.choose(num_groups, self.rng)
+        tasks = [self._issue(slot, family, share, policy_version) for slot, (family, share) in enumerate(families)]
+        self._outstanding.update((task.uid, task) for task in tasks)
+        issued = np.array([task.strictness for task in tasks])
+        self._latest.update(strictness=float(issued.mean()), strictness_std=float(issued.std()))
+        return tasks
+
+    def _issue(self, slot: int, family: Family, share: float, policy_version: int) -> TaskSpec:
+        choice = self.choose(family)
+        # From (seed, step, slot) and not from the generator, so that arms of a comparison roll out on the same seeds.
+        seed = int(np.random.SeedSequence((self._seed, self._step, slot)).generate_state(1)[0]) >> 1
+        return TaskSpec(
+            uid=f"step{self._step:07d}-group{slot:04d}",
+            family=family,
+            scenario_id=self._decks.draw(family, self.rng),
+            difficulty=Difficulty.along(choice.strictness),
+            strictness=choice.strictness,
+            group_size=self._group_size,
+            seed=seed,
+            mode=choice.mode,
+            teacher_step=self._step,
+            policy_version=policy_version,
+            propensity=share * choice.share,
+        )
+
+    def observe(self, outcomes: Sequence[GroupOutcome]) -> None:
+        """Settles outcomes against the ledger and learns from those that teach; anything not outstanding is counted and ignored."""
+        for outcome in outcomes:
+            if not isinstance(outcome, GroupOutcome):
+                raise TypeError(f"outcomes must be GroupOutcomes, got {type(outcome).__name__}; evaluation never reaches a teacher")
+        settled = [outcome for outcome in sorted(outcomes, key=lambda outcome: outcome.task.uid) if self._settle(outcome)]
+        groups = [outcome for outcome in settled if len(outcome.surviving) >= 2]
+        self._counts["too_few_survivors"] += len(settled) - len(groups)
+        if not groups:
+            return
+        delays = [self._step - group.task.teacher_step for group in groups]
+        shares = [success_share(group) for group in groups]
+        self._latest.update(in_flight_delay=float(np.mean(delays)), success_share=float(np.mean(shares)))
+        self.learn(groups)
+
+    def _settle(self, outcome: GroupOutcome) -> bool:
+        if outcome.task.mode is Mode.PROBE:
+            self._counts["probes"] += 1
+            return False
+        if self._outstanding.get(outcome.task.uid) != outcome.task:
+            self._counts["ignored"] += 1
+            return False
+        del self._outstanding[outcome.task.uid]
+        self._counts["observed"] += 1
+        return True
+
+    def expire(self, uids: Sequence[str], *, reason: str) -> None:
+        """Strikes tasks that will never come back; their outcomes are ignored should they come after all."""
+        for uid in uids:
+            if self._outstanding.pop(uid, None) is not None:
+                self._counts["expired"] += 1
+                self.decide("expire", uid=uid, reason=reason)
+
+    def decide(self, decision: str, **inputs: Any) -> None:
+        """Notes a decision and what it rests on, for `decisions()`."""
+        self._decisions.append({"decision": decision, "teacher_step": self._step, **inputs})
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """Decisions since the last call, each with its inputs."""
+        taken = list(self._decisions)
+        self._decisions.clear()
+        return taken
+
+    def metrics(self) -> dict[str, float]:
+        """The ledger's figures; strictness and success share are those of the latest call that had any."""
+        counts = {f"curriculum/outcomes_{name}": float(count) for name, count in self._counts.items()}
+        latest = {f"curriculum/{name}": value for name, value in self._latest.items()}
+        return {**latest, "curriculum/outstanding": float(len(self._outstanding)), **counts}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that adapts, JSON-able and exact."""
+        return {
+            "kind": self.kind,
+            "version": STATE_VERSION,
+            "seed": self._seed,
+            "step": self._step,
+            "rng": deepcopy(self.rng.bit_generator.state),
+            "outstanding": [task_to_record(task) for task in self._outstanding.values()],
+            "scenarios": self._decks.state_dict(),
+            "allocation": self.allocation.state_dict(),
+            "decisions": deepcopy(list(self._decisions)),
+            "counts": dict(self._counts),
+            "latest": dict(self._latest),
+            "learned": {name: _saved(getattr(self, name)) for name in self.adapting},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores `state_dict()`.
+
+        Raises:
+            ValueError: another kind or version, missing or unknown fields; the teacher is then unchanged.
+        """
+        require_equal("teacher state's kind", state.get("kind"), self.kind)
+        require_equal("teacher state's version", state.get("version"), STATE_VERSION)
+        require_fields("teacher state", state, self.state_dict())
+        require_fields("teacher state's counts", state["counts"], self._counts)
+        require_fields("teacher state's learned", state["learned"], self.adapting)
+        restored = deepcopy(self)
+        restored._restore_all(state)
+        self.__dict__.update(restored.__dict__)
+
+    def _restore_all(self, state: Mapping[str, Any]) -> None:
+        for name in self.adapting:
+            self._restore(name, state["learned"][name])
+        self.allocation.load_state_dict(state["allocation"])
+        self._decks.load_state_dict(state["scenarios"])
+        self.rng.bit_generator.state = deepcopy(state["rng"])
+        self._seed = state["seed"]
+        self._step = state["step"]
+        self._outstanding = {record["uid"]: task_from_record(record) for record in state["outstanding"]}
+        self._decisions = deque(deepcopy(state["decisions"]), maxlen=MAX_PENDING_DECISIONS)
+        self._counts = dict(state["counts"])
+        self._latest = dict(state["latest"])
+
+    def _restore(self, name: str, saved: Any) -> None:
+        current = getattr(self, name)
+        if hasattr(current, "load_state_dict"):
+            current.load_state_dict(saved)
+            return
+        if isinstance(current, dict):
+            require_fields(f"teacher state's {name}", saved, current)
+        setattr(self, name, deepcopy(saved))
+
+
+def success_share(group: GroupOutcome) -> float:
+    """Share of successes among a group's survivors, in [0, 1]."""
+    return sum(group.successes[i] for i in group.surviving) / len(group.surviving)
+
+
+def task_to_record(task: TaskSpec) -> dict[str, Any]:
+    """A JSON-able record of a task; `task_from_record` reads it back."""
+    return {**asdict(task), "family": str(task.family), "mode": str(task.mode)}
+
+
+def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
+    """Reads what `task_to_record` wrote."""
+    require_fields("task record", record, [field.name for field in fields(TaskSpec)])
+    parsed = {"family": Family.parse(record["family"]), "mode": Mode(record["mode"]), "difficulty": Difficulty(**record["difficulty"])}
+    return TaskSpec(**{**record, **parsed})
+
+
+def _saved(value: Any) -> Any:
+    return value.state_dict() if hasattr(value, "state_dict") else deepcopy(value)

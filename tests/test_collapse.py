@@ -1,0 +1,195 @@
+"""The collapse monitor: alarms that should ring, and above all those that should not."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from curriculum.collapse import INDICATORS, RULES, Alarm, CollapseConfig, CollapseMonitor
+from curriculum.indicators import distinct, repetition, theil_sen_slope
+
+HEALTHY = {
+    "entropy": 1.0,
+    "reward_density": 0.5,
+    "all_low_share": 0.05,
+    "all_high_share": 0.05,
+    "repetition": 0.05,
+    "distinct_2": 0.5,
+    "reply_length": 30.0,
+    "mismatch": 1e-4,
+}
+
+
+def watch(monitor: CollapseMonitor, *, num_steps: int = 40, first: int = 0, **changing) -> list[Alarm]:
+    """Steps of a healthy run but for the indicators given, each a number or a function of the step."""
+    alarms = []
+    for step in range(first, first + num_steps):
+        values = {**HEALTHY, **{name: value(step) if callable(value) else value for name, value in changing.items()}}
+        alarms.extend(monitor.observe(step, values))
+    return alarms
+
+
+def names(alarms: list[Alarm]) -> list[str]:
+    return [alarm.name for alarm in alarms]
+
+
+def test_healthy_noise_raises_no_alarm():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        noisy = {name: (lambda _, value=value, rng=rng: value * rng.lognormal(0.0, 0.3)) for name, value in HEALTHY.items()}
+        assert watch(CollapseMonitor(CollapseConfig()), num_steps=300, **noisy) == []
+
+
+def test_entropy_falling_to_a_quarter_while_reward_rises_is_not_collapse():
+    rng = np.random.default_rng(0)
+    alarms = watch(
+        CollapseMonitor(CollapseConfig()),
+        num_steps=200,
+        entropy=lambda step: (0.25 + 0.75 * math.exp(-step / 15)) * rng.lognormal(0.0, 0.05),
+        reward_density=lambda step: 0.5 * rng.lognormal(0.0, 0.2),
+    )
+    assert alarms == []
+
+
+def test_spent_entropy_alone_rings_for_itself_and_not_for_collapse():
+    alarms = watch(CollapseMonitor(CollapseConfig()), num_steps=120, entropy=lambda step: math.exp(-step / 10))
+    assert names(alarms) == ["entropy_exhausting", "entropy_spent"]
+    assert alarms[1].message.startswith("Entropy is 0.0") and "% of its start" in alarms[1].message
+
+
+def test_two_families_of_evidence_make_a_collapse():
+    monitor = CollapseMonitor(CollapseConfig())
+    watch(monitor, num_steps=10)
+    alarms = watch(monitor, first=10, entropy=0.01, reward_density=0.01)
+    assert set(names(alarms)) == {"entropy_spent", "entropy_exhausting", "density_lost", "collapse"}
+    collapse = next(alarm for alarm in alarms if alarm.name == "collapse")
+    assert "Entropy is" in collapse.message and "Reward density is" in collapse.message
+    assert monitor.metrics()["collapse/alarm"] == 1.0
+
+
+def test_two_alarms_of_one_family_are_not_a_collapse():
+    monitor = CollapseMonitor(CollapseConfig())
+    watch(monitor, num_steps=10)
+    alarms = watch(monitor, first=10, reward_density=0.0, all_low_share=1.0)
+    assert set(names(alarms)) == {"density_lost", "all_fail_alike"}
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "words"),
+    [
+        ("mismatch", {"mismatch": 0.5}, "nats on the sampled tokens"),
+        ("all_fail_alike", {"all_low_share": 0.9}, "failed alike: the users are too strict"),
+        ("all_succeed_alike", {"all_high_share": 0.9}, "succeeded alike: the users are too lenient"),
+        ("repetition", {"repetition": 0.6}, "(5% at the start)"),
+        ("diversity_lost", {"distinct_2": 0.1}, "of the start"),
+        ("length_drift", {"reply_length": 200.0}, "as at the start"),
+        ("length_drift", {"reply_length": 2.0}, "as at the start"),
+        ("density_lost", {"reward_density": 0.05}, "of its start"),
+    ],
+)
+def test_each_condition_rings_in_plain_words_with_its_numbers(name, changed, words):
+    monitor = CollapseMonitor(CollapseConfig())
+    watch(monitor, num_steps=10)
+    (alarm,) = watch(monitor, first=10, num_steps=25, **changed)
+    assert alarm.name == name and words in alarm.message
+    assert set(alarm.values) == set(HEALTHY)
+    json.dumps(asdict(alarm))
+
+
+def test_alarm_waits_for_patience_rings_once_and_again_only_after_it_cleared():
+    monitor = CollapseMonitor(CollapseConfig(patience=5, smoothing=1.0))
+    watch(monitor, num_steps=10)
+    assert watch(monitor, first=10, num_steps=4, mismatch=0.5) == []
+    assert names(watch(monitor, first=14, num_steps=30, mismatch=0.5)) == ["mismatch"]
+    assert watch(monitor, first=44, num_steps=4) == []
+    assert watch(monitor, first=48, num_steps=20, mismatch=0.5) == []  # gone for four updates only: still the same alarm
+    watch(monitor, first=68, num_steps=5)
+    assert names(watch(monitor, first=73, num_steps=5, mismatch=0.5)) == ["mismatch"]
+
+
+def test_missing_and_nan_values_neither_ring_nor_clear():
+    monitor = CollapseMonitor(CollapseConfig(smoothing=1.0))
+    assert [monitor.observe(step, {}) for step in range(20)] == [[]] * 20
+    gaps = [monitor.observe(step, dict.fromkeys(INDICATORS, math.nan)) for step in range(20)]
+    assert gaps == [[]] * 20 and monitor.now == {}
+
+
+def test_start_of_zero_density_makes_no_ratio():
+    assert watch(CollapseMonitor(CollapseConfig()), reward_density=0.0) == []
+
+
+def test_unknown_indicator_is_refused():
+    with pytest.raises(ValueError, match=r"collapse indicators must be among .* got \['entropie'\]"):
+        CollapseMonitor(CollapseConfig()).observe(0, {"entropie": 1.0})
+
+
+def test_resume_is_exact_through_json_and_memory_is_bounded():
+    rng = np.random.default_rng(0)
+    series = [{name: value * rng.lognormal(0.0, 0.5) * 0.97**step for name, value in HEALTHY.items()} for step in range(120)]
+    whole, half = CollapseMonitor(CollapseConfig()), CollapseMonitor(CollapseConfig())
+    alarms = [whole.observe(step, values) for step, values in enumerate(series)]
+    for step, values in enumerate(series[:60]):
+        half.observe(step, values)
+    resumed = CollapseMonitor(CollapseConfig())
+    resumed.load_state_dict(json.loads(json.dumps(half.state_dict())))
+    assert [resumed.observe(step, values) for step, values in enumerate(series[60:], 60)] == alarms[60:]
+    assert resumed.metrics() == whole.metrics() and resumed.state_dict() == whole.state_dict()
+    assert len(whole.state_dict()["entropies"]) == 20 and any(alarms)
+
+
+def test_state_that_does_not_fit_is_refused():
+    state = CollapseMonitor(CollapseConfig()).state_dict()
+    for bad in ({**state, "version": 0}, {**state, "mood": 1}, {**state, "held": {}}):
+        with pytest.raises(ValueError, match="collapse state"):
+            CollapseMonitor(CollapseConfig()).load_state_dict(bad)
+
+
+def test_metrics_hold_slope_and_shares():
+    monitor = CollapseMonitor(CollapseConfig(smoothing=1.0))
+    watch(monitor, num_steps=30, entropy=lambda step: 1.0 - 0.02 * step)
+    metrics = monitor.metrics()
+    assert metrics["collapse/entropy_slope"] == pytest.approx(-0.02)
+    assert metrics["collapse/entropy_of_start"] == pytest.approx(0.42 / 0.96)
+    assert metrics["collapse/zero_variance_share"] == pytest.approx(0.1)
+    assert all(math.isfinite(value) for value in metrics.values())
+
+
+def test_time_to_exhaustion_follows_exponential_decay():
+    monitor = CollapseMonitor(CollapseConfig(smoothing=1.0, start_updates=1))
+    watch(monitor, num_steps=25, entropy=lambda step: math.exp(-0.05 * step))
+    # From exp(-1.2) to a tenth of the start at .05 a step.
+    assert monitor.updates_to_exhaustion() == pytest.approx((math.log(10) - 1.2) / 0.05)
+
+
+def test_settings_are_a_structured_config_and_checked():
+    assert OmegaConf.to_object(OmegaConf.structured(CollapseConfig)) == CollapseConfig()
+    for name in vars(CollapseConfig()):
+        with pytest.raises(ValueError, match=f"collapse.{name} must be in"):
+            CollapseConfig(**{name: -1})
+    assert len(RULES) == 9
+
+
+def test_repetition_counts_only_what_earlier_turns_said():
+    assert math.isnan(repetition(["one two three four five"]))
+    assert repetition(["one two three four", "one two three four"]) == 1.0
+    # Of the second reply's four-grams (abcd, bcde) the first was said before.
+    assert repetition(["a b c d", "A b, c d e"]) == 0.5
+    assert repetition(["a b c d a b c d", "e f g h"]) == 0.0
+    assert repetition(["我很难过了", "我很难过吗"]) == 0.5
+
+
+def test_distinct_is_a_share_within_a_fixed_budget_of_words():
+    assert distinct(["a b a b"]) == pytest.approx(2 / 3)
+    assert distinct(["a b", "a b"]) == 0.5
+    assert distinct(["a b c", "a b c d"], max_words=5) == pytest.approx(2 / 3)
+    assert math.isnan(distinct(["one", ""]))
+
+
+def test_theil_sen_ignores_a_wild_point():
+    assert theil_sen_slope([0.0, 1.0, 2.0, 100.0, 4.0, 5.0, 6.0]) == pytest.approx(1.0)
+    assert theil_sen_slope([3.0, 1.0]) == -2.0 and math.isnan(theil_sen_slope([1.0]))

@@ -1,0 +1,77 @@
+"""Signals, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from curriculum.signals import (
+    effective_group_size,
+    learnability,
+    reward_density,
+    success_share,
+    within_group_std,
+    zero_variance_share,
+)
+
+NAN = math.nan
+SPLIT = [0.0, 0.0, 1.0, 1.0]
+"""Unbiased variance 4 * .25 / 3 = 1/3."""
+ALIKE = [0.2, 0.2, 0.2, 0.2]
+
+
+def test_reward_density_is_four_times_the_mean_unbiased_variance():
+    assert reward_density([SPLIT]) == pytest.approx(4 / 3)
+    assert reward_density([SPLIT, ALIKE]) == pytest.approx(2 / 3)
+    assert reward_density([[0.3, 0.5]]) == pytest.approx(4 * 0.02)
+
+
+def test_reward_density_of_fair_coins_is_one_in_expectation():
+    coins = np.random.default_rng(0).integers(0, 2, (20_000, 4))
+    assert reward_density(coins) == pytest.approx(1.0, abs=0.01)
+
+
+def test_broken_rollouts_are_dropped_and_broken_groups_do_not_count():
+    assert reward_density([[0.0, NAN, 1.0, NAN], [1.0, NAN, NAN, NAN]]) == pytest.approx(2.0)
+    assert zero_variance_share([[1.0, NAN, 1.0, NAN], [1.0, NAN, NAN, NAN]]).all_high == 1.0
+    assert success_share([[1.0, NAN, 0.0], [NAN, NAN, 1.0]]) == 0.5
+
+
+def test_zero_variance_tells_too_hard_from_too_easy():
+    share = zero_variance_share([SPLIT, ALIKE, [1.0, 1.0], [0.5, 0.5]])
+    assert (share.all_low, share.all_high, share.total) == (0.25, 0.5, 0.75)
+    assert zero_variance_share([[0.2, 0.2 + 1e-9]]).total == 0.0
+
+
+def test_zero_variance_share_of_coins_is_that_of_chance():
+    share = zero_variance_share(np.random.default_rng(0).random((20_000, 4)) < 0.3)
+    assert share.all_low == pytest.approx(0.7**4, abs=0.01) and share.all_high == pytest.approx(0.3**4, abs=0.005)
+
+
+def test_effective_group_size_counts_the_rollouts_that_pull():
+    assert effective_group_size([SPLIT, ALIKE]) == pytest.approx(4.0)
+    # One of four: |A| = .75, .25, .25, .25, so 1.5^2 / .75.
+    assert effective_group_size([[1.0, 0.0, 0.0, 0.0]]) == pytest.approx(3.0)
+    assert effective_group_size([[0.0, 0.5, 0.5, 0.5, 1.0]]) == pytest.approx(2.0)
+
+
+def test_within_group_std_is_a_mean_over_groups():
+    assert within_group_std([SPLIT, ALIKE]) == pytest.approx(math.sqrt(1 / 3) / 2)
+
+
+def test_success_share_weighs_groups_alike():
+    assert success_share([[True, False], [True, True, True, True]]) == 0.75
+
+
+def test_learnability_is_unbiased():
+    # k = 1 of 4: 1 * 3 / (4 * 3); k = 2 of 4: 2 * 2 / 12.
+    assert learnability([[1, 0, 0, 0], [1, 1, 0, 0]]) == pytest.approx((1 / 4 + 1 / 3) / 2)
+
+
+def test_nothing_to_compute_is_nan():
+    for signal in (reward_density, within_group_std, effective_group_size, success_share, learnability):
+        assert math.isnan(signal([])) and math.isnan(signal([[NAN, 1.0]]))
+    assert math.isnan(zero_variance_share([]).total)
+    assert math.isnan(effective_group_size([ALIKE]))

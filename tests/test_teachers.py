@@ -1,0 +1,311 @@
+"""The contract that every teacher keeps, whatever its idea."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from curriculum import TEACHERS
+from curriculum.__main__ import main, settings
+from curriculum.allocation import AllocationConfig, FamilyAllocation
+from curriculum.fixed import FixedConfig, FixedTeacher
+from curriculum.ledger import task_from_record, task_to_record
+from curriculum.teacher import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
+from simulator.difficulty import Difficulty
+from simulator.scenario import FAMILIES, Family
+
+GROUP_SIZE = 4
+every_teacher = pytest.mark.parametrize("kind", list(TEACHERS))
+
+
+def make_teacher(kind: str, *, seed: int = 0, families: tuple[Family, ...] = FAMILIES, num_scenarios: int = 3):
+    config, teacher = TEACHERS[kind]
+    scenarios = {family: [f"{family}-{i}" for i in range(num_scenarios)] for family in families}
+    return teacher(config(), scenarios=scenarios, group_size=GROUP_SIZE, seed=seed)
+
+
+def make_outcome(
+    task: TaskSpec, *, num_successes: int = 2, rewards: tuple[float, ...] | None = None, status: Status = Status.OK
+) -> GroupOutcome:
+    successes = tuple(i < num_successes for i in range(task.group_size))
+    return GroupOutcome(
+        task=task,
+        rewards=rewards or tuple(0.9 if success else 0.2 for success in successes),
+        successes=successes,
+        num_tokens=(50,) * task.group_size,
+        statuses=(status,) * task.group_size,
+    )
+
+
+def make_stats(step: int, *, entropy: float = 1.0, reward_density: float = 0.5) -> UpdateStats:
+    return UpdateStats(
+        step=step,
+        policy_version=step,
+        entropy=entropy,
+        entropy_sampled=entropy,
+        reward_density=reward_density,
+        zero_variance_share=0.0,
+        kl=float("nan"),
+    )
+
+
+def practise(teacher, student: np.random.Generator, *, num_steps: int, first: int = 0) -> list[TaskSpec]:
+    """Steps of six groups; an outcome of every seventh task never comes, and the third step of four brings no update."""
+    issued = []
+    for step in range(first, first + num_steps):
+        tasks = teacher.propose(6, policy_version=step)
+        issued.extend(tasks)
+        successes = student.integers(0, GROUP_SIZE + 1, len(tasks))
+        teacher.observe(
+            [make_outcome(task, num_successes=int(n)) for i, (task, n) in enumerate(zip(tasks, successes, strict=True)) if (step + i) % 7]
+        )
+        if step % 4 != 2:
+            teacher.on_update(make_stats(step, entropy=0.97**step, reward_density=0.96**step))
+    return issued
+
+
+@every_teacher
+def test_proposals_are_whole_valid_and_unlike_each_other(kind):
+    teacher = make_teacher(kind)
+    tasks = [task for step in range(5) for task in teacher.propose(7, policy_version=step)]
+    assert len({task.uid for task in tasks}) == 35
+    assert len({task.seed for task in tasks}) == 35
+    for task in tasks:
+        assert task.group_size == GROUP_SIZE and task.scenario_id.startswith(str(task.family))
+        assert task.difficulty == Difficulty.along(task.strictness) and 0.0 <= task.strictness <= 1.0
+        assert 0.0 < task.propensity <= 1.0 and task.seed >= 0 and task.mode is not Mode.PROBE
+    assert [task.policy_version for task in tasks[::7]] == [0, 1, 2, 3, 4]
+
+
+@every_teacher
+def test_resume_is_exact_through_json(kind):
+    whole = make_teacher(kind)
+    student = np.random.default_rng(1)
+    practise(whole, student, num_steps=30)
+    state, student_state = json.dumps(whole.state_dict()), student.bit_generator.state
+    tasks, metrics, decisions = practise(whole, student, num_steps=30, first=30), whole.metrics(), whole.decisions()
+
+    resumed = make_teacher(kind, seed=123)
+    resumed.load_state_dict(json.loads(state))
+    student.bit_generator.state = student_state
+    assert practise(resumed, student, num_steps=30, first=30) == tasks
+    assert resumed.metrics() == metrics and resumed.decisions() == decisions
+    assert json.dumps(resumed.state_dict()) == json.dumps(whole.state_dict())
+
+
+@every_teacher
+def test_same_seed_same_tasks_other_seed_other_tasks(kind):
+    one, two, other = (make_teacher(kind, seed=seed).propose(12, policy_version=0) for seed in (5, 5, 6))
+    assert one == two
+    assert {task.seed for task in one}.isdisjoint(task.seed for task in other)
+
+
+@every_teacher
+def test_global_random_state_is_left_alone(kind):
+    before = np.random.get_state()[1].tolist()  # noqa: NPY002
+    practise(make_teacher(kind), np.random.default_rng(0), num_steps=3)
+    assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
+
+
+@every_teacher
+def test_order_within_one_observe_does_not_matter(kind):
+    forward, backward = make_teacher(kind), make_teacher(kind)
+    tasks = forward.propose(9, policy_version=0)
+    backward.propose(9, policy_version=0)
+    outcomes = [make_outcome(task, num_successes=i % 5) for i, task in enumerate(tasks)]
+    forward.observe(outcomes)
+    backward.observe(outcomes[::-1])
+    assert forward.state_dict() == backward.state_dict()
+
+
+@every_teacher
+def test_duplicate_unknown_and_expired_outcomes_are_counted_and_change_nothing_else(kind):
+    teacher = make_teacher(kind)
+    tasks = teacher.propose(4, policy_version=0)
+    stranger = make_teacher(kind, seed=9).propose(8, policy_version=0)[7]
+    teacher.observe([make_outcome(tasks[0])])
+    teacher.expire([tasks[1].uid, tasks[1].uid, "never issued"], reason="worker lost")
+    before = teacher.state_dict()
+
+    teacher.observe([make_outcome(tasks[0], num_successes=4), make_outcome(tasks[1], num_successes=4), make_outcome(stranger)])
+    after = teacher.state_dict()
+    assert after["counts"].pop("ignored") == 3 and before["counts"].pop("ignored") == 0
+    assert after == before
+    assert teacher.metrics()["curriculum/outstanding"] == 2.0 and teacher.metrics()["curriculum/outcomes_expired"] == 1.0
+
+
+@every_teacher
+def test_outcome_that_claims_another_difficulty_than_was_issued_is_ignored(kind):
+    teacher = make_teacher(kind)
+    task = teacher.propose(1, policy_version=0)[0]
+    claimed = TaskSpec(**{**vars(task), "strictness": 0.99})
+    teacher.observe([make_outcome(claimed)])
+    assert teacher.metrics()["curriculum/outcomes_ignored"] == 1.0 and teacher.metrics()["curriculum/outstanding"] == 1.0
+
+
+@every_teacher
+def test_groups_with_too_few_survivors_teach_nothing_and_leave_the_ledger(kind):
+    teacher = make_teacher(kind)
+    tasks = teacher.propose(3, policy_version=0)
+    learned = teacher.state_dict()["learned"], teacher.state_dict()["allocation"]
+    nan = float("nan")
+    broken = make_outcome(tasks[0], rewards=(nan,) * 4, status=Status.SIMULATOR_ERROR)
+    lonely = make_outcome(tasks[1], rewards=(1.0, nan, nan, nan))
+    teacher.observe([broken, lonely])
+    assert (teacher.state_dict()["learned"], teacher.state_dict()["allocation"]) == learned
+    metrics = teacher.metrics()
+    assert metrics["curriculum/outcomes_too_few_survivors"] == 2.0 and metrics["curriculum/outstanding"] == 1.0
+    teacher.observe([make_outcome(tasks[2], rewards=(0.9, 0.9, nan, nan))])
+    assert teacher.metrics()["curriculum/success_share"] == 1.0
+
+
+@every_teacher
+def test_evaluation_cannot_be_passed_in(kind):
+    with pytest.raises(TypeError, match="evaluation never reaches a teacher"):
+        make_teacher(kind).observe([{"score": 0.9}])
+
+
+@every_teacher
+def test_probes_are_counted_and_teach_nothing(kind):
+    teacher = make_teacher(kind)
+    task = teacher.propose(1, policy_version=0)[0]
+    learned = teacher.state_dict()["learned"]
+    teacher.observe([make_outcome(TaskSpec(**{**vars(task), "uid": "probe-1", "mode": Mode.PROBE}), num_successes=4)])
+    assert teacher.state_dict()["learned"] == learned
+    assert teacher.metrics()["curriculum/outcomes_probes"] == 1.0 and teacher.metrics()["curriculum/outcomes_ignored"] == 0.0
+
+
+@every_teacher
+def test_metrics_are_finite_numbers_under_one_prefix(kind):
+    teacher = make_teacher(kind)
+    practise(teacher, np.random.default_rng(0), num_steps=10)
+    metrics = teacher.metrics()
+    assert all(key.startswith("curriculum/") and np.isfinite(value) for key, value in metrics.items())
+    assert metrics["curriculum/in_flight_delay"] == 0.0 and "curriculum/strictness" in metrics
+    json.dumps(teacher.decisions())
+
+
+@every_teacher
+def test_delay_is_measured_on_the_tasks_that_come_back(kind):
+    teacher = make_teacher(kind)
+    first = teacher.propose(2, policy_version=0)
+    teacher.propose(2, policy_version=0)
+    teacher.propose(2, policy_version=0)
+    teacher.observe([make_outcome(task) for task in first])
+    assert teacher.metrics()["curriculum/in_flight_delay"] == 2.0
+
+
+@every_teacher
+def test_state_that_does_not_fit_is_refused_and_changes_nothing(kind):
+    teacher = make_teacher(kind)
+    practise(teacher, np.random.default_rng(0), num_steps=3)
+    state = teacher.state_dict()
+    other = next(name for name in TEACHERS if name != kind)
+    wrong = {
+        "kind must be": {**state, "kind": other},
+        "version must be": {**state, "version": 99},
+        "unknown \\['mood'\\]": {**state, "mood": 1},
+        "missing \\['rng'\\]": {key: value for key, value in state.items() if key != "rng"},
+        "learned must have exactly": {**state, "learned": {**state["learned"], "mood": 1}},
+        "must be in the scenario bank": {**state, "scenarios": {**state["scenarios"], "advice/negative": ["gone"]}},
+        "must have exactly the fields": {**state, "outstanding": [{"uid": "1"}]},
+    }
+    for message, bad in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            teacher.load_state_dict(bad)
+        assert teacher.state_dict() == state
+
+
+@every_teacher
+def test_settings_are_a_structured_config_with_a_note_and_a_range_each(kind):
+    config, _ = TEACHERS[kind]
+    assert OmegaConf.to_object(OmegaConf.structured(config)) == config()
+    for name, default, note in settings(config, "teacher"):
+        assert note, name
+        if isinstance(default, bool):
+            continue
+        *nested, setting = name.split(".")[1:]
+        owner = type(getattr(config(), nested[0])) if nested else config
+        for value in (1e9, -1e9, float("nan")):
+            with pytest.raises(ValueError, match=f"{name} must be in"):
+                owner(**{setting: value})
+
+
+@every_teacher
+def test_memory_stays_flat(kind):
+    teacher = make_teacher(kind)
+    for step in range(400):
+        tasks = teacher.propose(4, policy_version=step)
+        teacher.observe([make_outcome(task) for task in tasks[:2]])
+        teacher.expire([task.uid for task in tasks[2:]], reason="stale")
+        teacher.on_update(make_stats(step))
+        if step == 199:
+            teacher.decisions()
+            early = len(json.dumps(teacher.state_dict()))
+    teacher.decisions()
+    assert len(json.dumps(teacher.state_dict())) < 1.5 * early
+
+
+@every_teacher
+def test_bad_construction_is_one_sentence(kind):
+    config, teacher = TEACHERS[kind]
+    scenarios = {FAMILIES[0]: ["a"], FAMILIES[1]: []}
+    with pytest.raises(ValueError, match=r"teacher.scenarios must hold .* got none in \['advice/passive'\]"):
+        teacher(config(), scenarios=scenarios, group_size=4, seed=0)
+    with pytest.raises(ValueError, match=r"teacher.group_size must be at least 2, got 1"):
+        teacher(config(), scenarios={FAMILIES[0]: ["a"]}, group_size=1, seed=0)
+    with pytest.raises(ValueError, match=r"num_groups must be at least 1, got 0"):
+        make_teacher(kind).propose(0, policy_version=0)
+
+
+@pytest.mark.parametrize("kind", ["fixed", "uniform"])
+def test_families_take_turns_and_scenarios_repeat_only_after_all_were_used(kind):
+    teacher = make_teacher(kind, num_scenarios=3)
+    rounds = [teacher.propose(24, policy_version=0) for _ in range(6)]
+    for tasks in rounds:
+        assert {task.family for task in tasks} == set(FAMILIES)
+    for three in (rounds[:3], rounds[3:]):
+        assert set(Counter(task.scenario_id for tasks in three for task in tasks).values()) == {1}
+    assert [task.family for task in rounds[0]] != [task.family for task in rounds[1]]
+
+
+def test_fixed_is_fixed():
+    config = FixedConfig(strictness=0.3)
+    teacher = FixedTeacher(config, scenarios={FAMILIES[0]: ["a"]}, group_size=2, seed=0)
+    tasks = teacher.propose(3, policy_version=0)
+    assert [task.strictness for task in tasks] == [0.3, 0.3, 0.3] and tasks[0].propensity == 1.0
+
+
+def test_uniform_covers_its_range_evenly():
+    config, teacher = TEACHERS["uniform"]
+    tasks = teacher(config(low=0.2, high=0.6), scenarios={FAMILIES[0]: ["a"]}, group_size=2, seed=0).propose(800, policy_version=0)
+    counts, _ = np.histogram([task.strictness for task in tasks], bins=4, range=(0.2, 0.6))
+    assert counts.sum() == 800 and counts.min() > 160
+
+
+def test_tasks_survive_json():
+    task = make_teacher("uniform").propose(1, policy_version=3)[0]
+    assert task_from_record(json.loads(json.dumps(task_to_record(task)))) == task
+
+
+def test_allocation_follows_progress_above_its_floor():
+    allocation = FamilyAllocation(AllocationConfig(uniform_floor=0.25, rate=0.5, prior_progress=0.02), FAMILIES[:4])
+    for ability in (0.1, 0.3):
+        allocation.learn(FAMILIES[0], ability)
+        allocation.learn(FAMILIES[1], 0.5)
+    # fast: .1 then .2; slow: .1 then .15; so w = .07 against .02 for each of the three others, 7/13 of what is not floor.
+    assert allocation.shares() == pytest.approx([1 / 16 + 0.75 * 7 / 13] + 3 * [1 / 16 + 0.75 * 2 / 13])
+    dealt = Counter(family for family, _ in allocation.choose(1000, np.random.default_rng(0)))
+    assert dealt[FAMILIES[0]] == pytest.approx(1000 * (1 / 16 + 0.75 * 7 / 13), abs=2)
+
+
+def test_door_lists_teachers_and_says_what_is_not_built(capsys):
+    assert main(["teachers"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"{kind}: " in listed for kind in TEACHERS) and "teacher.guard.entropy_low=0.8" in listed
+    assert main(["benchmark"]) == 2 and "not built yet" in capsys.readouterr().err
+    assert main(["teachers", "frontal"]) == 2 and "got 'frontal'" in capsys.readouterr().err
