@@ -32,15 +32,13 @@ class Difficulty:
     def along(cls, d: float) -> Difficulty:
         """The difficulty at scalar strictness `d` in [0, 1].
 
-        Piecewise linear through all zeros at 0, VANILLA at .35, CHALLENGING at .75 and all ones at 1. On this line the strictness axis equals `d`.
+        Piecewise linear through all zeros at 0, VANILLA at .35, CHALLENGING at .75 and all ones at 1.
+        On this line the strictness axis equals `d`.
         """
         if not 0.0 <= d <= 1.0:
             raise ValueError(f"strictness must be in [0, 1], got {d!r}")
         knots = [waypoint for waypoint, _ in LINE]
-        axes = {
-            axis.name: float(np.interp(d, knots, [getattr(point, axis.name) for _, point in LINE]))
-            for axis in fields(cls)
-        }
+        axes = {axis.name: float(np.interp(d, knots, [getattr(point, axis.name) for _, point in LINE])) for axis in fields(cls)}
         return cls(**axes)
 
     def to_dict(self) -> dict[str, float]:

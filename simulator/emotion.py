@@ -1,7 +1,8 @@
 """The emotion rule: how a reply that was heard moves a user, skill by skill, so that every change can be explained.
 
-A reply is worth s = 1 minus what it lacks: each skill that difficulty asks for and the situation calls for costs `cost * weight` when it is missing.
-A worth above 0 gains points, one below loses them (more with strictness), and impatience drains what does not help. All figures stand in `world/skills.toml`.
+A reply is worth s = 1 minus what it lacks: each skill that difficulty asks for and the situation calls for costs `cost * weight`
+when it is missing. A worth above 0 gains points, one below loses them (more with strictness), and impatience drains what does not
+help. All figures stand in `world/skills.toml`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ def change_of_emotion(appraisal: Appraisal, dialogue: Dialogue, *, momentum: flo
     if worth > 0:
         change = (points["gain"] + points["gain_slope"] * strictness) * worth * points["gain_by_persona"][family.persona]
     else:
-        change = points["loss"] * (points["loss_floor"] + points["loss_slope"] * strictness) * worth * points["loss_by_persona"][family.persona]
+        change = (
+            points["loss"] * (points["loss_floor"] + points["loss_slope"] * strictness) * worth * points["loss_by_persona"][family.persona]
+        )
     change -= points["drain"] * difficulty.impatience * (1.0 - max(0.0, worth))
     change += momentum * (dialogue.turns[-1].change or 0)
     if is_rebuff(dialogue):
@@ -174,4 +177,3 @@ def explain(appraisal: Appraisal, family: Family, difficulty: Difficulty, *, reb
     }
     parts += [words[name] for name, raised in flags.items() if raised]
     return " ".join(parts).format(cue=cue, wish=read_toml("texts")["wish"][family.intention])
-

@@ -7,13 +7,20 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 
 from simulator.bank import load_bank, read_toml
 
 LEXICON = Path(__file__).parent / "lexicon"
 END = "</s>"
+FUNCTION_WORDS = frozenset(
+    "a an and are as at be but can do for from had has have he her him his how i if in is it its me my of on or our she so that the "
+    "their them then they this to was we were what when which who will with would you your about not there did does been being".split()
+)
+"""Words that hold a sentence together; the others carry its meaning."""
+MAX_CONTENT_RUN = 4
+"""Further content words in a row, without a function word between them, are odd."""
 MIN_EXPECTED = 0.5
 """A pair of words never seen is odd once chance alone would have brought it this often in the reference."""
 
@@ -105,17 +112,24 @@ def _is_odd(first: str, second: str) -> bool:
     return counts[first] * times / total >= MIN_EXPECTED
 
 
+def _stuffed(words: tuple[str, ...]) -> int:
+    """Content words beyond MAX_CONTENT_RUN in a row."""
+    runs = (len(list(run)) for content, run in groupby(words, key=lambda word: word not in FUNCTION_WORDS) if content)
+    return sum(2 * max(0, length - MAX_CONTENT_RUN) for length in runs)
+
+
 @lru_cache(maxsize=65536)
 def fluency(text: str) -> float:
     """1 for ordinary English, falling to 0 as a third of the neighbouring words become odd.
 
     A pair is odd when closed-class words meet that do not meet in English, or when the world's own texts would have shown it
-    by chance at least MIN_EXPECTED times and never did. Words the world does not know carry no evidence against a sentence.
+    by chance at least MIN_EXPECTED times and never did; so are content words piled up without a function word between them.
+    Words the world does not know carry no evidence against a sentence.
     """
     odd = total = 0
     for sentence in re.split(r"[.?!,;:]", text):
         words = words_of(sentence)
         if words:
             total += len(words)
-            odd += sum(_is_odd(a, b) for a, b in pairwise((*words, END)))
+            odd += sum(_is_odd(a, b) for a, b in pairwise((*words, END))) + _stuffed(words)
     return max(0.0, 1.0 - 3.0 * odd / total) if total else 0.0

@@ -90,7 +90,9 @@ def fill(template: str, scenario: Scenario, *, cue: str, feeling: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def play(agent: ScriptedAgent, scenario: Scenario, difficulty: Difficulty, *, seed: int, user: RuleUser, max_turns: int = MAX_TURNS) -> Dialogue:
+def play(
+    agent: ScriptedAgent, scenario: Scenario, difficulty: Difficulty, *, seed: int, user: RuleUser, max_turns: int = MAX_TURNS
+) -> Dialogue:
     """One dialogue between a scripted agent and the embedded user."""
     dialogue = user.begin(scenario, difficulty, seed=seed)
     while dialogue.outcome is None:
@@ -107,7 +109,10 @@ def score_agent(
     """Every scenario at every strictness, one dialogue each."""
     chosen = tuple(scenarios)
     return {
-        d: [play(AGENTS[name], scenario, Difficulty.along(d), seed=seed + i, user=user, max_turns=max_turns) for i, scenario in enumerate(chosen)]
+        d: [
+            play(AGENTS[name], scenario, Difficulty.along(d), seed=seed + i, user=user, max_turns=max_turns)
+            for i, scenario in enumerate(chosen)
+        ]
         for d in strictness
     }
 

@@ -9,15 +9,10 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from simulator.fluency import fluency, words_of
+from simulator.fluency import FUNCTION_WORDS, fluency, words_of
 from simulator.scenario import Fact
 
 LEXICON = Path(__file__).parent / "lexicon"
-FILLER = frozenset(
-    "a an and are as at be but can do for from had has have he her him his how i if in is it its me my of on or our she so that the their them then they this "
-    "to was we were what when which who will with would you your about not there did does been being".split()
-)
-"""Words that do not make two replies alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +59,7 @@ def strategies_in(text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=65536)
 def content_words(text: str) -> frozenset[str]:
     """Lower-case words that carry meaning."""
-    return frozenset(words_of(text)) - FILLER
+    return frozenset(words_of(text)) - FUNCTION_WORDS
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,38 @@
+"""The door of this package: `python -m policy prior`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command and runs it; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m policy", description="The agent being trained.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    prior = commands.add_parser("prior", help="build the embedded policy (or find it in the cache) and print its folder")
+    prior.add_argument("--seed", type=int, default=0, help="of demonstrations, weights and batches (default 0)")
+    prior.add_argument("--narrow", action="store_true", help="demonstrations with a single wording for each move")
+    prior.add_argument("--num-tokens", type=int, help="tokens to train on (default: the recipe's)")
+    options = parser.parse_args(arguments)
+    try:
+        print(build(options))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def build(options: argparse.Namespace) -> str:
+    """Builds the prior that the options describe and returns its folder."""
+    from policy.demonstrations import DemonstrationConfig
+    from policy.prior import PriorConfig, build_prior
+
+    settings = {"num_tokens": options.num_tokens} if options.num_tokens is not None else {}
+    config = PriorConfig(seed=options.seed, demonstrations=DemonstrationConfig(narrow=options.narrow), **settings)
+    return str(build_prior(config))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

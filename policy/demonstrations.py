@@ -1,0 +1,142 @@
+"""Dialogues for the supervised prior: a demonstrator who mostly hands out solutions and now and then shows one of the skills.
+
+Only training scenarios are used. What the demonstrator does at each turn is drawn independently, so every skill is there to be found
+by exploration while all of them together hardly ever occur.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from simulator.bank import read_toml
+from simulator.dialogue import Dialogue, Speaker, Turn
+from simulator.difficulty import Difficulty
+from simulator.emotion import hint_in
+from simulator.ladder import MAX_TURNS, fill
+from simulator.reading import cues_in, facts_told
+from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.scenario import Scenario
+from simulator.skills import skill_table
+
+HABITS = {
+    "suggestion": 0.5,
+    "reassurance": 0.09,
+    "information": 0.05,
+    "hedging": 0.03,
+    "referral": 0.04,
+    "self_disclosure": 0.04,
+    "question": 0.07,
+    "restatement": 0.03,
+    "reflection": 0.03,
+    "listening": 0.02,
+    "praise": 0.02,
+    "siding": 0.02,
+    "motives": 0.02,
+    "both_sides": 0.02,
+    "guided_reflection": 0.02,
+}
+"""How often the demonstrator makes each move when it follows its habits: mostly solutions, as a chat model before training."""
+
+
+@dataclass
+class DemonstrationConfig:
+    """What the demonstrations show; keys `policy.prior.demonstrations.*`."""
+
+    fit_overt_prob: float = 0.14
+    """Chance of answering an overt hint with the strategy it asks for, [0, 1]."""
+    fit_veiled_prob: float = 0.08
+    """Chance of answering a veiled hint with the strategy it asks for, [0, 1]."""
+    ground_prob: float = 0.2
+    """Chance of taking up something the user told, [0, 1]."""
+    earlier_prob: float = 0.5
+    """Given that, chance of taking up something from before the latest turn, [0, 1]."""
+    explore_prob: float = 0.1
+    """Extra chance of asking or restating in the first two replies, [0, 1]."""
+    repair_prob: float = 0.12
+    """Chance of owning a turn that went wrong, [0, 1]."""
+    narrow: bool = False
+    """Only the first wording of each move: demonstrations without variety, to measure what variety buys."""
+
+    def __post_init__(self) -> None:
+        for name in ("fit_overt_prob", "fit_veiled_prob", "ground_prob", "earlier_prob", "explore_prob", "repair_prob"):
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1.0:
+                raise ValueError(f"policy.prior.demonstrations.{name} must be in [0, 1], got {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demonstration:
+    """A dialogue with, per reply, the phrases that were taken from what the user said."""
+
+    dialogue: Dialogue
+    copied: tuple[tuple[str, ...], ...] = field(default=())
+    """One tuple per agent turn."""
+
+
+def demonstrate(config: DemonstrationConfig, scenarios: Sequence[Scenario], *, seed: int) -> Iterator[Demonstration]:
+    """An endless stream of demonstrations over shuffled scenarios, at all difficulties alike."""
+    chance = random.Random(seed)
+    user = RuleUser(RuleUserConfig())
+    while True:
+        for scenario in chance.sample(scenarios, len(scenarios)):
+            yield _demonstration(config, scenario, user, chance)
+
+
+def _demonstration(config: DemonstrationConfig, scenario: Scenario, user: RuleUser, chance: random.Random) -> Demonstration:
+    dialogue = user.begin(scenario, Difficulty.along(chance.random()), seed=chance.getrandbits(32))
+    copied: list[tuple[str, ...]] = []
+    while dialogue.outcome is None and dialogue.num_replies < MAX_TURNS:
+        text, phrases = _reply(config, dialogue, chance)
+        reaction = user.answer(dialogue, text)
+        dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text=text), reaction.turn, outcome=reaction.outcome)
+        copied.append(phrases)
+    return Demonstration(dialogue=dialogue, copied=tuple(copied))
+
+
+def _reply(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random) -> tuple[str, tuple[str, ...]]:
+    """A reply and the phrases in it that come from the user."""
+    scenario = dialogue.scenario
+    cue = _cue(config, dialogue, chance) if chance.random() < config.ground_prob else ""
+    named = [
+        feeling for feeling in scenario.feelings if any(feeling in turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER)
+    ]
+    feeling = named[-1] if named else "hurt"
+    text = _wording(config, _strategy(config, dialogue, chance), dialogue, chance, cue=cue, feeling=feeling)
+    if (dialogue.turns[-1].change or 0) < 0 and chance.random() < config.repair_prob:
+        text = f"{_wording(config, 'apology', dialogue, chance, cue='', feeling=feeling)} {text}"
+    return text, tuple(phrase for phrase in (cue, feeling, scenario.other) if phrase and phrase in text)
+
+
+def _strategy(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random) -> str:
+    kind, wish = _latest_hint(dialogue)
+    if wish and chance.random() < (config.fit_overt_prob if kind == "overt" else config.fit_veiled_prob):
+        return skill_table()["meets"][wish][0]
+    if dialogue.num_replies < 2 and chance.random() < config.explore_prob:
+        return chance.choice(("question", "question", "restatement"))
+    return chance.choices(list(HABITS), weights=list(HABITS.values()))[0]
+
+
+def _latest_hint(dialogue: Dialogue) -> tuple[str | None, str | None]:
+    for turn in reversed(dialogue.turns):
+        if turn.speaker is Speaker.USER:
+            for kind in ("overt", "veiled"):
+                wish = hint_in(turn.text, kinds=(kind,))
+                if wish:
+                    return kind, wish
+    return None, None
+
+
+def _cue(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random) -> str:
+    facts = dialogue.scenario.facts
+    told = [fact for turn in dialogue.turns if turn.speaker is Speaker.USER for fact in facts_told(turn.text, facts)]
+    latest = facts_told(dialogue.turns[-1].text, facts) or tuple(told[-1:])
+    taken_up = cues_in(dialogue.replies()[-1], facts) if dialogue.num_replies else ()
+    earlier = [fact for fact in told if fact not in latest and fact not in taken_up]
+    return facts[chance.choice(earlier if earlier and chance.random() < config.earlier_prob else latest)].cue
+
+
+def _wording(config: DemonstrationConfig, strategy: str, dialogue: Dialogue, chance: random.Random, *, cue: str, feeling: str) -> str:
+    pool = read_toml("moves")[strategy]["grounded" if cue else "plain"]
+    return fill(pool[0] if config.narrow else chance.choice(pool), dialogue.scenario, cue=cue, feeling=feeling)

@@ -1,0 +1,277 @@
+"""The embedded policy before training: a small Qwen2 with its own tokenizer, taught by demonstrations and cached by its recipe's hash."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from policy.demonstrations import Demonstration, DemonstrationConfig, demonstrate
+from simulator.bank import load_bank, world_hash
+from simulator.dialogue import Speaker
+from simulator.scenario import Split
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
+RECIPE_VERSION = 1
+"""Raised whenever the code below changes what it builds."""
+
+
+@dataclass
+class PriorConfig:
+    """The recipe of the embedded policy; keys `policy.prior.*`."""
+
+    seed: int = 0
+    """Of the demonstrations, the initial weights and the order of batches."""
+    num_tokens: int = 1_600_000
+    """Tokens to train on, > 0."""
+    vocab_size: int = 2048
+    """Of the byte-level BPE tokenizer, >= 300."""
+    hidden_size: int = 128
+    """Width, a multiple of `num_heads`."""
+    num_layers: int = 3
+    """Transformer blocks, >= 1."""
+    num_heads: int = 4
+    """Attention heads, >= 1."""
+    intermediate_size: int = 384
+    """Width of the feed-forward layers, >= 1."""
+    init_std: float = 0.06
+    """Of the initial weights; .02 learns to copy far later at this size."""
+    batch_size: int = 8
+    """Dialogues an update, >= 1."""
+    lr: float = 3e-3
+    """Peak learning rate of AdamW, > 0."""
+    copy_weight: float = 3.0
+    """Loss weight of tokens that the agent takes from the user's words, > 0."""
+    copying_share: float = 0.6
+    """Share of the tokens, from the start, that practise taking up what was told, [0, 1); the rest sets the habits."""
+    copying_ground_prob: float = 0.8
+    """`ground_prob` of the demonstrations meanwhile: learning to copy takes many examples, [0, 1]."""
+    user_weight: float = 0.1
+    """Loss weight of the user's tokens, >= 0; the agent's count 1."""
+    demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("num_tokens", "num_layers", "num_heads", "intermediate_size", "batch_size", "lr", "copy_weight", "init_std"):
+            value = getattr(self, name)
+            if value <= 0:
+                raise ValueError(f"policy.prior.{name} must be > 0, got {value!r}")
+        if self.vocab_size < 300:
+            raise ValueError(f"policy.prior.vocab_size must be >= 300, got {self.vocab_size!r}; 256 of them are the bytes")
+        if self.hidden_size <= 0 or self.hidden_size % self.num_heads:
+            raise ValueError(f"policy.prior.hidden_size must be a multiple of num_heads ({self.num_heads}), got {self.hidden_size!r}")
+        for name in ("copying_share", "copying_ground_prob"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"policy.prior.{name} must be in [0, 1], got {getattr(self, name)!r}")
+        if self.user_weight < 0:
+            raise ValueError(f"policy.prior.user_weight must be >= 0, got {self.user_weight!r}")
+
+
+def prior_folder(config: PriorConfig) -> Path:
+    """Where the prior of this recipe lies, or will lie: the user's cache, named by the hash of recipe and world."""
+    recipe = json.dumps(
+        {"recipe": asdict(config), "version": RECIPE_VERSION, "world": world_hash(), "torch": torch.__version__}, sort_keys=True
+    )
+    moves = (Path(__file__).parent / "demonstrations.py").read_bytes()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attune"
+    return cache / f"prior-{hashlib.sha256(recipe.encode() + moves).hexdigest()[:16]}"
+
+
+def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
+    """The folder of the prior in Hugging Face format, built first if the cache does not hold it.
+
+    A build that is interrupted leaves nothing behind; two at once do not harm each other.
+
+    Raises:
+        RuntimeError: the cache folder cannot be written.
+    """
+    folder = prior_folder(config)
+    if folder.exists():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise RuntimeError(
+            f"the prior's cache {folder.parent} must be writable ({error}); set XDG_CACHE_HOME to a folder that is"
+        ) from error
+    try:
+        tokenizer, model = train_prior(config, progress=progress)
+        model.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+        (unfinished / "recipe.json").write_text(json.dumps(asdict(config), indent=2))
+        if not folder.exists():
+            unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
+
+
+def train_prior(config: PriorConfig, *, progress: bool) -> tuple[PreTrainedTokenizerFast, Qwen2ForCausalLM]:
+    """Tokenizer and model of a recipe. Leaves the global generators as they were."""
+    scenarios = load_bank().scenarios(Split.TRAIN)
+    copying = replace(config.demonstrations, ground_prob=config.copying_ground_prob)
+    lessons = [
+        (config.copying_share, demonstrate(copying, scenarios, seed=config.seed)),
+        (1.0, demonstrate(config.demonstrations, scenarios, seed=config.seed + 1)),
+    ]
+    tokenizer = build_tokenizer(config, itertools.islice(demonstrate(copying, scenarios, seed=config.seed), 3000))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        model = build_model(config, tokenizer)
+        _fit(config, model, tokenizer, lessons, progress=progress)
+    return tokenizer, model.eval()
+
+
+def build_tokenizer(config: PriorConfig, demonstrations: Iterable[Demonstration]) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer trained on the demonstrations, with a chat template of one token a role."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=config.vocab_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator((turn.text for demo in demonstrations for turn in demo.dialogue.turns), trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|pad|>", additional_special_tokens=list(SPECIAL_TOKENS[2:])
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def build_model(config: PriorConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    """A Qwen2 with random weights and an untied head, so that a CPU engine takes every weight update (docs/decisions.md)."""
+    return Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(tokenizer),
+            hidden_size=config.hidden_size,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_heads,
+            num_key_value_heads=config.num_heads,
+            intermediate_size=config.intermediate_size,
+            initializer_range=config.init_std,
+            max_position_embeddings=1024,
+            tie_word_embeddings=False,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=None,
+        )
+    )
+
+
+def encode(demo: Demonstration, tokenizer: PreTrainedTokenizerFast, config: PriorConfig) -> tuple[list[int], list[float]]:
+    """Token ids of a dialogue and the loss weight of each, both [T]."""
+    ids: list[int] = []
+    weights: list[float] = []
+    copied = iter(demo.copied)
+    for turn in demo.dialogue.turns:
+        agent = turn.speaker is Speaker.AGENT
+        encoded = tokenizer(turn.text, add_special_tokens=False, return_offsets_mapping=True)
+        spans = [_span(turn.text, phrase) for phrase in next(copied)] if agent else []
+        ids += [
+            tokenizer.convert_tokens_to_ids("<|assistant|>" if agent else "<|user|>"),
+            *encoded["input_ids"],
+            tokenizer.eos_token_id,
+        ]
+        base = 1.0 if agent else config.user_weight
+        inside = [any(start < b and a < end for a, b in spans) for start, end in encoded["offset_mapping"]]
+        weights += [0.0, *(config.copy_weight if copy else base for copy in inside), base]
+    return ids, weights
+
+
+def _span(text: str, phrase: str) -> tuple[int, int]:
+    start = text.find(phrase)
+    return start, start + len(phrase)
+
+
+def _fit(
+    config: PriorConfig,
+    model: Qwen2ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    lessons: Sequence[tuple[float, Iterable[Demonstration]]],
+    *,
+    progress: bool,
+) -> None:
+    """AdamW with warm-up and cosine decay over `num_tokens` tokens; each lesson lasts until its share of them is done."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, betas=(0.9, 0.98), weight_decay=0.01)
+    seen, loss_mean = 0, math.nan
+    model.train()
+    with tqdm(total=config.num_tokens, unit="tok", unit_scale=True, desc="Building the prior", disable=not progress) as bar:
+        for share, demos in lessons:
+            for ids_BT, weights_BT, attention_BT in _batches(config, tokenizer, demos):
+                if seen >= share * config.num_tokens:
+                    break
+                loss = _weighted_loss(model, ids_BT, weights_BT, attention_BT)
+                _descend(model, optimizer, loss, lr=config.lr * _schedule(seen / config.num_tokens))
+                num_tokens = int(attention_BT.sum())
+                seen += num_tokens
+                loss_mean = loss.item() if math.isnan(loss_mean) else 0.98 * loss_mean + 0.02 * loss.item()
+                bar.update(num_tokens)
+                bar.set_postfix(loss=f"{loss_mean:.3f}", refresh=False)
+
+
+def _descend(model: Qwen2ForCausalLM, optimizer: torch.optim.Optimizer, loss: Tensor, *, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+
+
+def _schedule(done: float) -> float:
+    """Share of the peak learning rate after a share of the tokens: 3 % warm-up, then cosine to a twentieth."""
+    if done < 0.03:
+        return (done + 1e-3) / 0.03
+    return 0.05 + 0.95 * 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
+
+
+def _weighted_loss(model: Qwen2ForCausalLM, ids_BT: Tensor, weights_BT: Tensor, attention_BT: Tensor) -> Tensor:
+    hidden_BTH = model.model(input_ids=ids_BT, attention_mask=attention_BT).last_hidden_state
+    learnt_BT = weights_BT[:, 1:] > 0
+    logits_NV = model.lm_head(hidden_BTH[:, :-1][learnt_BT])
+    losses_N = F.cross_entropy(logits_NV, ids_BT[:, 1:][learnt_BT], reduction="none")
+    weights_N = weights_BT[:, 1:][learnt_BT]
+    return (losses_N * weights_N).sum() / weights_N.sum()
+
+
+def _batches(
+    config: PriorConfig, tokenizer: PreTrainedTokenizerFast, demos: Iterable[Demonstration]
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Padded batches of dialogues of like length, in random order within windows of 64 batches."""
+    chance = random.Random(config.seed)
+    stream = (encode(demo, tokenizer, config) for demo in demos)
+    while True:
+        window = sorted(itertools.islice(stream, 64 * config.batch_size), key=lambda pair: len(pair[0]))
+        batches = [window[i : i + config.batch_size] for i in range(0, len(window), config.batch_size)]
+        chance.shuffle(batches)
+        yield from (_pad(batch, tokenizer.pad_token_id) for batch in batches)
+
+
+def _pad(batch: list[tuple[list[int], list[float]]], pad_id: int) -> tuple[Tensor, Tensor, Tensor]:
+    length = max(len(ids) for ids, _ in batch)
+    ids_BT = torch.tensor([ids + [pad_id] * (length - len(ids)) for ids, _ in batch])
+    weights_BT = torch.tensor([weights + [0.0] * (length - len(weights)) for _, weights in batch])
+    attention_BT = torch.tensor([[1] * len(ids) + [0] * (length - len(ids)) for ids, _ in batch])
+    return ids_BT, weights_BT, attention_BT

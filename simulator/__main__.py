@@ -1,0 +1,106 @@
+"""The door of this package: `python -m simulator ladder | scenarios | play`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+GRID = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command and runs it; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m simulator", description="Simulated users whose feelings are the reward.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    ladder = commands.add_parser("ladder", help="score of the scripted agents by difficulty: mean final emotion, 0-100")
+    ladder.add_argument("--split", choices=("train", "heldout", "sealed"), default="train", help="whose scenarios (default train)")
+    ladder.add_argument("--strictness", type=float, nargs="+", default=list(GRID), help="scalar difficulties in [0, 1]")
+    ladder.add_argument("--by-family", action="store_true", help="a table for each hidden intention and persona type")
+    scenarios = commands.add_parser("scenarios", help="print scenario cards")
+    scenarios.add_argument("--split", choices=("train", "heldout", "sealed"), default="train", help="which split (default train)")
+    scenarios.add_argument("--num", type=int, default=10, help="how many, spread over the split (default 10)")
+    play = commands.add_parser("play", help="a dialogue between a scripted agent and a user, with emotions and thoughts")
+    play.add_argument("agent", help="L0 to L6, or praise")
+    play.add_argument("--scenario", help="its id (default: the first training scenario)")
+    play.add_argument("--strictness", type=float, default=0.35, help="scalar difficulty in [0, 1] (default .35, VANILLA)")
+    play.add_argument("--seed", type=int, default=0, help="of the user's chances (default 0)")
+    options = parser.parse_args(arguments)
+    try:
+        print({"ladder": ladder_table, "scenarios": cards, "play": transcript}[options.command](options))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def ladder_table(options: argparse.Namespace) -> str:
+    """Rows are agents, columns difficulties."""
+    from simulator.bank import load_bank, world_hash
+    from simulator.ladder import AGENTS, mean_score, score_agent
+    from simulator.rule_user import RuleUser, RuleUserConfig
+    from simulator.scenario import FAMILIES, Split
+
+    scenarios = load_bank().scenarios(Split(options.split))
+    user = RuleUser(RuleUserConfig())
+    groups = {"all families": scenarios}
+    if options.by_family:
+        groups = {str(family): tuple(s for s in scenarios if s.family == family) for family in FAMILIES}
+    lines = [f"world {world_hash()}, {options.split}: mean final emotion (0-100)"]
+    for name, members in groups.items():
+        lines += ["", f"{name} ({len(members)} scenarios)", "agent  " + " ".join(f"{d:5.2f}" for d in options.strictness)]
+        for agent in AGENTS:
+            scores = score_agent(agent, members, options.strictness, user=user)
+            lines.append(f"{agent:7}" + " ".join(f"{mean_score(scores[d]):5.1f}" for d in options.strictness))
+    return "\n".join(lines)
+
+
+def cards(options: argparse.Namespace) -> str:
+    """Scenario cards as a person would read them."""
+    from simulator.bank import load_bank
+    from simulator.scenario import Split
+
+    if options.num < 1:
+        raise ValueError(f"--num must be at least 1, got {options.num}")
+    scenarios = load_bank().scenarios(Split(options.split))
+    chosen = [scenarios[i * len(scenarios) // options.num] for i in range(min(options.num, len(scenarios)))]
+    return "\n\n".join(
+        "\n".join(
+            (
+                scenario.scenario_id,
+                f"  {scenario.persona.name}, {scenario.persona.age}, {scenario.persona.occupation}. {scenario.background}",
+                f"  Goal: {scenario.goal}",
+                f"  Hidden: {scenario.hidden_intention}",
+                f"  Opens: {scenario.opening}",
+                *(f"  - {fact.text}" for fact in scenario.facts[1:]),
+            )
+        )
+        for scenario in chosen
+    )
+
+
+def transcript(options: argparse.Namespace) -> str:
+    """One dialogue with what the user felt and thought."""
+    from simulator.bank import load_bank
+    from simulator.difficulty import Difficulty
+    from simulator.ladder import AGENTS, play
+    from simulator.rule_user import RuleUser, RuleUserConfig
+    from simulator.scenario import Split
+
+    if options.agent not in AGENTS:
+        raise ValueError(f"agent must be one of {', '.join(AGENTS)}, got {options.agent!r}")
+    bank = load_bank()
+    scenario = bank.scenario(options.scenario) if options.scenario else bank.scenarios(Split.TRAIN)[0]
+    user = RuleUser(RuleUserConfig())
+    dialogue = play(AGENTS[options.agent], scenario, Difficulty.along(options.strictness), seed=options.seed, user=user)
+    lines = [f"{scenario.scenario_id} at strictness {options.strictness}: {scenario.hidden_intention}"]
+    for turn in dialogue.turns:
+        mark = "     " if turn.emotion is None else f"{turn.emotion:5}"
+        lines.append(f"{mark} {turn.speaker:5} {turn.text}")
+        if turn.thought:
+            lines.append(f"            [{turn.change:+d}] {turn.thought}")
+    return "\n".join([*lines, f"ended: {dialogue.outcome}"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
