@@ -8,7 +8,7 @@ PORT ?= 6006
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-dev test experiment tensorboard report chat bench lint format requirements clean
+.PHONY: help setup setup-dev test experiment tensorboard report chat bench lint format requirements clean run-named
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -28,8 +28,8 @@ experiment: experiments/$(EXP).yaml setup ## train and evaluate: EXP=adaptive_cu
 tensorboard: setup ## the dashboards of all runs, on loopback (RUN=runs/... for one, PORT=6006)
 	@$(RUN_PYTHON) -m tensorboard.main --logdir $(or $(RUN),runs) --host $(HOST) --port $(PORT)
 
-report: setup ## one HTML page about a run: RUN=runs/<experiment>/<name>
-	@$(if $(RUN),$(RUN_PYTHON) -m analysis report $(RUN) $(ARGS),echo "RUN must name a run's folder, got nothing; e.g. make report RUN=runs/adaptive_curriculum/<name>" >&2; exit 2)
+report: run-named setup ## one HTML page about a run: RUN=runs/<experiment>/<name>
+	@$(RUN_PYTHON) -m analysis report $(RUN) $(ARGS)
 
 chat: simulator/chat.py setup ## talk to a simulated user yourself
 	@$(RUN_PYTHON) -m simulator chat $(ARGS)
@@ -49,7 +49,10 @@ requirements: ## resolve the pinned lists anew from setup.cfg (ARGS=--upgrade mo
 clean: ## remove .venv and caches; runs/ stays
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build *.egg-info; find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# What a target needs and the checkout does not have.
+# What a target needs, refused before anything is installed.
+run-named:
+	@$(if $(RUN),:,echo "RUN must name a run's folder, got ''; e.g. make report RUN=runs/adaptive_curriculum/<name>" >&2; exit 2)
+
 experiments/$(EXP).yaml:
 	@echo "EXP must be one of $(patsubst experiments/%.yaml,%,$(wildcard experiments/*.yaml)), got '$(EXP)'" >&2; exit 2
 

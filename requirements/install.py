@@ -95,7 +95,7 @@ class Installation:
         tail: list[str] = []
         num_seen = 0
         for line in process.stdout:
-            if not line.startswith("WARNING: Location"):
+            if not line.startswith(("WARNING: Location", "WARNING: Retrying")):
                 tail = [*tail[-14:], line.rstrip()]
             if line.startswith(("Collecting", "Requirement already satisfied")):
                 num_seen += 1

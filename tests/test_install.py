@@ -1,0 +1,74 @@
+"""Set-up installs once per content of the pinned lists, and an unfinished installation never counts as done."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from requirements.install import ROOT, Installation, SetupError, choose_accelerator, read_pins, set_up
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty checkout whose lists ask for nothing, on a machine without any package index."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    (tmp_path / "requirements").mkdir()
+    for name in ("cpu", "gpu", "dev"):
+        write_list(tmp_path, name, "# nothing\n")
+    return tmp_path
+
+
+def write_list(root: Path, name: str, text: str) -> None:
+    (root / "requirements" / f"{name}.txt").write_text(text)
+
+
+def test_second_call_installs_nothing_until_a_list_changes(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    set_up(checkout, accelerator="cpu", dev=True)
+    assert "installed requirements/dev.txt" in capsys.readouterr().out
+
+    set_up(checkout, accelerator="cpu", dev=True)
+    assert capsys.readouterr().out == ""
+
+    write_list(checkout, "dev", "# nothing, in other words\n")
+    set_up(checkout, accelerator="cpu", dev=True)
+    said = capsys.readouterr().out
+    assert "requirements/dev.txt" in said
+    assert "requirements/cpu.txt" not in said
+
+
+def test_failed_installation_leaves_no_stamp_and_shows_what_pip_said(checkout: Path) -> None:
+    write_list(checkout, "cpu", "attune-no-such-package==1.0\n")
+    with pytest.raises(SetupError, match="attune-no-such-package"):
+        set_up(checkout, accelerator="cpu", dev=False)
+    assert Installation(checkout).missing(["cpu"]) == ["cpu"]
+
+
+def test_accelerator_is_what_was_asked_for_then_what_is_installed() -> None:
+    assert choose_accelerator("gpu", ["cpu", "dev"]) == "gpu"
+    assert choose_accelerator("", ["dev", "gpu"]) == "gpu"
+    with pytest.raises(ValueError, match=r"ACCELERATOR must be one of cpu, gpu, got 'tpu'"):
+        choose_accelerator("tpu", [])
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu", "dev"])
+def test_every_requirement_is_pinned_to_one_version(name: str) -> None:
+    pins = read_pins(ROOT / "requirements" / f"{name}.txt")
+    assert pins
+    assert all(re.fullmatch(r"[\w.-]+={2,3}[\w.+]+", pin) for pin in pins)
+
+
+def test_cpu_list_holds_none_of_the_cuda_builds_that_break_imports() -> None:
+    names = {pin.partition("==")[0].lower() for pin in read_pins(ROOT / "requirements" / "cpu.txt")}
+    assert not names & {"torchvision", "torchaudio", "torchcodec", "triton"}
+
+
+@pytest.mark.parametrize("target", ["experiment EXP=no_such_experiment", "report RUN=", "setup ACCELERATOR=tpu"])
+def test_make_refuses_bad_input_with_exit_code_2(target: str) -> None:
+    done = subprocess.run(["make", f"PYTHON={sys.executable}", *target.split()], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert re.search(r"^(EXP|RUN|ACCELERATOR) must ", done.stderr, re.MULTILINE)
