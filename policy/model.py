@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
 LOGITS_PER_CHUNK = 1 << 24
@@ -34,7 +35,7 @@ def load_model(folder_or_id: str | Path, *, dtype: str | torch.dtype = "float32"
     try:
         with no_progress_bars():
             model, loading = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True, output_loading_info=True)
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            tokenizer = _tokenizer_class(folder).from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, SafetensorError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(
@@ -44,6 +45,14 @@ def load_model(folder_or_id: str | Path, *, dtype: str | torch.dtype = "float32"
         missing = ", ".join(sorted(loading["missing_keys"])[:3])
         raise ValueError(f"policy.model must hold every weight of its architecture, got {str(folder_or_id)!r} without {missing}")
     return model.eval(), tokenizer
+
+
+def _tokenizer_class(folder: Path) -> type[AutoTokenizer] | type[PreTrainedTokenizerFast]:
+    """The generic class where the folder names it: AutoTokenizer puts the architecture's own in its place, which splits words otherwise."""
+    settings = folder / "tokenizer_config.json"
+    named = json.loads(settings.read_text(encoding="utf-8")).get("tokenizer_class") if settings.is_file() else None
+    generic = named in ("PreTrainedTokenizerFast", "TokenizersBackend") and (folder / "tokenizer.json").is_file()
+    return PreTrainedTokenizerFast if generic else AutoTokenizer
 
 
 @contextmanager

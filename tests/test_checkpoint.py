@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,17 @@ from policy.grpo import Grpo, GrpoConfig
 from policy.learner import Learner
 from policy.learner_config import LearnerConfig
 from policy.model import load_model
+
+SCORE = """
+import json, os, sys
+os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+from vllm import LLM, SamplingParams
+engine = LLM(sys.argv[1], dtype="float32", max_model_len=64, enforce_eager=True, seed=0)
+token_ids = json.loads(sys.argv[2])
+(done,) = engine.generate({"prompt_token_ids": token_ids}, SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False)
+print(json.dumps([entry[token].logprob for token, entry in zip(token_ids[1:], done.prompt_logprobs[1:])]))
+"""
+"""Prints the logprobs vLLM gives the tokens (argument 2) after the first, with the model folder in argument 1."""
 
 
 def save(run: Path, step: int, *, keep: int = 2, **state: object) -> Path:
@@ -45,7 +58,8 @@ def test_four_steps_equal_two_steps_a_checkpoint_and_two_more(tmp_path: Path) ->
     folder = save_checkpoint(tmp_path / "checkpoints" / "step_2", model=first.model, tokenizer=tiny_tokenizer(), state=state)
     after_saving = torch.rand(3)
 
-    model, _ = load_model(folder)
+    model, tokenizer = load_model(folder)
+    assert tokenizer("w3 w1")["input_ids"] == [3, 1]
     second = make_learner(model)
     second.load_state_dict(load_checkpoint(folder).state["learner"])
     assert torch.equal(torch.rand(3), after_saving)
@@ -153,3 +167,16 @@ def test_manifest_names_every_file_with_its_size(tmp_path: Path) -> None:
     assert {"config.json", "model.safetensors", "tokenizer.json", "state.pt"} <= set(files)
     assert set(files) == {path.name for path in folder.iterdir()} - {"manifest.json"}
     assert files["state.pt"]["num_bytes"] == (folder / "state.pt").stat().st_size
+
+
+@pytest.mark.engine
+def test_engine_loads_a_checkpoint_as_it_is_and_agrees_with_the_learner(tmp_path: Path) -> None:
+    """In a process of its own, so that the engine's memory is given back."""
+    model = tiny_model(hidden_size=64, num_attention_heads=2)
+    learner = make_learner(model)
+    train(learner, range(2))
+    folder = save_checkpoint(tmp_path / "checkpoints" / "step_2", model=model, tokenizer=tiny_tokenizer(), state={})
+    token_ids = [4, 9, 2, 33, 17, 50, 21]
+    done = subprocess.run([sys.executable, "-c", SCORE, str(folder), json.dumps(token_ids)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == pytest.approx(learner.score(token_ids), abs=1e-5)
