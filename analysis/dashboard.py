@@ -1,0 +1,81 @@
+"""A run's TensorBoard: scalars and transcripts as they happen, purged to the step on resume, laid out for this work."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.custom_scalar import metadata as layout_metadata
+from tensorboard.plugins.text.summary_v2 import text_pb
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.util import tensor_util
+
+from analysis.layout import PAGES, Chart, Page
+
+FLUSH_S = 5
+"""A dashboard that is open lags the run by this much; a kill may cost as much of the curves, which are in `metrics.jsonl` anyway."""
+
+
+class Dashboard:
+    """Writes one file of TensorBoard events.
+
+    Args:
+        folder: of the run; made if it is not there.
+        purge_step: of a resumed run: what earlier files of the folder hold for this step and later is void.
+    """
+
+    def __init__(self, folder: Path, purge_step: int | None = None) -> None:
+        self._writer = EventFileWriter(str(folder), flush_secs=FLUSH_S)
+        first_step = purge_step or 0
+        if purge_step is not None:
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=purge_step, session_log=start))
+        self._add(first_step, layout_summary())
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """The step's metrics, by key; NaN and infinities are left out."""
+        summary = summary_pb2.Summary()
+        for key, value in values.items():
+            if math.isfinite(value):
+                # Not as a tensor: TensorBoard's older reader, which other tools are built on, does not purge those.
+                summary.value.add(tag=key, simple_value=value)
+        if summary.value:
+            self._add(step, summary)
+
+    def text(self, tag: str, step: int, text: str) -> None:
+        """Markdown for the text tab."""
+        self._add(step, text_pb(tag, text))
+
+    def close(self) -> None:
+        """Writes what is left; the dashboard is of no use afterwards."""
+        self._writer.close()
+
+    def _add(self, step: int, summary: summary_pb2.Summary) -> None:
+        self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=step, summary=summary))
+
+
+def layout_summary() -> summary_pb2.Summary:
+    """The pages as the custom-scalars plugin reads them; its own writer would ask for TensorFlow."""
+    summary = summary_pb2.Summary()
+    layout = layout_pb2.Layout(category=[category(page) for page in PAGES])
+    summary.value.add(
+        tag=layout_metadata.CONFIG_SUMMARY_TAG,
+        metadata=layout_metadata.create_summary_metadata(),
+        tensor=tensor_util.make_tensor_proto(layout.SerializeToString(), dtype=np.object_),
+    )
+    return summary
+
+
+def category(page: Page) -> layout_pb2.Category:
+    """A page as the plugin's message."""
+    return layout_pb2.Category(title=page.title, closed=page.closed, chart=[chart_message(chart) for chart in page.charts])
+
+
+def chart_message(chart: Chart) -> layout_pb2.Chart:
+    """A chart as the plugin's message; the plugin matches from the start of a tag, so each expression is closed at its end."""
+    return layout_pb2.Chart(title=chart.title, multiline=layout_pb2.MultilineChartContent(tag=[f"^(?:{tag})$" for tag in chart.tags]))

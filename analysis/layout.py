@@ -1,0 +1,107 @@
+"""Which charts stand on which page of TensorBoard: the first page tells in ten seconds whether a run is healthy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """Some metrics in one frame."""
+
+    title: str
+    tags: tuple[str, ...]
+    """Regular expressions, each for whole metric keys (docs/metrics.md)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Charts that answer one question."""
+
+    title: str
+    charts: tuple[Chart, ...]
+    closed: bool = True
+    """Whether the reader has to open it."""
+
+
+def chart(title: str, *tags: str) -> Chart:
+    """A chart of the metrics that match."""
+    return Chart(title=title, tags=tags)
+
+
+HEALTH = Page(
+    title="Is this run healthy?",
+    closed=False,
+    charts=(
+        chart("Reward: rises, then levels off", "reward/mean", "reward/success_rate"),
+        chart(
+            "Reward density: groups still differ (near 0: nothing to learn from)", "curriculum/reward_density", "collapse/reward_density"
+        ),
+        chart("Policy entropy, nats: falls slowly, never to 0", "actor/entropy", "actor/entropy_sampled"),
+        chart("Difficulty (strictness): follows the agent's ability", "curriculum/strictness", "curriculum/level"),
+        chart("Zero-variance share: too hard (all low), too easy (all high)", "curriculum/(zero_variance|all_low|all_high)_share"),
+        chart("Collapse alarms on: should stay at 0", "collapse/(alarms_on|alarm)"),
+        chart("Held-out score, 0-100", "eval/(full|during)_score"),
+        chart("Repetition within a dialogue: should stay low", "dialogue/repetition", "collapse/repetition"),
+    ),
+)
+"""What the eye should meet first."""
+
+PAGES = (
+    HEALTH,
+    Page(
+        title="Curriculum",
+        charts=(
+            chart("Strictness issued", "curriculum/(strictness|strictness_std|level)"),
+            chart("Success against its target", "curriculum/(success_share|success_running|target_success)"),
+            chart("Offset by hidden intention", "curriculum/offset/.*"),
+            chart("Share of the most practised family", "curriculum/largest_family_share"),
+            chart("Outcomes in flight", "curriculum/(outstanding|in_flight_delay)"),
+            chart("Outcomes counted", "curriculum/outcomes_.*"),
+        ),
+    ),
+    Page(
+        title="Policy",
+        charts=(
+            chart("Policy loss", "actor/pg_loss"),
+            chart("Gradient norm before clipping", "actor/grad_norm"),
+            chart("Clipped share of tokens", "actor/pg_clipfrac.*"),
+            chart("KL, nats", "actor/(ppo_kl|kl_loss)"),
+            chart("Probability ratio", "actor/ratio_.*"),
+            chart("Learning rate", "actor/lr"),
+            chart("Trainer against engine, nats", "training/(mismatch_kl|rollout_logprob_abs_diff_.*)"),
+            chart("Updates to exhaustion of entropy", "collapse/updates_to_exhaustion"),
+        ),
+    ),
+    Page(
+        title="Rollouts",
+        charts=(
+            chart("How dialogues end", "dialogue/(delighted|left|farewell|max_turns|truncated)"),
+            chart("Dialogues that broke", "dialogue/error_share"),
+            chart("Strategies heard", "dialogue/heard/.*"),
+            chart("Length of a reply, tokens", "response_length/.*"),
+            chart("Replies in a dialogue", "num_turns/.*"),
+            chart("Diversity: distinct word pairs", "dialogue/distinct_2"),
+        ),
+    ),
+    Page(
+        title="Evaluation",
+        charts=(
+            chart("Held-out score, 0-100", "eval/(full|during)_score"),
+            chart("Worst cell: intention x difficulty band", "eval/(full|during)_worst_cell"),
+            chart("Share of delighted users", "eval/(full|during)_success_rate"),
+            chart("Probe panel", "probe/.*"),
+        ),
+    ),
+    Page(
+        title="Timing",
+        charts=(
+            chart("Seconds of a step", "timing_s/.*"),
+            chart("Policy tokens so far", "perf/policy_tokens"),
+            chart("Tokens per second", "perf/.*throughput", "rollout/.*per_s"),
+            chart("CPU seconds of an update", "perf/update_cpu_s"),
+            chart("Weights arrived: largest difference of logprobs, nats", "rollout/arrival_logprob_diff"),
+        ),
+    ),
+)
+"""All pages, in order."""
