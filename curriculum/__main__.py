@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
 def describe(kind: str) -> str:
     """A teacher's idea and its settings, as lines of text."""
     config, teacher = TEACHERS[kind]
-    idea = inspect.getdoc(inspect.getmodule(teacher)).splitlines()[0]
+    idea = (sys.modules[teacher.__module__].__doc__ or "").splitlines()[0]
     lines = [f"{kind}: {idea}"]
     for name, default, note in settings(config, "teacher"):
         lines.append(f"  {name}={default}")
@@ -60,10 +60,11 @@ def setting_notes(config: type) -> dict[str, str]:
     """The docstring lines beneath the fields of a dataclass and of those it extends."""
     notes: dict[str, str] = {}
     for owner in reversed([cls for cls in config.__mro__ if is_dataclass(cls)]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0].body
-        for statement, below in pairwise(body):
-            if isinstance(statement, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-                notes[statement.target.id] = " ".join(str(below.value.value).split())
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        assert isinstance(definition, ast.ClassDef), f"the source of {owner} is not a class"
+        for setting, below in pairwise(definition.body):
+            if isinstance(setting, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                notes[ast.unparse(setting.target)] = " ".join(str(below.value.value).split())
     return notes
 
 

@@ -126,10 +126,9 @@ def test_family_that_differs_gets_an_offset_of_its_own():
     teacher = make_teacher(start=0.5, offset_prior=2.0)
     task = make_task(teacher, 0.5)
     teacher.observe([make_outcome(task, 0)])
-    level = 0.5 - 0.05 / 4
-    # After the level moved, .475 was expected at .5 - .0125 ... p* - 2 (.5 - level) = .425; none succeeded: -.425 / 2, half of it believed.
-    assert teacher.level == pytest.approx(level)
-    assert teacher.offsets[str(task.family)] == pytest.approx(0.5 * -(0.45 - 2 * (0.5 - level)) / 2)
+    # The level fell to .4875, so .45 - 2 * .0125 = .425 was expected at .5; none succeeded: -.425 / 2, and a first group is half believed.
+    assert teacher.level == pytest.approx(0.4875)
+    assert teacher.offsets[str(task.family)] == pytest.approx(0.5 * -0.425 / 2)
     assert all(offset == 0.0 for family, offset in teacher.offsets.items() if family != str(task.family))
 
 
