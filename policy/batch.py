@@ -110,7 +110,7 @@ def pack(groups: Sequence[RolloutGroup]) -> Batch:
         _check(rollout)
 
     def column_BT(name: str, dtype: type) -> Tensor:
-        values_BT = np.zeros((len(rollouts), num_tokens), dtype=dtype)
+        values_BT: np.ndarray = np.zeros((len(rollouts), num_tokens), dtype=dtype)
         for row, rollout in enumerate(rollouts):
             values_BT[row, : len(rollout.token_ids)] = getattr(rollout, name)
         return torch.from_numpy(values_BT)

@@ -8,7 +8,6 @@ import os
 import pickle
 import re
 import shutil
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,13 +51,13 @@ def save_checkpoint(
     """
     assert STEP.fullmatch(folder.name), f"a checkpoint's folder must be named step_<n>, got {folder.name!r}"
     assert keep >= 1, f"keep must be >= 1, got {keep!r}"
-    _check_plain(dict(state), "state")
+    plain = _plain(state, "state")
     folder.parent.mkdir(parents=True, exist_ok=True)
     for leftover in folder.parent.glob(".step_*"):
         shutil.rmtree(leftover)
     written = folder.parent / f".{folder.name}.new"
     try:
-        _write(written, model, tokenizer, state)
+        _write(written, model, tokenizer, plain)
         _move_into_place(written, folder)
     finally:
         shutil.rmtree(written, ignore_errors=True)
@@ -124,12 +123,12 @@ def step_of(folder: Path) -> int:
     return int(match.group(1))
 
 
-def _write(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, state: Mapping[str, Any]) -> None:
+def _write(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, state: dict[str, Any]) -> None:
     folder.mkdir()
     with no_progress_bars():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    torch.save(dict(state), folder / STATE)
+    torch.save(state, folder / STATE)
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {path.relative_to(folder).as_posix(): {"num_bytes": path.stat().st_size, "sha256": _sha256(path)} for path in paths}
     (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files}, indent=1), encoding="utf-8")
@@ -172,14 +171,18 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _check_plain(value: Any, name: str) -> None:
-    """Refuses, while it can still be mended, what `torch.load(weights_only=True)` would refuse on resume."""
-    if type(value) in (dict, OrderedDict):
-        for key, item in value.items():
-            _check_plain(key, f"a key of {name}")
-            _check_plain(item, f"{name}.{key}")
-    elif type(value) in (list, tuple):
-        for index, item in enumerate(value):
-            _check_plain(item, f"{name}[{index}]")
-    elif type(value) not in (str, int, float, bool, type(None), torch.Size) and not isinstance(value, Tensor):
-        raise TypeError(f"{name} must be made of dicts, lists, numbers, strings and tensors, got {type(value).__name__}")
+def _plain(value: Any, name: str) -> Any:
+    """A copy down to the tensors, of the exact types that `torch.load(weights_only=True)` takes back; the rest is refused at once.
+
+    Subclasses that compute alike (a StrEnum, a numpy float64) become what they extend.
+    """
+    if isinstance(value, Mapping):
+        return {_plain(key, f"a key of {name}"): _plain(item, f"{name}.{key}") for key, item in value.items()}
+    if type(value) in (list, tuple, torch.Size):
+        return type(value)(_plain(item, f"{name}[{index}]") for index, item in enumerate(value))
+    if value is None or isinstance(value, bool | Tensor):
+        return value
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    raise TypeError(f"{name} must be made of dicts, lists, numbers, strings and tensors, got {type(value).__name__}")

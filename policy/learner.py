@@ -53,9 +53,13 @@ class Work:
     def rows(self, rows_R: Tensor) -> Work:
         """These rows only, cut to the longest that is needed."""
         batch = self.batch.rows(rows_R)
-        columns = ("advantages_BT", "old_logprobs_BT", "reference_logprobs_BT")
-        cut = {name: None if (column := getattr(self, name)) is None else column[rows_R, : batch.token_ids_BT.shape[1]] for name in columns}
-        return Work(batch=batch, **cut)
+        length = batch.token_ids_BT.shape[1]
+        return Work(
+            batch=batch,
+            advantages_BT=self.advantages_BT[rows_R, :length],
+            old_logprobs_BT=None if self.old_logprobs_BT is None else self.old_logprobs_BT[rows_R, :length],
+            reference_logprobs_BT=None if self.reference_logprobs_BT is None else self.reference_logprobs_BT[rows_R, :length],
+        )
 
 
 class Learner:
@@ -170,19 +174,20 @@ class Learner:
         batch = micro.batch
         logprobs_N, entropies_N = self._score(self.model, batch, entropy_gradient=self.algorithm.needs_entropy_gradient)
 
-        def flat_N(column_BT: Tensor | None) -> Tensor | None:
-            return None if column_BT is None else column_BT[batch.loss_mask_BT].to(logprobs_N.device)
+        def flat_N(column_BT: Tensor) -> Tensor:
+            return column_BT[batch.loss_mask_BT].to(logprobs_N.device)
 
-        old_N = flat_N(micro.old_logprobs_BT)
-        if old_N is None:
+        if micro.old_logprobs_BT is None:
             old_N = logprobs_N.detach()
             before.add(len(old_N), mismatch(flat_N(batch.rollout_logprobs_BT), old_N, entropies_N.detach()))
+        else:
+            old_N = flat_N(micro.old_logprobs_BT)
         scores = TokenScores(
             logprobs_N=logprobs_N,
             entropies_N=entropies_N,
             old_logprobs_N=old_N,
             advantages_N=flat_N(micro.advantages_BT),
-            reference_logprobs_N=flat_N(micro.reference_logprobs_BT),
+            reference_logprobs_N=None if micro.reference_logprobs_BT is None else flat_N(micro.reference_logprobs_BT),
         )
         return self.algorithm.loss(scores)
 

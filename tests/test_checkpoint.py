@@ -19,6 +19,7 @@ from policy.grpo import Grpo, GrpoConfig
 from policy.learner import Learner
 from policy.learner_config import LearnerConfig
 from policy.model import load_model
+from simulator.scenario import HiddenIntention
 
 SCORE = """
 import json, os, sys
@@ -75,6 +76,12 @@ def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
     back = load_checkpoint(save(tmp_path, 1, **state)).state
     assert torch.equal(back.pop("tensor"), torch.tensor([1.5]))
     assert back == {key: value for key, value in state.items() if not isinstance(value, Tensor)}
+
+
+def test_enums_and_float64_come_back_as_what_they_extend(tmp_path: Path) -> None:
+    back = load_checkpoint(save(tmp_path, 1, offsets={HiddenIntention.ADVICE: np.float64(0.1)}, pair=(1, "two"), flag=True)).state
+    assert back == {"offsets": {"advice": 0.1}, "pair": (1, "two"), "flag": True}
+    assert type(back["offsets"]["advice"]) is float
 
 
 def test_state_that_could_not_be_read_back_is_refused_when_saved(tmp_path: Path) -> None:
