@@ -81,13 +81,15 @@ class Learner:
             seed: of the order of mini-batches.
 
         Raises:
-            ValueError: the algorithm needs a reference that is not given, or the model's logits are not those of a plain output head.
+            ValueError: the device is not there, the algorithm needs a reference that is not given, or the model's logits are not
+                those of a plain output head.
         """
         if algorithm.needs_reference and reference is None:
             raise ValueError("algorithm.kl_coef must be 0 without a reference model, got more; give the learner one")
         if not temperature > 0:
             raise ValueError(f"temperature must be > 0 in training, got {temperature!r}")
         assert reference is not model, "the reference must be a model of its own: it is frozen"
+        _require_device(config.device)
         check_head(model)
         self.config, self.algorithm, self.temperature = config, algorithm, temperature
         self.model = model.to(config.device).eval().requires_grad_(True)
@@ -287,3 +289,10 @@ class Learner:
 
     def _shapes(self) -> dict[str, list[int]]:
         return {name: list(parameter.shape) for name, parameter in self.model.named_parameters()}
+
+
+def _require_device(name: str) -> None:
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # torch asserts where it was built without CUDA
+        raise ValueError(f"learner.device must be a device of this machine, got {name!r}; cpu always is") from error

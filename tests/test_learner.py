@@ -131,6 +131,12 @@ def test_kl_in_the_loss_without_a_reference_is_refused() -> None:
         learner(algorithm=Grpo(GrpoConfig(kl_coef=0.1)))
 
 
+@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
+def test_device_that_is_not_there_is_refused(device: str) -> None:
+    with pytest.raises(ValueError, match=rf"learner\.device must be a device of this machine, got '{device}'"):
+        learner(device=device)
+
+
 def test_step_size_grows_over_the_warm_up() -> None:
     metrics = train(learner(lr=1.0e-3, warmup_steps=3), seeds=range(5))
     assert [measured["actor/lr"] for measured in metrics] == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3])
