@@ -102,6 +102,10 @@ def verify(folder: Path) -> None:
 
 def newest_checkpoint(run_folder: Path) -> Path | None:
     """The whole checkpoint of the highest step under `run_folder/checkpoints`, or None."""
+    for replaced in (run_folder / "checkpoints").glob(".step_*.old"):
+        place = replaced.with_name(replaced.name.removeprefix(".").removesuffix(".old"))
+        if not place.exists():  # killed between the two renames of a replacement
+            replaced.rename(place)
     for folder in reversed(_steps(run_folder / "checkpoints")):
         try:
             verify(folder)

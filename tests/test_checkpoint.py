@@ -127,6 +127,13 @@ def test_process_killed_while_writing_leaves_the_checkpoint_before(tmp_path: Pat
     assert kept(tmp_path) == ["step_1", "step_2"]
 
 
+def test_process_killed_while_replacing_a_step_leaves_the_one_it_had(tmp_path: Path) -> None:
+    save(tmp_path, 1, tries=1).rename(tmp_path / "checkpoints" / ".step_1.old")
+    folder = newest_checkpoint(tmp_path)
+    assert folder.name == "step_1"
+    assert load_checkpoint(folder).state == {"tries": 1}
+
+
 def test_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1)
 
