@@ -1,0 +1,57 @@
+"""The recipe of the embedded policy, apart from its making so that reading it imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from policy.demonstrations import DemonstrationConfig
+
+
+@dataclass
+class PriorConfig:
+    """The recipe of the embedded policy; keys `policy.prior.*`."""
+
+    seed: int = 0
+    """Of the demonstrations, the initial weights and the order of batches."""
+    num_tokens: int = 1_600_000
+    """Tokens to train on, > 0."""
+    vocab_size: int = 2048
+    """Of the byte-level BPE tokenizer, >= 300."""
+    hidden_size: int = 128
+    """Width, a multiple of `num_heads`."""
+    num_layers: int = 3
+    """Transformer blocks, >= 1."""
+    num_heads: int = 4
+    """Attention heads, >= 1."""
+    intermediate_size: int = 384
+    """Width of the feed-forward layers, >= 1."""
+    init_std: float = 0.06
+    """Of the initial weights; .02 learns to copy far later at this size."""
+    batch_size: int = 8
+    """Dialogues an update, >= 1."""
+    lr: float = 3e-3
+    """Peak learning rate of AdamW, > 0."""
+    copy_weight: float = 3.0
+    """Loss weight of tokens that the agent takes from the user's words, > 0."""
+    copying_share: float = 0.6
+    """Share of the tokens, from the start, that practise taking up what was told, [0, 1); the rest sets the habits."""
+    copying_ground_prob: float = 0.8
+    """`ground_prob` of the demonstrations meanwhile: learning to copy takes many examples, [0, 1]."""
+    user_weight: float = 0.1
+    """Loss weight of the user's tokens, >= 0; the agent's count 1."""
+    demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("num_tokens", "num_layers", "num_heads", "intermediate_size", "batch_size", "lr", "copy_weight", "init_std"):
+            value = getattr(self, name)
+            if value <= 0:
+                raise ValueError(f"policy.prior.{name} must be > 0, got {value!r}")
+        if self.vocab_size < 300:
+            raise ValueError(f"policy.prior.vocab_size must be >= 300, got {self.vocab_size!r}; 256 of them are the bytes")
+        if self.hidden_size <= 0 or self.hidden_size % self.num_heads:
+            raise ValueError(f"policy.prior.hidden_size must be a multiple of num_heads ({self.num_heads}), got {self.hidden_size!r}")
+        for name in ("copying_share", "copying_ground_prob"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"policy.prior.{name} must be in [0, 1], got {getattr(self, name)!r}")
+        if self.user_weight < 0:
+            raise ValueError(f"policy.prior.user_weight must be >= 0, got {self.user_weight!r}")
