@@ -15,10 +15,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
 from torch.nn import functional as F
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from policy.demonstrations import Demonstration, demonstrate
 from policy.prior_config import PriorConfig
@@ -37,7 +40,8 @@ RECIPE_VERSION = 1
 def prior_folder(config: PriorConfig) -> Path:
     """Where the prior of this recipe lies, or will lie: the user's cache, named by the hash of recipe and world."""
     recipe = json.dumps(
-        {"recipe": asdict(config), "version": RECIPE_VERSION, "world": world_hash(), "torch": torch.__version__}, sort_keys=True
+        {"recipe": asdict(config), "version": RECIPE_VERSION, "world": world_hash(without_heldout=True), "torch": torch.__version__},
+        sort_keys=True,
     )
     moves = (Path(__file__).parent / "demonstrations.py").read_bytes()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attune"
@@ -74,7 +78,7 @@ def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
     return folder
 
 
-def train_prior(config: PriorConfig, *, progress: bool) -> tuple[PreTrainedTokenizerFast, Qwen2ForCausalLM]:
+def train_prior(config: PriorConfig, *, progress: bool) -> tuple[Qwen2Tokenizer, Qwen2ForCausalLM]:
     """Tokenizer and model of a recipe. Leaves the global generators as they were."""
     scenarios = load_bank().scenarios(Split.TRAIN)
     copying = replace(config.demonstrations, ground_prob=config.copying_ground_prob)
@@ -90,28 +94,37 @@ def train_prior(config: PriorConfig, *, progress: bool) -> tuple[PreTrainedToken
     return tokenizer, model.eval()
 
 
-def build_tokenizer(config: PriorConfig, demonstrations: Iterable[Demonstration]) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer trained on the demonstrations, with a chat template of one token a role."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+def build_tokenizer(config: PriorConfig, demonstrations: Iterable[Demonstration]) -> Qwen2Tokenizer:
+    """A byte-level BPE tokenizer trained on the demonstrations, with a chat template of one token a role.
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
+    It splits words as Qwen2's own does: transformers and vLLM give a Qwen2 folder that class, whatever was saved.
+    """
+    trained = Tokenizer(BPE())
+    trained.normalizer, trained.pre_tokenizer = (
+        Qwen2Tokenizer().backend_tokenizer.normalizer,
+        Qwen2Tokenizer().backend_tokenizer.pre_tokenizer,
+    )
+    trainer = BpeTrainer(
         vocab_size=config.vocab_size,
         special_tokens=list(SPECIAL_TOKENS),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        initial_alphabet=ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator((turn.text for demo in demonstrations for turn in demo.dialogue.turns), trainer)
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|pad|>", additional_special_tokens=list(SPECIAL_TOKENS[2:])
+    trained.train_from_iterator((turn.text for demo in demonstrations for turn in demo.dialogue.turns), trainer)
+    learnt = json.loads(trained.to_str())["model"]
+    tokenizer = Qwen2Tokenizer(
+        vocab=learnt["vocab"],
+        merges=[tuple(pair) for pair in learnt["merges"]],
+        unk_token="<|pad|>",
+        pad_token="<|pad|>",
+        eos_token="<|end|>",
+        additional_special_tokens=list(SPECIAL_TOKENS[2:]),
     )
-    fast.chat_template = CHAT_TEMPLATE
-    return fast
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
 
 
-def build_model(config: PriorConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+def build_model(config: PriorConfig, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
     """A Qwen2 with random weights and an untied head, so that a CPU engine takes every weight update (docs/decisions.md)."""
     return Qwen2ForCausalLM(
         Qwen2Config(
@@ -131,7 +144,7 @@ def build_model(config: PriorConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen
     )
 
 
-def encode(demo: Demonstration, tokenizer: PreTrainedTokenizerFast, config: PriorConfig) -> tuple[list[int], list[float]]:
+def encode(demo: Demonstration, tokenizer: Qwen2Tokenizer, config: PriorConfig) -> tuple[list[int], list[float]]:
     """Token ids of a dialogue and the loss weight of each, both [T]."""
     ids: list[int] = []
     weights: list[float] = []
@@ -159,7 +172,7 @@ def _span(text: str, phrase: str) -> tuple[int, int]:
 def _fit(
     config: PriorConfig,
     model: Qwen2ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: Qwen2Tokenizer,
     lessons: Sequence[tuple[float, Iterable[Demonstration]]],
     *,
     progress: bool,
@@ -182,7 +195,7 @@ def _fit(
                 bar.set_postfix(loss=f"{loss_mean:.3f}", refresh=False)
 
 
-def _descend(model: Qwen2ForCausalLM, optimizer: torch.optim.Optimizer, loss: Tensor, *, lr: float) -> None:
+def _descend(model: Qwen2ForCausalLM, optimizer: torch.optim.Optimizer, loss: torch.Tensor, *, lr: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = lr
     optimizer.zero_grad(set_to_none=True)
@@ -198,7 +211,7 @@ def _schedule(done: float) -> float:
     return 0.05 + 0.95 * 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
 
 
-def _weighted_loss(model: Qwen2ForCausalLM, ids_BT: Tensor, weights_BT: Tensor, attention_BT: Tensor) -> Tensor:
+def _weighted_loss(model: Qwen2ForCausalLM, ids_BT: torch.Tensor, weights_BT: torch.Tensor, attention_BT: torch.Tensor) -> torch.Tensor:
     hidden_BTH = model.model(input_ids=ids_BT, attention_mask=attention_BT).last_hidden_state
     learnt_BT = weights_BT[:, 1:] > 0
     logits_NV = model.lm_head(hidden_BTH[:, :-1][learnt_BT])
@@ -208,8 +221,8 @@ def _weighted_loss(model: Qwen2ForCausalLM, ids_BT: Tensor, weights_BT: Tensor, 
 
 
 def _batches(
-    config: PriorConfig, tokenizer: PreTrainedTokenizerFast, demos: Iterable[Demonstration]
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    config: PriorConfig, tokenizer: Qwen2Tokenizer, demos: Iterable[Demonstration]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Padded batches of dialogues of like length, in random order within windows of 64 batches."""
     chance = random.Random(config.seed)
     stream = (encode(demo, tokenizer, config) for demo in demos)
@@ -220,7 +233,7 @@ def _batches(
         yield from (_pad(batch, tokenizer.pad_token_id) for batch in batches)
 
 
-def _pad(batch: list[tuple[list[int], list[float]]], pad_id: int) -> tuple[Tensor, Tensor, Tensor]:
+def _pad(batch: list[tuple[list[int], list[float]]], pad_id: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     length = max(len(ids) for ids, _ in batch)
     ids_BT = torch.tensor([ids + [pad_id] * (length - len(ids)) for ids, _ in batch])
     weights_BT = torch.tensor([weights + [0.0] * (length - len(weights)) for _, weights in batch])

@@ -69,10 +69,16 @@ def load_bank() -> Bank:
 
 
 @cache
-def world_hash() -> str:
-    """First 16 hex digits of the SHA-256 over everything that decides what users say and feel."""
+def world_hash(*, without_heldout: bool = False) -> str:
+    """First 16 hex digits of the SHA-256 over everything that decides what users say and feel.
+
+    Args:
+        without_heldout: leave out the held-out and sealed scenarios, for what is built from training scenarios alone.
+    """
     digest = hashlib.sha256()
     data = [*WORLD.glob("*.toml"), *(FOLDER / "lexicon").glob("*.toml")]
+    if without_heldout:
+        data = [path for path in data if not path.name.startswith((Split.HELDOUT, Split.SEALED))]
     for path in sorted([*data, *(FOLDER / name for name in DECIDING_FILES)]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]

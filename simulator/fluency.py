@@ -11,6 +11,7 @@ from itertools import chain, groupby, pairwise
 from pathlib import Path
 
 from simulator.bank import load_bank, read_toml
+from simulator.scenario import Split
 
 LEXICON = Path(__file__).parent / "lexicon"
 END = "</s>"
@@ -33,7 +34,7 @@ def words_of(text: str) -> tuple[str, ...]:
 
 @cache
 def reference() -> tuple[Counter[str], frozenset[tuple[str, str]]]:
-    """Word counts and all neighbouring pairs of the world's own texts, slots filled with every phrase they can take."""
+    """Word counts and all neighbouring pairs of the training world's texts, slots filled with every phrase they can take."""
     counts: Counter[str] = Counter()
     pairs: set[tuple[str, str]] = set()
     for sentence in _sentences():
@@ -60,7 +61,7 @@ def _template_pairs(tokens: list[str], fillers: dict[str, list[tuple[str, ...]]]
 
 
 def _fillers() -> dict[str, list[tuple[str, ...]]]:
-    scenarios = load_bank().by_id.values()
+    scenarios = load_bank().scenarios(Split.TRAIN)
     others = sorted({scenario.other for scenario in scenarios})
     people = [words_of(f"{owner} {other}") for owner in ("your", "the", "my") for other in others]
     return {
@@ -80,7 +81,7 @@ def _templates() -> Iterator[str]:
 def _sentences() -> Iterator[tuple[str, ...]]:
     phrases = read_toml("phrases")
     lines = [line for group in ("hints", "reactions") for pools in phrases[group].values() for pool in pools.values() for line in pool]
-    facts = {fact.text for scenario in load_bank().by_id.values() for fact in scenario.facts}
+    facts = {fact.text for scenario in load_bank().scenarios(Split.TRAIN) for fact in scenario.facts}
     for text in chain(lines, sorted(facts)):
         yield from (words_of(sentence) for sentence in re.split(r"[.?!,]", text) if words_of(sentence))
 
