@@ -38,7 +38,7 @@ bench: experiments/bench.py setup ## throughput and overheads, as ratios, to a J
 	@$(RUN_PYTHON) -m experiments bench $(ARGS)
 
 lint: setup-dev ## ruff, mypy and the direction of imports
-	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/lint-imports
+	@failed=0; for check in "ruff check ." "ruff format --check --quiet ." mypy lint-imports; do .venv/bin/$$check || failed=1; done; exit $$failed
 
 format: setup-dev ## rewrite the code the way ruff formats it
 	@.venv/bin/ruff check --fix . ; .venv/bin/ruff format .
