@@ -90,6 +90,7 @@ PAGES = (
             chart("Held-out score, 0-100", "eval/(full|during)_score"),
             chart("Worst cell: intention x difficulty band", "eval/(full|during)_worst_cell"),
             chart("Share of delighted users", "eval/(full|during)_success_rate"),
+            chart("Share of users who left", "eval/(full|during)_failure_rate"),
             chart("Probe panel", "probe/.*"),
         ),
     ),

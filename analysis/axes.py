@@ -1,0 +1,77 @@
+"""Where a value lies in a drawing, which round numbers label an axis, and how a long series is thinned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+WIDTH, WIDE, HEIGHT = 360.0, 520.0, 210.0
+"""Of a chart, three or two in a row of the page, about a pixel a unit."""
+LEFT, RIGHT, TOP, BOTTOM = 40.0, 12.0, 12.0, 34.0
+"""Margins for the axes' numbers."""
+MAX_POINTS = 300
+"""Longer series are averaged in bins, so that a page stays small."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Maps data to the drawing."""
+
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+    width: float = WIDTH
+
+    @property
+    def right(self) -> float:
+        """The right end of the x axis."""
+        return self.width - RIGHT
+
+    @property
+    def bottom(self) -> float:
+        """Where the x axis lies."""
+        return HEIGHT - BOTTOM
+
+    def x(self, value: float) -> float:
+        """Pixels from the left."""
+        return LEFT + (self.right - LEFT) * (value - self.x_low) / (self.x_high - self.x_low)
+
+    def y(self, value: float) -> float:
+        """Pixels from the top."""
+        return self.bottom - (self.bottom - TOP) * (value - self.y_low) / (self.y_high - self.y_low)
+
+
+def ticks_between(low: float, high: float, *, at_most: int = 6) -> list[float]:
+    """Round numbers in [low, high], two to `at_most` of them where the range allows."""
+    span = high - low
+    power = 10.0 ** math.floor(math.log10(span / at_most))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if span / (power * factor) <= at_most - 1 + 1e-9)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(i * step, 12) for i in range(first, last + 1)]
+
+
+def number(value: float) -> str:
+    """A short form: 250k, 1.5M, 0.05."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if letter == 'k' else size):g}{letter}"
+    return f"{value:g}"
+
+
+def binned(xs: Sequence[float], ys: Sequence[float]) -> tuple[list[float], list[float]]:
+    """At most `MAX_POINTS` points, each the mean of as many neighbours."""
+    size = math.ceil(len(xs) / MAX_POINTS)
+    cuts = [*range(0, len(xs), size), len(xs)]
+    means = [(float(np.mean(xs[i:j])), float(np.mean(ys[i:j]))) for i, j in pairwise(cuts)]
+    return [x for x, _ in means], [y for _, y in means]
+
+
+def running_mean(ys: Sequence[float]) -> list[float]:
+    """The mean over a twelfth of the series around each point, narrower at the ends so that it stays centred."""
+    half = len(ys) // 24
+    return [float(np.mean(ys[i - reach : i + reach + 1])) for i in range(len(ys)) for reach in (min(half, i, len(ys) - 1 - i),)]

@@ -1,0 +1,108 @@
+"""Held-out dialogues before and after training: the same scenarios, strictness and seeds, compared pair by pair."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simulator.dialogue import Outcome
+
+NUM_RESAMPLES = 2000
+Record = Mapping[str, Any]
+"""A line of `evaluation.jsonl`."""
+
+
+class Look(NamedTuple):
+    """The score at one evaluation, on the scenarios that every evaluation plays."""
+
+    step: int
+    policy_tokens: int
+    score: float
+    """Mean final emotion, 0-100."""
+
+
+class Pair(NamedTuple):
+    """The same held-out dialogue before and after training."""
+
+    before: Record
+    after: Record
+
+    @property
+    def gain(self) -> float:
+        """Points of final emotion."""
+        return float(self.after["emotion"] - self.before["emotion"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """By how much training changed the held-out score."""
+
+    mean: float
+    low: float
+    high: float
+    """Bounds of the 95 % interval over scenarios; it says nothing of other training seeds."""
+    num_pairs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeforeAfter:
+    """What a run's evaluations say, as far as they were taken."""
+
+    looks: list[Look]
+    pairs: list[Pair]
+    """Of the full grid at the start and at the last full evaluation; empty while there is only one."""
+    gain: Gain | None
+
+
+def before_after(lines: Iterable[Record]) -> BeforeAfter:
+    """Reads a run's evaluations.
+
+    Args:
+        lines: of `evaluation.jsonl`; ERROR dialogues count nowhere.
+    """
+    by_look: dict[int, list[Record]] = {}
+    for line in lines:
+        if line["outcome"] != Outcome.ERROR:
+            by_look.setdefault(line["look"], []).append(line)
+    groups = [group for _, group in sorted(by_look.items())]
+    full = [group for group in groups if group[0]["grid"] == "full"]
+    pairs = paired(full[0], full[-1]) if len(full) > 1 else []
+    looks = [look(group) for group in groups if any(line["in_during"] for line in group)]
+    return BeforeAfter(looks=looks, pairs=pairs, gain=mean_gain(pairs) if pairs else None)
+
+
+def look(lines: Sequence[Record]) -> Look:
+    """The score of an evaluation on the scenarios that all of them share."""
+    score = statistics.fmean(line["emotion"] for line in lines if line["in_during"])
+    return Look(lines[0]["step"], lines[0]["policy_tokens"], score)
+
+
+def paired(before: Sequence[Record], after: Sequence[Record]) -> list[Pair]:
+    """The dialogues that both grids hold, in the order of the first."""
+    later = {line["uid"]: line for line in after}
+    return [Pair(line, later[line["uid"]]) for line in before if line["uid"] in later]
+
+
+def mean_gain(pairs: Sequence[Pair], *, seed: int = 0) -> Gain:
+    """The mean change with the percentile interval of resampled scenarios: dialogues of one scenario are not independent.
+
+    Args:
+        seed: of the bootstrap.
+    """
+    by_scenario: dict[str, list[float]] = {}
+    for pair in pairs:
+        by_scenario.setdefault(pair.before["scenario_id"], []).append(pair.gain)
+    means_N = np.array([statistics.fmean(gains) for _, gains in sorted(by_scenario.items())])
+    picks_RN = np.random.default_rng(seed).integers(0, means_N.size, size=(NUM_RESAMPLES, means_N.size))
+    low, high = np.quantile(means_N[picks_RN].mean(axis=1), [0.025, 0.975])
+    return Gain(mean=statistics.fmean(pair.gain for pair in pairs), low=float(low), high=float(high), num_pairs=len(pairs))
+
+
+def typical(pairs: Sequence[Pair]) -> Pair:
+    """The pair whose change lies closest to the mean change: an example that was not picked by hand."""
+    mean = statistics.fmean(pair.gain for pair in pairs)
+    return min(pairs, key=lambda pair: (abs(pair.gain - mean), pair.before["uid"]))

@@ -1,0 +1,29 @@
+"""The metric keys that are documented, read from the one table that defines them (docs/metrics.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+TABLE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
+ROW = re.compile(r"^\| `([^`]+)` \|")
+PLACEHOLDER = re.compile(r"<\w+>")
+"""Stands for one word of a key, such as <intention>."""
+
+
+def documented_keys(path: Path = TABLE) -> list[str]:
+    """Every key of the table, in its order; `<word>` in a key stands for any one word."""
+    rows = [ROW.match(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [row.group(1) for row in rows if row]
+
+
+def undocumented(keys: Iterable[str], path: Path = TABLE) -> list[str]:
+    """Those of `keys` that the table does not define, sorted."""
+    patterns = [pattern_of(key) for key in documented_keys(path)]
+    return sorted(key for key in set(keys) if not any(pattern.fullmatch(key) for pattern in patterns))
+
+
+def pattern_of(documented: str) -> re.Pattern[str]:
+    """A documented key as an expression that matches the keys it stands for."""
+    return re.compile(r"[\w.+-]+".join(map(re.escape, PLACEHOLDER.split(documented))))

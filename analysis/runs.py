@@ -1,0 +1,189 @@
+"""A run directory as data: its settings, what every step measured, its held-out dialogues and its summary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+CONFIG, METRICS, TEACHER, DIALOGUES = "config.yaml", "metrics.jsonl", "teacher.jsonl", "dialogues.jsonl"
+EVALUATION, SUMMARY, REPORT = "evaluation.jsonl", "summary.json", "report.html"
+PROVENANCE = "provenance"
+"""Key of `config.yaml` that holds versions and the git commit, which are no settings."""
+
+
+class Series(NamedTuple):
+    """A metric over the steps that measured it."""
+
+    steps: list[int]
+    values: list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What a run left, finished or not. The long streams are read from disk when they are asked for."""
+
+    folder: Path
+    config: dict[str, Any]
+    """The resolved settings, nested."""
+    provenance: dict[str, Any]
+    """Versions, git commit: facts about the run."""
+    metrics: list[dict[str, Any]]
+    """One record a step, with `step`; None where a step did not measure a key."""
+    summary: dict[str, Any] | None
+    """None until the run has ended."""
+
+    @property
+    def experiment(self) -> str:
+        """The experiment it belongs to."""
+        return str(self.config.get("experiment") or self.folder.parent.name)
+
+    @property
+    def name(self) -> str:
+        """Its name within the experiment."""
+        return self.folder.name
+
+    @property
+    def num_steps(self) -> int:
+        """The last step that was recorded."""
+        return max((line["step"] for line in self.metrics), default=0)
+
+    def series(self, key: str) -> Series:
+        """A metric over steps, without the steps that did not measure it."""
+        pairs = [(line["step"], line[key]) for line in self.metrics if isinstance(line.get(key), int | float)]
+        return Series([step for step, _ in pairs], [float(value) for _, value in pairs])
+
+    def evaluation(self) -> Iterator[dict[str, Any]]:
+        """Held-out dialogues, in the order they were played."""
+        return read_lines(self.folder / EVALUATION)
+
+    def dialogues(self) -> Iterator[dict[str, Any]]:
+        """Training and probe dialogues."""
+        return read_lines(self.folder / DIALOGUES)
+
+    def teacher(self) -> Iterator[dict[str, Any]]:
+        """Tasks, outcomes, updates and decisions, in the order they happened."""
+        return read_lines(self.folder / TEACHER)
+
+
+def read_run(folder: Path) -> Run:
+    """Reads a run's folder; a last line torn by a kill is left out.
+
+    Raises:
+        ValueError: the folder is no run's, or one of its files cannot be read.
+    """
+    folder = Path(folder)
+    require_run(folder)
+    config = read_config(folder / CONFIG)
+    provenance = config.pop(PROVENANCE, None) or {}
+    metrics = list(read_lines(folder / METRICS))
+    return Run(folder=folder, config=config, provenance=provenance, metrics=metrics, summary=read_summary(folder / SUMMARY))
+
+
+def require_run(folder: Path) -> None:
+    """Raises unless the folder holds what every run has from its first moment.
+
+    Raises:
+        ValueError: with the runs that lie beneath, if there are any.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"run must be a run's folder, got {str(folder)!r}; there is no such folder")
+    missing = [name for name in (CONFIG, METRICS) if not (folder / name).is_file()]
+    if missing:
+        beneath = sorted({path.parent for pattern in (CONFIG, f"*/{CONFIG}", f"*/*/{CONFIG}") for path in folder.glob(pattern)} - {folder})
+        hint = f"runs beneath it: {', '.join(map(str, beneath[:5]))}" if beneath else f"it has no {' and no '.join(missing)}"
+        raise ValueError(f"run must be a run's folder, got {str(folder)!r}; {hint}")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings of a run.
+
+    Raises:
+        ValueError: the file is not YAML, or not settings by name.
+    """
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be YAML, got {str(error).splitlines()[0]}") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} must hold settings by name, got {type(config).__name__}")
+    return config
+
+
+def read_summary(path: Path) -> dict[str, Any] | None:
+    """The summary, None before there is one.
+
+    Raises:
+        ValueError: the file is not a JSON object.
+    """
+    if not path.is_file():
+        return None
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} must be a JSON object, got {error}") from error
+    if not isinstance(summary, dict):
+        raise ValueError(f"{path} must be a JSON object, got {type(summary).__name__}")
+    return summary
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a stream, nothing where there is no file.
+
+    A last line without its end, or one that is not JSON, is what a kill leaves and is passed over; anywhere else it is an error.
+
+    Raises:
+        ValueError: another line is not a JSON object with a step.
+    """
+    if not path.is_file():
+        return
+    torn: ValueError | None = None
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            if torn:
+                raise torn
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield record_of(line)
+            except ValueError as error:
+                torn = ValueError(f"{path} must hold a JSON object with a step in line {number}, got {line[:60]!r} ({error})")
+
+
+def record_of(line: bytes) -> dict[str, Any]:
+    """A line of a stream as a record.
+
+    Raises:
+        ValueError: it is none.
+    """
+    record = json.loads(line.decode("utf-8"))
+    if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+        raise ValueError("no step")
+    return record
+
+
+def setting(tree: Mapping[str, Any] | None, dotted: str, default: Any = None) -> Any:
+    """A nested value by its dotted name; `default` where a part is missing or the value is None."""
+    value: Any = tree
+    for part in dotted.split("."):
+        if not isinstance(value, Mapping) or value.get(part) is None:
+            return default
+        value = value[part]
+    return value
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Settings by dotted name, in the order of the file."""
+    pairs: list[tuple[str, Any]] = []
+    for name, value in tree.items():
+        pairs += flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(f"{prefix}{name}", value)]
+    return pairs
+
+
+def keys_of(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Every metric key that some step reports, sorted."""
+    return sorted({key for line in metrics for key in line} - {"step"})

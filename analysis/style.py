@@ -1,0 +1,123 @@
+"""The report's style sheet: light or dark as the reader's system is, safe for colour-blind eyes, and plain on paper."""
+
+from __future__ import annotations
+
+# Blue, orange and green of Okabe and Ito's palette, darkened to be read on white and lightened to be read on black.
+COLOURS = """
+:root {
+  color-scheme: light dark;
+  --ground: #fff; --panel: #f6f7f9; --ink: #1b1f24; --soft: #5c6570; --rule: #dfe3e8;
+  --a: #0072b2; --b: #c24e00; --c: #00805d; --before: #9aa7b4; --user: #eef4f9; --agent: #fff;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --ground: #14171b; --panel: #1c2026; --ink: #e6e9ed; --soft: #9da7b3; --rule: #323942;
+    --a: #56b4e9; --b: #f0883e; --c: #2fbf91; --before: #7b8794; --user: #1b2733; --agent: #20252c;
+  }
+}
+@media print {
+  :root {
+    color-scheme: light;
+    --ground: #fff; --panel: #fff; --ink: #000; --soft: #444; --rule: #ccc;
+    --a: #0072b2; --b: #c24e00; --c: #00805d; --before: #9aa7b4; --user: #f2f6fa; --agent: #fff;
+  }
+}
+"""
+
+WORDS = """
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--ground); color: var(--ink); }
+body { font: 15px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
+main { max-width: 1120px; margin: 0 auto; padding: 32px 24px 64px; }
+p { margin: 0 0 .6em; }
+h1 { font-size: 25px; line-height: 1.35; font-weight: 600; margin: 6px 0 8px; max-width: 38em; text-wrap: pretty; }
+h2 { font-size: 18px; margin: 44px 0 4px; }
+h3 { font-size: 14px; margin: 0 0 2px; }
+code, pre { font: 13px/1.5 ui-monospace, "SF Mono", Menlo, "DejaVu Sans Mono", monospace; }
+pre { background: var(--panel); padding: 12px 16px; border-radius: 8px; overflow-x: auto; }
+summary { cursor: pointer; color: var(--soft); }
+.where, .lead, .note, figcaption { color: var(--soft); }
+.where { margin: 0; }
+.note, figcaption { font-size: 13px; }
+.none { color: var(--soft); font-style: italic; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin-top: 12px; font-size: 14px; }
+th, td { text-align: left; padding: 5px 28px 5px 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
+th { font-weight: 500; color: var(--soft); }
+td.num, th.num { text-align: right; }
+.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 1px; margin: 22px 0; }
+.facts { background: var(--rule); border: 1px solid var(--rule); border-radius: 8px; overflow: hidden; }
+.facts div { background: var(--ground); padding: 10px 14px; }
+.facts dt, .facts small { color: var(--soft); font-size: 12.5px; }
+.facts dd { margin: 0; font-size: 19px; font-variant-numeric: tabular-nums; }
+.grid-2, .grid-3, .pair { display: grid; gap: 22px; align-items: start; }
+.grid-3 { grid-template-columns: repeat(auto-fit, minmax(310px, 1fr)); }
+.grid-2, .pair { grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); }
+.alarm { border-left: 4px solid var(--b); padding: 6px 14px; background: var(--panel); margin: 8px 0; }
+.quiet { border-left-color: var(--c); }
+"""
+
+FIGURES = """
+figure { margin: 14px 0 0; }
+figcaption { margin-top: 2px; }
+svg.figure { display: block; width: 100%; height: auto; }
+svg.hero { max-width: 820px; }
+svg text { fill: var(--soft); font-size: 11px; font-family: inherit; }
+svg .grid { stroke: var(--rule); }
+svg .value { fill: var(--ink); }
+svg .level { stroke: var(--soft); stroke-dasharray: 2 4; }
+svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
+svg .raw { fill: none; stroke-width: 1; opacity: .32; }
+svg polyline.a, svg line.a { stroke: var(--a); }
+svg polyline.b, svg line.b { stroke: var(--b); }
+svg polyline.c, svg line.c { stroke: var(--c); }
+svg .line.b { stroke-dasharray: 7 3; }
+svg .line.c { stroke-dasharray: 2 3; }
+svg .dot.a { fill: var(--a); }
+svg .bar.before { fill: var(--before); }
+svg .bar.after { fill: var(--a); }
+svg .alarm-mark { fill: var(--b); }
+svg .alarm-line { stroke: var(--b); stroke-dasharray: 3 3; opacity: .7; }
+svg .row { font-size: 13px; fill: var(--ink); }
+svg .row.plain { fill: var(--soft); }
+svg .row.after { font-weight: 600; }
+svg .point.plain { fill: var(--ground); stroke: var(--soft); stroke-width: 2; }
+svg .point.before { fill: var(--before); }
+svg .point.after { fill: var(--a); }
+svg .interval { stroke-width: 4; stroke-linecap: round; opacity: .45; stroke: var(--before); }
+svg .interval.after { stroke: var(--a); }
+.legend { display: flex; gap: 14px; min-height: 1.6em; font-size: 12.5px; color: var(--soft); }
+.legend .key { width: 22px; height: 8px; margin-right: 5px; }
+"""
+
+TRANSCRIPTS = """
+.transcript { border: 1px solid var(--rule); border-radius: 8px; overflow: hidden; }
+.transcript header { padding: 12px 16px; background: var(--panel); display: grid; grid-template-columns: 1fr auto; column-gap: 12px; }
+.transcript header p { margin: 0; color: var(--soft); font-size: 13px; }
+.spark { grid-row: 1 / 3; grid-column: 2; width: 110px; height: 34px; align-self: center; }
+.turn { padding: 9px 16px; border-top: 1px solid var(--rule); }
+.turn.user { background: var(--user); }
+.turn.agent { background: var(--agent); }
+.turn p { margin: 0; }
+.who, .heard { font-size: 12px; color: var(--soft); }
+.thought { font-style: italic; color: var(--soft); font-size: 13.5px; }
+.heard span, .emotion { border: 1px solid var(--rule); border-radius: 9px; padding: 0 7px; }
+.heard span { margin-right: 4px; }
+.emotion { color: var(--ink); border-color: var(--soft); font-variant-numeric: tabular-nums; }
+.up { color: var(--a); font-weight: 600; }
+.down { color: var(--b); font-weight: 600; }
+"""
+
+PAPER = """
+@media print {
+  body { font-size: 10pt; }
+  main { padding: 0; max-width: none; }
+  .grid-3 { grid-template-columns: repeat(3, 1fr); }
+  .grid-2, .pair { grid-template-columns: repeat(2, 1fr); }
+  figure, tr, .turn, .facts, .alarm { break-inside: avoid; }
+  h2, h3, header { break-after: avoid; }
+  details { display: none; }
+}
+"""
+
+STYLE = COLOURS + WORDS + FIGURES + TRANSCRIPTS + PAPER
+"""All of it."""

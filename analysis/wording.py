@@ -1,0 +1,35 @@
+"""Numbers and tables as a reader wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+
+def text(value: Any, form: str) -> str:
+    """The value in its form, a dash where there is none."""
+    return "–" if value is None else form.format(value)
+
+
+def with_interval(scores: Mapping[str, Any]) -> str:
+    """A score with its interval."""
+    low, high = scores.get("score_ci95") or (None, None)
+    value = text(scores.get("score"), "{:.1f}")
+    return f"{value} [{low:.1f}, {high:.1f}]" if low is not None and high is not None else value
+
+
+def duration(seconds: float | None) -> str:
+    """Hours, minutes or seconds, as fits; a dash where there is none."""
+    if seconds is None:
+        return "–"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def two_columns(rows: Sequence[tuple[str, Any]]) -> str:
+    """A table of names and values."""
+    return "<table>" + "".join(f"<tr><th>{escape(str(name))}</th><td>{escape(str(value))}</td></tr>" for name, value in rows) + "</table>"
