@@ -1,0 +1,80 @@
+"""The door of this package: `python -m experiments <EXPERIMENT> [setting=value ...]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from experiments.config import ExperimentConfig
+
+USAGE_ERROR = 2
+"""Exit code of a request that cannot be run."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs an experiment, lists them, or says what would be run; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m experiments", description="Run an experiment. Without a name, list the experiments.")
+    parser.add_argument("experiment", nargs="?", help="name of a file in experiments/, without .yaml")
+    parser.add_argument("overrides", nargs="*", metavar="setting=value", help="dotted settings, e.g. teacher.kind=fixed budget.steps=10")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and the resolved settings, and start nothing")
+    options = parser.parse_intermixed_args(arguments)
+
+    from experiments.keys import ConfigError
+
+    try:
+        return dispatch(options)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE_ERROR
+
+
+def dispatch(options: argparse.Namespace) -> int:
+    """Lists, plans or trains."""
+    if options.experiment is None:
+        from experiments.catalogue import experiments
+
+        print("\n".join(f"{name:<24}{idea}" for name, idea in experiments().items()))
+        return 0
+
+    from experiments import config as settings
+    from experiments import preflight
+
+    config = settings.load(options.experiment, options.overrides)
+    if config.resume:
+        folder = preflight.resumed_folder(config.resume, runs=config.runs, experiment=config.experiment)
+        config = settings.load_saved(folder / "config.yaml", options.overrides)
+    else:
+        folder = preflight.new_folder(config)
+    preflight.check(config, folder, resuming=bool(config.resume))
+    config.name = folder.name
+    if options.dry_run:
+        print(plan(config, folder))
+        return 0
+
+    from experiments.run import run
+
+    return run(config, folder)
+
+
+def plan(config: ExperimentConfig, folder: Path) -> str:
+    """What would happen, and with which settings."""
+    from experiments.config import to_yaml
+
+    limit = f" or {config.budget.steps} steps" if config.budget.steps else ""
+    return "\n".join(
+        [
+            f"# {'continues' if config.resume else 'would write'} {folder}",
+            f"# trains {config.policy.model} by {config.algorithm.kind} on the {config.simulator.kind} user",
+            f"# with tasks from the {config.teacher.kind} teacher, {config.groups_per_step} groups of {config.group_size} a step",
+            f"# until {config.budget.policy_tokens:,} policy tokens{limit}",
+            to_yaml(config),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Proof that new weights reached every engine: the engines and the learner must agree on what was just said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from policy.rollout import RolloutGroup
+from simulator.dialogue import Outcome
+
+TOLERANCE = 1e-3
+"""Largest |logprob difference| in nats on a canary, both sides in fp32 (measured: 1e-5)."""
+
+
+def canaries(groups: Sequence[RolloutGroup], *, num_sequences: int = 2) -> list[np.ndarray]:
+    """Token ids [T] of a few dialogues that ended well, one from a group."""
+    good = [next((r for r in group.rollouts if r.dialogue.outcome is not Outcome.ERROR), None) for group in groups]
+    return [rollout.token_ids for rollout in good if rollout is not None][:num_sequences]
+
+
+def largest_difference(
+    sequences: Sequence[np.ndarray],
+    *,
+    engines: Callable[[list[int]], Sequence[Sequence[float]]],
+    learner: Callable[[list[int]], Sequence[float]],
+) -> float:
+    """Largest |logprob difference| in nats between any engine and the learner; NaN without sequences.
+
+    Args:
+        engines: token ids -> logprobs of each engine, the first token's left out.
+        learner: token ids -> logprobs, likewise.
+    """
+    largest = float("nan")
+    for sequence in sequences:
+        token_ids = [int(token) for token in sequence]
+        expected = np.asarray(learner(token_ids), dtype=np.float64)
+        for scores in engines(token_ids):
+            largest = np.fmax(largest, np.abs(np.asarray(scores, dtype=np.float64) - expected).max())
+    return float(largest)
+
+
+def require_arrival(difference: float, *, policy_version: int, is_fp32: bool) -> None:
+    """Raises when an engine still speaks with other weights than the learner's.
+
+    Raises:
+        RuntimeError: the difference is larger than fp32 arithmetic explains.
+    """
+    if is_fp32 and difference > TOLERANCE:
+        seen = f"logprobs that differ from the learner's by {difference:.2g} nats"
+        raise RuntimeError(f"weights of version {policy_version} must reach every engine, got {seen}")

@@ -1,0 +1,254 @@
+"""The composed, typed configuration: schema <- experiment file <- dotted overrides <- checks, before anything heavy is imported."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, make_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from analysis.runs import PROVENANCE
+from curriculum import TEACHERS
+from curriculum.collapse import CollapseConfig
+from experiments.catalogue import experiments, path_of
+from experiments.evaluate import EvaluationConfig
+from experiments.keys import ConfigError, leaves, refuse_non_finite, refuse_unknown, wanted
+from experiments.probe import ProbeConfig
+from policy.algorithms import ALGORITHMS
+from policy.cluster import ClusterConfig
+from policy.engine import EngineConfig
+from policy.learner_config import LearnerConfig
+from policy.prior_config import PriorConfig
+from policy.rollout import RolloutConfig
+from simulator.users import USERS
+
+VARIANTS: dict[str, Mapping[str, tuple[type, Any]]] = {"teacher": TEACHERS, "algorithm": ALGORITHMS, "simulator": USERS}
+"""Groups of settings whose schema is chosen by their `kind`."""
+
+
+@dataclass
+class BudgetConfig:
+    """When a run ends: at whichever comes first."""
+
+    policy_tokens: int = 1_500_000
+    """> 0: tokens the policy may sample in training and on the probe panel."""
+    steps: int = 0
+    """>= 0: optimiser steps; 0 sets no limit."""
+
+    def __post_init__(self) -> None:
+        if self.policy_tokens <= 0:
+            raise ValueError(f"budget.policy_tokens must be > 0, got {self.policy_tokens!r}")
+        if self.steps < 0:
+            raise ValueError(f"budget.steps must be >= 0, got {self.steps!r}; 0 sets no limit")
+
+
+@dataclass(kw_only=True)
+class PolicyConfig(EngineConfig):
+    """Which model is trained, and the engine that generates with it."""
+
+    model: str = "embedded"
+    """`embedded` builds the small prior; otherwise a Hugging Face folder or id."""
+    prior: PriorConfig = field(default_factory=PriorConfig)
+
+
+@dataclass
+class CheckpointConfig:
+    """How much a kill can cost."""
+
+    every: int = 10
+    """> 0: steps between checkpoints; one more is written at an interrupt and at the end."""
+    keep: int = 2
+    """> 0: newest checkpoints kept."""
+
+    def __post_init__(self) -> None:
+        for name in ("every", "keep"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"checkpoint.{name} must be > 0, got {getattr(self, name)!r}")
+
+
+@dataclass
+class ExperimentConfig:
+    """Everything that decides a run."""
+
+    experiment: str = ""
+    """Name of the experiment file; set by the command line."""
+    name: str = ""
+    """Of the run's folder, runs/<experiment>/<name>; empty makes one from the seed and the time."""
+    runs: str = "runs"
+    """Folder that holds all runs."""
+    resume: str = ""
+    """A run's folder, or its name under this experiment: continue it from its newest checkpoint."""
+    seed: int = 0
+    """>= 0: of everything random in training; evaluation has seeds of its own."""
+    groups_per_step: int = 8
+    """> 0: tasks practised in a step."""
+    group_size: int = 8
+    """>= 2: rollouts of each task, which are compared with each other."""
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    collapse: CollapseConfig = field(default_factory=CollapseConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    probe: ProbeConfig = field(default_factory=ProbeConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    simulator: Any = None
+    """Config of the simulated user, by `simulator.kind`."""
+    algorithm: Any = None
+    """Config of the algorithm, by `algorithm.kind`."""
+    teacher: Any = None
+    """Config of the teacher, by `teacher.kind`."""
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed must be >= 0, got {self.seed!r}")
+        if self.groups_per_step <= 0:
+            raise ValueError(f"groups_per_step must be > 0, got {self.groups_per_step!r}")
+        if self.group_size < 2:
+            raise ValueError(f"group_size must be >= 2, got {self.group_size!r}; siblings are compared with each other")
+
+
+DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"}
+MAY_CHANGE = ("budget.", "cluster.", "checkpoint.", "resume")
+"""Settings that a resumed run may be given anew: nothing that was already trained depends on them."""
+
+
+def load(experiment: str, overrides: Sequence[str] = ()) -> ExperimentConfig:
+    """The configuration of an experiment with dotted overrides.
+
+    Raises:
+        ConfigError: the experiment or a setting is unknown, or a value is of the wrong type or out of range.
+    """
+    known = experiments()
+    if experiment not in known:
+        close = difflib.get_close_matches(experiment, known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise ConfigError(f"there is no experiment {experiment!r}, the experiments are {', '.join(known)}{hint}")
+    return compose(read_yaml(path_of(experiment)), parse_overrides(overrides), experiment=experiment)
+
+
+def load_saved(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
+    """The configuration a run was started with, with overrides of what a resumed run may change.
+
+    Raises:
+        ConfigError: the file is not a run's config, or an override changes what the run's past depends on.
+    """
+    saved = read_yaml(path)
+    saved.pop(PROVENANCE, None)
+    experiment = str(saved.get("experiment", ""))
+    config = compose(saved, parse_overrides(overrides), experiment=experiment)
+    before = dict(leaves(to_plain(compose(saved, {}, experiment=experiment))))
+    for name, value in leaves(to_plain(config)):
+        if before.get(name) != value and not name.startswith(MAY_CHANGE):
+            raise ConfigError(f"{name} must stay {before.get(name)!r} in a resumed run, got {value!r}; start a new run for that")
+    return config
+
+
+def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str) -> ExperimentConfig:
+    """Schema <- base <- overrides, checked, as typed objects."""
+    given = merged(base, overrides)
+    schema = schema_for({group: given.get(group) for group in VARIANTS})
+    defaults = dict(leaves(OmegaConf.to_container(schema)))
+    for layer in (base, overrides):
+        refuse_unknown([name for name, _ in leaves(layer)], defaults)
+    refuse_non_finite(dict(leaves(given)))
+    for name, value in leaves(given):
+        set_typed(schema, name, value, default=defaults[name])
+    schema.experiment = experiment
+    try:
+        return OmegaConf.to_object(schema)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Both trees in one; `over` wins."""
+    both = {key: merged(base[key], over[key]) for key in base if isinstance(base[key], Mapping) and isinstance(over.get(key), Mapping)}
+    return {**base, **over, **both}
+
+
+def set_typed(schema: DictConfig, name: str, value: Any, *, default: Any) -> None:
+    """Sets one setting; a whole number may be written as 1e6."""
+    if type(default) is int and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    try:
+        OmegaConf.update(schema, name, value)
+    except (OmegaConfBaseException, ValueError) as error:
+        raise ConfigError(f"{name} must be {wanted(default)}, got {value!r}") from error
+
+
+def schema_for(given: Mapping[str, Any]) -> DictConfig:
+    """The structured schema, with the settings of each chosen variant in place."""
+    schema = OmegaConf.structured(ExperimentConfig)
+    for group, kinds in VARIANTS.items():
+        settings = given[group] or {}
+        if not isinstance(settings, Mapping):
+            raise ConfigError(f"{group} must be set by its parts, such as {group}.kind={settings}, got {settings!r}")
+        kind = settings.get("kind", DEFAULT_KINDS[group])
+        if not isinstance(kind, str) or kind not in kinds:
+            raise ConfigError(f"{group}.kind must be one of {', '.join(kinds)}, got {kind!r}")
+        schema[group] = OmegaConf.structured(with_kind(kinds[kind][0], kind))
+    return schema
+
+
+def with_kind(settings: type, kind: str) -> type:
+    """A variant's dataclass with the `kind` that chose it as one of its settings."""
+    if any(item.name == "kind" for item in fields(settings)):
+        return settings
+    return make_dataclass(settings.__name__, [("kind", str, kind)], bases=(settings,))
+
+
+def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """Nested settings from `a.b=value` words; values are read as YAML.
+
+    Raises:
+        ConfigError: a word is no assignment, or its value is no YAML.
+    """
+    for word in overrides:
+        name, equals, _ = word.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"an override must look like name=value, got {word!r}")
+        try:
+            OmegaConf.from_dotlist([word])
+        except (OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
+            raise ConfigError(f"{name} must have a value that YAML can read, got {word!r}") from error
+    return OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file that holds settings by name.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    try:
+        tree = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, yaml.YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{path} must be a YAML file that can be read, got {str(error).splitlines()[0]}") from error
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path} must hold settings by name, got a {type(tree).__name__}")
+    return tree
+
+
+def to_plain(config: ExperimentConfig) -> dict[str, Any]:
+    """The configuration as nested dicts of YAML values."""
+    return without_enums(OmegaConf.to_container(OmegaConf.structured(config)))
+
+
+def without_enums(value: Any) -> Any:
+    """The tree with every Enum as its value, as a person would write it."""
+    if isinstance(value, dict):
+        return {key: without_enums(item) for key, item in value.items()}
+    return value.value if isinstance(value, Enum) else value
+
+
+def to_yaml(config: ExperimentConfig, provenance: Mapping[str, Any] | None = None) -> str:
+    """The resolved configuration as YAML, with the facts about the run beside it."""
+    return OmegaConf.to_yaml(OmegaConf.create({**to_plain(config), **({PROVENANCE: dict(provenance)} if provenance else {})}))

@@ -1,0 +1,81 @@
+"""How much may go wrong before a run stops itself: broken dialogues, and steps that nothing survived."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from policy.rollout import RolloutGroup
+from simulator.dialogue import Dialogue, Outcome
+
+WINDOW = 200
+MAX_EMPTY_STEPS = 10
+ENGINE_ERROR = "EngineError"
+"""Stands in the traceback of a dialogue that an engine broke; whatever else breaks one is the simulator's."""
+
+
+class FaultBudget:
+    """Counts broken dialogues over the last 200, and steps in a row that errors or expiry left empty.
+
+    A step whose groups all fared alike is not empty: it teaches the teacher.
+
+    Args:
+        max_error_share: of the last 200 dialogues, in [0, 1].
+    """
+
+    def __init__(self, max_error_share: float) -> None:
+        self._max_errors = max_error_share * WINDOW
+        self._recent: deque[bool] = deque(maxlen=WINDOW)
+        self._empty_steps = 0
+        self._first_error = ""
+        self._num_simulator = 0
+        self._num_engine = 0
+
+    def observe(self, groups: Iterable[RolloutGroup]) -> None:
+        """Takes in the dialogues of a step, after the pool's own retries.
+
+        Raises:
+            RuntimeError: too many of the last 200 dialogues broke, or ten steps in a row came back empty.
+        """
+        dialogues = [rollout.dialogue for group in groups for rollout in group.rollouts]
+        broken = [dialogue for dialogue in dialogues if dialogue.outcome is Outcome.ERROR]
+        self._recent.extend(dialogue.outcome is Outcome.ERROR for dialogue in dialogues)
+        self._empty_steps = 0 if len(broken) < len(dialogues) else self._empty_steps + 1
+        self._first_error = self._first_error or first_traceback(broken)
+        num_engine = sum(ENGINE_ERROR in dialogue.error for dialogue in broken)
+        self._num_engine += num_engine
+        self._num_simulator += len(broken) - num_engine
+        if sum(self._recent) > self._max_errors:
+            seen = f"{self._max_errors:g} of the last {WINDOW} dialogues may break, got {sum(self._recent)}"
+            raise RuntimeError(f"at most {seen}; the first:\n{self._first_error}")
+        if self._empty_steps >= MAX_EMPTY_STEPS:
+            check = "check the simulator, the engine and rollout.dialogue_timeout_s"
+            raise RuntimeError(f"{MAX_EMPTY_STEPS} steps in a row must not come back empty; {check}\n{self._first_error}")
+
+    def counts(self) -> dict[str, int]:
+        """Dialogues that broke so far, by what broke them; all of them are in no reward and no baseline."""
+        return {"simulator": self._num_simulator, "engine": self._num_engine, "excluded_dialogues": self._num_simulator + self._num_engine}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything it counts, JSON-able."""
+        return {
+            "recent": list(self._recent),
+            "empty_steps": self._empty_steps,
+            "first_error": self._first_error,
+            "num_simulator": self._num_simulator,
+            "num_engine": self._num_engine,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores `state_dict()`."""
+        self._recent = deque(state["recent"], maxlen=WINDOW)
+        self._empty_steps = state["empty_steps"]
+        self._first_error = state["first_error"]
+        self._num_simulator = state["num_simulator"]
+        self._num_engine = state["num_engine"]
+
+
+def first_traceback(broken: Iterable[Dialogue]) -> str:
+    """The traceback of the first broken dialogue that has one."""
+    return next((dialogue.error for dialogue in broken if dialogue.error), "")

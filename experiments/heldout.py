@@ -1,0 +1,146 @@
+"""The held-out scores of a run: when they are taken, how they are played, and their references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from analysis.runs import EVALUATION, read_lines
+from experiments.evaluate import EvaluationConfig, Graded, area_under_curve, grid_tasks, spread, summarise
+from experiments.recorder import Recorder, dialogue_record
+from policy.rollout import RolloutGroup
+from simulator.bank import Bank
+from simulator.dialogue import Dialogue, Outcome
+from simulator.ladder import AGENTS, mean_score, play
+from simulator.rule_user import RuleUser
+from simulator.scenario import HiddenIntention, Split
+from simulator.user import UserSimulator
+
+LOOKS = 10
+"""Evaluations in the course of a budget: at every tenth of it."""
+CHUNK = 128
+"""Dialogues in flight at a time."""
+SHOWN = ("score", "worst_cell", "success_rate", "failure_rate")
+"""What of an evaluation TensorBoard draws."""
+REFERENCES = ("L0", "L6")
+"""Scripted agents on the same grid: always advice, and all six skills."""
+
+
+class Tally(Protocol):
+    """When in a run an evaluation is taken."""
+
+    step: int
+    policy_tokens: int
+    num_looks: int
+
+
+class Pool(Protocol):
+    """What an evaluation needs of the rollout pool."""
+
+    def submit(self, tasks: Sequence[Any], *, temperature: float | None = None) -> None: ...
+    def ready(self, num_groups: int) -> list[RolloutGroup]: ...
+
+
+class HeldOut:
+    """Plays the held-out grids and keeps them in the run's `evaluation.jsonl`.
+
+    Args:
+        should_stop: asked between chunks; a yes abandons the evaluation, which then leaves no trace.
+    """
+
+    def __init__(self, config: EvaluationConfig, bank: Bank, *, should_stop: Callable[[], bool] = lambda: False) -> None:
+        scenarios = bank.scenarios(Split(config.split))
+        full = spread(scenarios, config.num_scenarios)
+        self.full = grid_tasks(full, config.strictness)
+        self.during = grid_tasks(spread(full, config.during_scenarios), config.strictness)
+        self.scenarios = full
+        self._temperature = config.temperature
+        self._should_stop = should_stop
+
+    def play(self, pool: Pool, recorder: Recorder, *, tally: Tally, full: bool) -> dict[str, Any] | None:
+        """Plays a grid with the pool's present weights; returns its summary, or None when it was abandoned."""
+        tasks = self.full if full else self.during
+        groups: list[RolloutGroup] = []
+        for start in range(0, len(tasks), CHUNK):
+            if self._should_stop():
+                return None
+            pool.submit(tasks[start : start + CHUNK], temperature=self._temperature)
+            groups.extend(pool.ready(len(tasks[start : start + CHUNK])))
+        during = {task.uid for task in self.during}
+        facts = {"look": tally.num_looks, "policy_tokens": tally.policy_tokens, "grid": "full" if full else "during"}
+        recorder.evaluation(tally.step, [record(group, in_during=group.task.uid in during, **facts) for group in groups])
+        summary = summarise([Graded.of(group.rollouts[0].dialogue, strictness=group.task.strictness) for group in groups])
+        recorder.scalars(tally.step, {f"eval/{facts['grid']}_{key}": summary[key] for key in SHOWN})
+        return summary
+
+    def reference(self, user: UserSimulator, *, max_turns: int) -> dict[str, float]:
+        """Scores of scripted agents on the full grid, with the same seeds; none when the user is not the embedded one."""
+        if not isinstance(user, RuleUser):
+            return {}
+        return {name: mean_score(self._scripted(name, user, max_turns=max_turns)) for name in REFERENCES}
+
+    def _scripted(self, name: str, user: RuleUser, *, max_turns: int) -> list[Dialogue]:
+        by_id = {scenario.scenario_id: scenario for scenario in self.scenarios}
+        return [
+            play(AGENTS[name], by_id[task.scenario_id], task.difficulty, seed=task.seed, user=user, max_turns=max_turns)
+            for task in self.full
+        ]
+
+
+def record(group: RolloutGroup, *, in_during: bool, **facts: Any) -> dict[str, Any]:
+    """The line of one held-out dialogue; `in_during` marks those that the smaller grid has too, so that curves compare like with like."""
+    return dialogue_record(group.rollouts[0].dialogue, **facts, uid=group.task.uid, strictness=group.task.strictness, in_during=in_during)
+
+
+def is_due(spent: float, *, num_looks: int) -> bool:
+    """Whether to evaluate now: before training, and at every tenth of the budget; the full grid at the end comes on top.
+
+    Args:
+        spent: share of the budget.
+    """
+    return num_looks < LOOKS and spent * LOOKS >= num_looks and spent < 1.0
+
+
+def read_graded(folder: Path) -> dict[int, list[dict[str, Any]]]:
+    """The lines of a run's evaluations by step."""
+    by_step: dict[int, list[dict[str, Any]]] = {}
+    for line in read_lines(folder / EVALUATION):
+        by_step.setdefault(line["step"], []).append(line)
+    return by_step
+
+
+def summarise_lines(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The held-out keys of `summary.json` from recorded lines."""
+    return summarise([graded(line) for line in lines])
+
+
+def graded(line: Mapping[str, Any]) -> Graded:
+    """A recorded line as a grade."""
+    return Graded(
+        scenario_id=line["scenario_id"],
+        intention=HiddenIntention(line["family"].partition("/")[0]),
+        strictness=line["strictness"],
+        emotion=line["emotion"],
+        outcome=Outcome(line["outcome"]),
+    )
+
+
+def curve(by_step: Mapping[int, Sequence[Mapping[str, Any]]]) -> list[dict[str, float]]:
+    """Score on the smaller grid over policy tokens, at every look."""
+    points = []
+    for _, lines in sorted(by_step.items()):
+        shared = [line for line in lines if line["in_during"]]
+        points.append({"policy_tokens": lines[0]["policy_tokens"], "score": summarise_lines(shared)["score"]})
+    return points
+
+
+def start_and_end(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Held-out summaries before training and at the end, each with the area under the curve up to it."""
+    by_step = read_graded(folder)
+    full = {step: [line for line in lines if line["grid"] == "full"] for step, lines in by_step.items()}
+    taken = [step for step, lines in full.items() if lines]
+    points = curve(by_step)
+    start = {**summarise_lines(full[min(taken)] if taken else []), "auc": area_under_curve(points[:1])}
+    end = {**summarise_lines(full[max(taken)] if len(taken) > 1 else []), "auc": area_under_curve(points)}
+    return start, end

@@ -1,0 +1,70 @@
+"""Dotted names of settings: walking them, and saying in one sentence which one is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+BIASED = {"top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "penalties"}
+"""Sampling settings that change the distribution after the logprobs are taken."""
+WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}
+
+
+class ConfigError(ValueError):
+    """What the user asked for cannot be run; the message is one sentence that says what, where and what to do."""
+
+
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted name and value of every setting in a nested mapping; an empty mapping has none."""
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{name}.")
+        else:
+            yield name, value
+
+
+def refuse_unknown(names: Sequence[str], known: Mapping[str, Any]) -> None:
+    """Raises on the first name that is no setting.
+
+    Args:
+        known: every setting by dotted name.
+
+    Raises:
+        ConfigError: names the setting and the nearest one there is.
+    """
+    for name in names:
+        if name in known:
+            continue
+        if name.rpartition(".")[2] in BIASED:
+            raise ConfigError(f"{name} must not be set: it would bias the importance ratio; training samples from the full distribution")
+        parts = [key for key in known if key.startswith(f"{name}.")]
+        if parts:
+            raise ConfigError(f"{name} must be set by its parts: {', '.join(parts)}")
+        raise ConfigError(f"{name} is not a setting; did you mean {nearest(name, list(known))}?")
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The known setting most like `name`: by its last part if one is close, else as a whole."""
+    lasts = {key.rpartition(".")[2] for key in known}
+    close = difflib.get_close_matches(name.rpartition(".")[2], lasts, n=1, cutoff=0.75)
+    candidates = [key for key in known if close and key.rpartition(".")[2] == close[0]] or known
+    return max(candidates, key=lambda key: difflib.SequenceMatcher(None, name, key).ratio())
+
+
+def refuse_non_finite(settings: Mapping[str, Any]) -> None:
+    """Raises on a number that is NaN or infinite: no setting means anything by it."""
+    for name, value in settings.items():
+        numbers = value if isinstance(value, list) else [value]
+        if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
+            raise ConfigError(f"{name} must be finite, got {value!r}")
+
+
+def wanted(default: Any) -> str:
+    """What a setting with this default may be, in words."""
+    if isinstance(default, Enum):
+        return f"one of {', '.join(str(member.value) for member in type(default))}"
+    return WORDS.get(type(default), "of its default's type")

@@ -1,0 +1,93 @@
+"""Everything a run is made of, put together from its configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from curriculum import TEACHERS
+from curriculum.collapse import CollapseMonitor
+from curriculum.teacher import Teacher
+from experiments.config import ExperimentConfig
+from experiments.faults import FaultBudget
+from policy.algorithms import Algorithm, make_algorithm
+from policy.checkpoint import load_checkpoint
+from policy.learner import Learner
+from policy.model import find_model, load_model
+from policy.pool import RolloutPool
+from policy.prior import build_prior
+from simulator.bank import Bank, load_bank
+from simulator.scenario import Split
+from simulator.user import UserSimulator
+from simulator.users import make_user
+
+
+@dataclass(kw_only=True)
+class Parts:
+    """The nouns of a training step."""
+
+    bank: Bank
+    user: UserSimulator
+    teacher: Teacher
+    algorithm: Algorithm
+    learner: Learner
+    tokenizer: Any
+    pool: RolloutPool
+    collapse: CollapseMonitor
+    faults: FaultBudget
+
+
+def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Parts, dict[str, Any] | None]:
+    """Builds the parts, with the state of a checkpoint if there is one.
+
+    Returns:
+        The parts, and what the run itself kept in the checkpoint.
+    """
+    start_folder = model_folder(config)
+    saved = load_checkpoint(checkpoint) if checkpoint else None
+    bank = load_bank()
+    make = partial(make_user, config.simulator.kind, config.simulator)
+    algorithm = make_algorithm(config.algorithm)
+    model, tokenizer = load_model(checkpoint or start_folder)
+    reference = load_model(start_folder)[0] if algorithm.needs_reference else None
+    learner = Learner(config.learner, algorithm, model, reference=reference, temperature=config.rollout.temperature, seed=config.seed)
+    teacher = TEACHERS[config.teacher.kind][1](
+        config.teacher, scenarios=bank.by_family(Split.TRAIN), group_size=config.group_size, seed=config.seed
+    )
+    collapse = CollapseMonitor(config.collapse)
+    faults = FaultBudget(config.rollout.max_error_share)
+    if saved is not None:
+        learner.load_state_dict(saved.state["learner"])
+        teacher.load_state_dict(saved.state["teacher"])
+        collapse.load_state_dict(saved.state["collapse"])
+        faults.load_state_dict(saved.state["faults"])
+    pool = RolloutPool(
+        config.rollout,
+        config.policy,
+        model_folder=start_folder,
+        user_factory=make,
+        scenarios=load_bank,
+        seed=config.seed,
+        cluster=config.cluster,
+    )
+    parts = Parts(
+        bank=bank,
+        user=make(),
+        teacher=teacher,
+        algorithm=algorithm,
+        learner=learner,
+        tokenizer=tokenizer,
+        pool=pool,
+        collapse=collapse,
+        faults=faults,
+    )
+    return parts, saved.state["run"] if saved else None
+
+
+def model_folder(config: ExperimentConfig) -> Path:
+    """Where the policy before training lies: the embedded prior, built when it is not cached, or the model that was asked for."""
+    if config.policy.model == "embedded":
+        return build_prior(config.policy.prior)
+    return find_model(config.policy.model)

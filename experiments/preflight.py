@@ -1,0 +1,102 @@
+"""Where a run will lie, and whether it can start: asked before anything is started, so that a refusal leaves nothing behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from datetime import datetime
+from pathlib import Path
+
+import psutil
+
+from experiments.config import ExperimentConfig, PolicyConfig
+from experiments.keys import ConfigError
+from policy.engine import EngineKind
+
+GIB = 2**30
+ENGINE_BYTES = GIB
+"""Memory of one engine on a CPU beside its cache and its weights (measured: 0.8 GiB of its own, 1.8 GiB with shared libraries)."""
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def new_folder(config: ExperimentConfig) -> Path:
+    """The folder of a new run: runs/<experiment>/<name>, named after the seed and the time unless `name` says otherwise."""
+    name = config.name or f"seed{config.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    if not re.fullmatch(r"[\w.+-]+", name) or name.startswith("."):
+        raise ConfigError(f"name must consist of letters, digits and . _ + -, got {name!r}")
+    return Path(config.runs) / config.experiment / name
+
+
+def resumed_folder(resume: str, *, runs: str, experiment: str) -> Path:
+    """The folder `resume` means: a run's folder, or the name of a run of this experiment.
+
+    Raises:
+        ConfigError: there is no such run, or it belongs to another experiment.
+    """
+    places = (Path(resume), Path(runs) / experiment / resume)
+    for folder in places:
+        if (folder / "config.yaml").is_file():
+            return folder
+    raise ConfigError(f"resume must name a run's folder, got {resume!r}; there is no config.yaml in {' or '.join(map(str, places))}")
+
+
+def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
+    """Refuses a run that cannot work.
+
+    Raises:
+        ConfigError: the run exists, its folder cannot be written, the model is not there or memory does not suffice.
+    """
+    if not resuming and folder.exists():
+        raise ConfigError(f"name must be new, got {folder.name!r}; {folder} is there: take another name, or go on with resume={folder}")
+    check_writable(folder)
+    check_model(config.policy)
+    check_memory(config)
+
+
+def check_writable(folder: Path) -> None:
+    """Raises when the folder could not be made or written."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise ConfigError(f"runs must be a folder that can be written, got {str(folder)!r}; {nearest} cannot be written")
+
+
+def check_model(config: PolicyConfig) -> None:
+    """Raises when the model is not there, or an engine is asked for that is not installed; an id of the hub is looked for there."""
+    if config.engine is EngineKind.VLLM and importlib.util.find_spec("vllm") is None:
+        raise ConfigError("policy.engine must be auto or hf where vLLM is not installed, got 'vllm'; pip install -r requirements/cpu.txt")
+    if config.model == "embedded":
+        return
+    folder = Path(config.model).expanduser()
+    looks_like_id = re.fullmatch(r"\w[\w.-]*/[\w.-]+", config.model)
+    if not folder.exists() and not looks_like_id:
+        raise ConfigError(f"policy.model must be 'embedded', a model's folder or a Hugging Face id, got {config.model!r}; no such folder")
+    from policy.model import find_model
+
+    try:
+        find_model(config.model)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def check_memory(config: ExperimentConfig) -> None:
+    """Raises when the engines and their caches would not fit into the memory that is free."""
+    if config.cluster.address or config.cluster.gpus_per_engine > 0:
+        return
+    num_engines, cache_mb = config.rollout.num_engines, config.policy.kv_cache_mb
+    needed, free = num_engines * (ENGINE_BYTES + cache_mb * 2**20), free_bytes()
+    if needed > free:
+        raise ConfigError(
+            f"policy.kv_cache_mb must leave the engines room in memory, got {cache_mb!r}: rollout.num_engines={num_engines} need about"
+            f" {needed / GIB:.1f} GiB and {free / GIB:.1f} GiB are free; lower one of the two"
+        )
+
+
+def free_bytes() -> int:
+    """Memory this process may still take: what the machine has free, or what its container allows."""
+    free = psutil.virtual_memory().available
+    limit, usage = CGROUP / "memory.max", CGROUP / "memory.stat"
+    if limit.is_file() and limit.read_text().strip() != "max":
+        used = dict(line.split() for line in usage.read_text().splitlines())
+        free = min(free, int(limit.read_text()) - int(used["anon"]))
+    return free

@@ -1,0 +1,60 @@
+"""The probe panel: the same training dialogues every few steps, never trained on, as a fixed yardstick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.difficulty import Difficulty
+from simulator.scenario import Family
+
+
+@dataclass
+class ProbeConfig:
+    """The panel (`probe.*`)."""
+
+    num_dialogues: int = 25
+    """>= 0: dialogues on the panel; 0 switches it off."""
+    every: int = 5
+    """> 0: steps between two looks."""
+
+    def __post_init__(self) -> None:
+        if self.num_dialogues < 0:
+            raise ValueError(f"probe.num_dialogues must be >= 0, got {self.num_dialogues!r}; 0 switches the panel off")
+        if self.every <= 0:
+            raise ValueError(f"probe.every must be > 0, got {self.every!r}")
+
+    def is_due(self, step: int) -> bool:
+        """Whether the panel is looked at after this step."""
+        return self.num_dialogues > 0 and step % self.every == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeTask:
+    """One dialogue of the panel. It is no TaskSpec: what comes of it is logged and reaches no teacher."""
+
+    uid: str
+    scenario_id: str
+    strictness: float
+    difficulty: Difficulty
+    seed: int
+    group_size: int = 1
+
+
+def probe_tasks(num_dialogues: int, scenarios: Mapping[Family, Sequence[str]], *, seed: int) -> list[ProbeTask]:
+    """The panel: families in turn, strictness spread evenly over [0, 1] and dealt to them by chance; the same for the same seed."""
+    rng = np.random.default_rng([seed, num_dialogues])
+    families = [family for family in scenarios if scenarios[family]]
+    grid = (rng.permutation(num_dialogues) + 0.5) / max(num_dialogues, 1)
+    return [
+        ProbeTask(
+            uid=f"probe{i:03d}",
+            scenario_id=str(rng.choice(sorted(scenarios[families[i % len(families)]]))),
+            strictness=float(d),
+            difficulty=Difficulty.along(float(d)),
+            seed=int(rng.integers(2**31)),
+        )
+        for i, d in enumerate(grid)
+    ]

@@ -1,0 +1,150 @@
+"""The run directory: what a run leaves behind, written as it happens and cut back to a checkpoint when the run goes on from there."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.dashboard import Dashboard
+from analysis.runs import DIALOGUES, EVALUATION, METRICS, SUMMARY, TEACHER
+from policy.rollout import Rollout
+from simulator.dialogue import Dialogue, Speaker
+
+CHECKPOINTS = "checkpoints"
+STREAMS = (METRICS, TEACHER, DIALOGUES, EVALUATION)
+"""Files of one JSON object a line, each with its `step`."""
+
+
+class Recorder:
+    """Appends to the streams of a run and to its TensorBoard, flushed line by line.
+
+    Args:
+        folder: of the run; made if it is not there.
+        cut_after: a step and a number of evaluations; what came later is dropped first. None starts a new run.
+    """
+
+    def __init__(self, folder: Path, *, cut_after: tuple[int, int] | None = None) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        if cut_after is not None:
+            step, num_looks = cut_after
+            for name in (METRICS, TEACHER, DIALOGUES):
+                cut_back(folder / name, lambda record: record["step"] <= step)
+            cut_back(folder / EVALUATION, lambda record: record["look"] < num_looks)
+        self._streams = {name: (folder / name).open("a", encoding="utf-8") for name in STREAMS}
+        self._dashboard = Dashboard(folder, purge_step=None if cut_after is None else cut_after[0] + 1)
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """One line of scalars, the same keys in the file and in TensorBoard."""
+        self._append(METRICS, [{"step": step, **values}])
+        self._dashboard.scalars(step, {key: value for key, value in values.items() if math.isfinite(value)})
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Scalars for TensorBoard alone: what does not come with every step, such as an evaluation."""
+        self._dashboard.scalars(step, {key: value for key, value in values.items() if math.isfinite(value)})
+
+    def teacher(self, step: int, records: Iterable[Mapping[str, Any]]) -> None:
+        """Tasks, outcomes, updates and decisions, in the order they happened."""
+        self._append(TEACHER, [{"step": step, **record} for record in records])
+
+    def dialogues(self, step: int, records: Sequence[Mapping[str, Any]], *, num_as_text: int = 0) -> None:
+        """Transcripts; the first `num_as_text` also go to TensorBoard's text tab."""
+        self._append(DIALOGUES, [{"step": step, **record} for record in records])
+        for i, record in enumerate(records[:num_as_text]):
+            self._dashboard.text(f"dialogue/{i}", step, as_markdown(record))
+
+    def evaluation(self, step: int, records: Iterable[Mapping[str, Any]]) -> None:
+        """Held-out results, per dialogue."""
+        self._append(EVALUATION, [{"step": step, **record} for record in records])
+
+    def alarm(self, step: int, text: str) -> None:
+        """An alarm, for TensorBoard's text tab."""
+        self._dashboard.text("collapse/alarm", step, text)
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        """The one file that is read by whatever compares runs; replaced whole."""
+        draft = self.folder / f".{SUMMARY}.tmp"
+        draft.write_text(json.dumps(jsonable(values), indent=2) + "\n", encoding="utf-8")
+        draft.replace(self.folder / SUMMARY)
+
+    def close(self) -> None:
+        """Closes the files; the recorder is of no use afterwards."""
+        for stream in self._streams.values():
+            stream.close()
+        self._dashboard.close()
+
+    def _append(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
+        stream = self._streams[name]
+        stream.writelines(json.dumps(jsonable(record), ensure_ascii=False) + "\n" for record in records)
+        stream.flush()
+
+
+def cut_back(path: Path, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Drops the records that are not kept, and a torn last line, in place."""
+    if not path.exists():
+        return
+    draft = path.with_suffix(".tmp")
+    with path.open(encoding="utf-8") as old, draft.open("w", encoding="utf-8") as new:
+        new.writelines(line for line in old if line.endswith("\n") and is_kept(json.loads(line)))
+    draft.replace(path)
+
+
+def dialogue_record(dialogue: Dialogue, **facts: Any) -> dict[str, Any]:
+    """A transcript with what it was played for; the scenario stands in the bank under its id."""
+    return {
+        **facts,
+        "scenario_id": dialogue.scenario.scenario_id,
+        "family": str(dialogue.scenario.family),
+        "hidden_intention": dialogue.scenario.hidden_intention,
+        "difficulty": dialogue.difficulty.to_dict(),
+        "seed": dialogue.seed,
+        "outcome": dialogue.outcome,
+        "emotion": dialogue.emotion,
+        "error": dialogue.error,
+        "turns": [{key: value for key, value in vars(turn).items() if value not in (None, "", ())} for turn in dialogue.turns],
+    }
+
+
+def rollout_record(rollout: Rollout, **facts: Any) -> dict[str, Any]:
+    """The record of a training or probe dialogue, with its reward and the weights that spoke."""
+    return dialogue_record(
+        rollout.dialogue,
+        **facts,
+        reward=rollout.reward.total,
+        terms=rollout.reward.terms,
+        num_tokens=rollout.num_sampled,
+        policy_versions=rollout.policy_versions,
+    )
+
+
+def as_markdown(record: Mapping[str, Any]) -> str:
+    """A transcript for a person: who said what, how the user felt, and why."""
+    head = f"**{record['scenario_id']}** ({record['family']}), strictness {record['difficulty']['strictness']:.2f}, {record['outcome']}"
+    return "\n\n".join([head, f"*hidden wish: {record['hidden_intention']}*", *map(turn_as_markdown, record["turns"])])
+
+
+def turn_as_markdown(turn: Mapping[str, Any]) -> str:
+    """One turn of it."""
+    if turn["speaker"] == Speaker.AGENT:
+        return f"**agent**: {turn['text']}"
+    felt = f" {turn['change']:+d}" if "change" in turn else ""
+    thought = f" *{turn['thought']}*" if "thought" in turn else ""
+    return f"**user** [{turn['emotion']}{felt}]{thought}: {turn['text']}"
+
+
+def jsonable(value: Any) -> Any:
+    """The value with NaN and infinities as None, which JSON can say, and tuples as lists."""
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    if isinstance(value, np.generic):
+        return jsonable(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value

@@ -1,0 +1,167 @@
+"""A run from its first evaluation to its summary: when to evaluate, to save, to stop, and how to go on after a stop."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+
+from analysis.report import write_report
+from analysis.runs import CONFIG
+from experiments.config import ExperimentConfig, to_yaml
+from experiments.heldout import HeldOut, is_due
+from experiments.interruption import Interruption
+from experiments.parts import Parts, assemble
+from experiments.progress import Progress
+from experiments.recorder import CHECKPOINTS, Recorder
+from experiments.summary import closing_words, git_commit, summarise_run, versions
+from experiments.train import Tally, TrainingRun
+from policy.checkpoint import newest_checkpoint, save_checkpoint
+from simulator.bank import world_hash
+
+FINISHED, FAILED, INTERRUPTED = 0, 1, 130
+"""Exit codes."""
+
+
+def run(config: ExperimentConfig, folder: Path) -> int:
+    """Trains from the start, or from the newest whole checkpoint in `folder`; returns the exit code."""
+    with Interruption() as interruption:
+        parts, saved = assemble(config, checkpoint=newest_checkpoint(folder) if config.resume else None)
+        tally = Tally(**saved) if saved else Tally()
+        try:
+            return Course(config, folder, parts, tally, interruption).run()
+        finally:
+            parts.pool.close()
+
+
+class Course:
+    """What happens around the steps of one run."""
+
+    def __init__(self, config: ExperimentConfig, folder: Path, parts: Parts, tally: Tally, interruption: Interruption) -> None:
+        self.config, self.folder, self.parts, self.tally, self.interruption = config, folder, parts, tally, interruption
+        self.recorder = Recorder(folder, cut_after=(tally.step, tally.num_looks) if config.resume else None)
+        provenance = {"versions": versions(), "git_commit": git_commit(), "world_hash": world_hash()}
+        (folder / CONFIG).write_text(to_yaml(config, provenance), encoding="utf-8")
+        self.progress = Progress(folder, total=config.budget.policy_tokens, done=tally.policy_tokens)
+        self.training = TrainingRun(config, parts, self.recorder, tally)
+        self.heldout = HeldOut(config.evaluation, parts.bank, should_stop=lambda: interruption.requested)
+        self._saved: tuple[int, int] | None = None
+        self._marked_wall_s, self._marked_cpu_s = time.monotonic(), cpu_seconds()
+
+    def run(self) -> int:
+        """Steps until the budget is spent, something fails or somebody interrupts; returns the exit code."""
+        self.progress.say(f"{'continues' if self.config.resume else 'writes'} {self.folder} after step {self.tally.step}")
+        code = INTERRUPTED
+        try:
+            self.parts.pool.load_weights(self.parts.learner.weights(), self.parts.learner.policy_version)
+            self.train()
+            self.save()
+            if self.spent() >= 1.0 and self.look(full=True):
+                self.finish()
+                code = FINISHED
+        except RuntimeError as error:
+            self.progress.say(f"stopped in step {self.tally.step + 1}: {error}")
+            code = FAILED
+        except KeyboardInterrupt:
+            self.progress.say(f"abandoned step {self.tally.step + 1}")
+        finally:
+            if code is not FINISHED:
+                self.progress.say(f"to go on: python -m experiments {self.config.experiment} resume={self.folder}")
+            self.progress.close()
+            self.recorder.close()
+        return code
+
+    def train(self) -> None:
+        """Steps, with an evaluation at every tenth of the budget and a checkpoint now and then."""
+        while not self.interruption.requested:
+            if is_due(self.spent(), num_looks=self.tally.num_looks):
+                self.look(full=self.tally.num_looks == 0)
+            if self.tally.step % self.config.checkpoint.every == 0 and not self.interruption.requested:
+                self.save()
+            if self.spent() >= 1.0 or self.interruption.requested:
+                return
+            metrics, alarms = self.training.step()
+            self.progress.step(self.tally.step, metrics, policy_tokens=self.tally.policy_tokens)
+            for alarm in alarms:
+                self.progress.say(f"ALARM {alarm.name} at step {alarm.step}: {alarm.message}")
+
+    def spent(self) -> float:
+        """Share of the budget that is used up, tokens or steps, whichever is more."""
+        budget = self.config.budget
+        return max(self.tally.policy_tokens / budget.policy_tokens, self.tally.step / budget.steps if budget.steps else 0.0)
+
+    def look(self, *, full: bool) -> bool:
+        """Evaluates; False when somebody interrupted, which leaves no trace."""
+        started = time.monotonic()
+        summary = self.heldout.play(self.parts.pool, self.recorder, tally=self.tally, full=full)
+        if summary is None:
+            return False
+        self.tally.num_looks += 1
+        low, high = summary["score_ci95"]
+        score = f"held-out {summary['score']:.1f} [{low:.1f}, {high:.1f}]"
+        self.progress.say(f"step {self.tally.step:>4}  {score}  {summary['n_dialogues']} dialogues in {time.monotonic() - started:.0f} s")
+        return True
+
+    def save(self) -> None:
+        """Writes a checkpoint, unless there is one of just this moment."""
+        moment = (self.tally.step, self.tally.num_looks)
+        if self._saved == moment:
+            return
+        self.mark_time()
+        parts = self.parts
+        state = {
+            "run": asdict(self.tally),
+            "learner": parts.learner.state_dict(),
+            "teacher": parts.teacher.state_dict(),
+            "collapse": parts.collapse.state_dict(),
+            "faults": parts.faults.state_dict(),
+        }
+        folder = self.folder / CHECKPOINTS / f"step_{self.tally.step}"
+        save_checkpoint(folder, model=parts.learner.model, tokenizer=parts.tokenizer, state=state, keep=self.config.checkpoint.keep)
+        self._saved = moment
+
+    def mark_time(self) -> None:
+        """Adds the time since the last mark to the tally."""
+        wall_s, cpu_s = time.monotonic(), cpu_seconds()
+        self.tally.wall_s += wall_s - self._marked_wall_s
+        self.tally.cpu_s += max(cpu_s - self._marked_cpu_s, 0.0)
+        self._marked_wall_s, self._marked_cpu_s = wall_s, cpu_s
+
+    def finish(self) -> None:
+        """Writes the summary and the report, and says how it went and where it lies."""
+        self.mark_time()
+        config, tally = self.config, self.tally
+        facts = {
+            "experiment": config.experiment,
+            "name": config.name,
+            "seed": config.seed,
+            "steps": tally.step,
+            "wall_s": tally.wall_s,
+            "cpu_s": tally.cpu_s,
+            "policy_tokens": tally.policy_tokens,
+            "simulator_calls": tally.simulator_calls,
+            "world_hash": world_hash(),
+            "algorithm": config.algorithm.kind,
+            "teacher": config.teacher.kind,
+            "errors": self.parts.faults.counts(),
+        }
+        reference = self.heldout.reference(self.parts.user, max_turns=config.rollout.max_turns)
+        summary = summarise_run(self.folder, facts=facts, reference=reference, alarms=tally.alarms)
+        self.recorder.summary(summary)
+        report = write_report(self.folder)
+        self.progress.say(closing_words(summary, folder=self.folder, report=report, runs=config.runs))
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of all that it started and that still live."""
+    me = psutil.Process()
+    total = 0.0
+    for process in (me, *me.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total

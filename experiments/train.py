@@ -1,0 +1,142 @@
+"""The training loop: propose, roll out, measure, teach, update, send, record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from curriculum.collapse import Alarm
+from curriculum.ledger import task_to_record
+from curriculum.teacher import GroupOutcome, TaskSpec
+from experiments.arrival import canaries, largest_difference, require_arrival
+from experiments.config import ExperimentConfig
+from experiments.measure import collapse_values, dialogue_metrics, measure, probe_metrics, signal_metrics, update_stats
+from experiments.parts import Parts
+from experiments.probe import probe_tasks
+from experiments.recorder import Recorder, rollout_record
+from policy.batch import admitted, pack
+from policy.engine import EngineDtype
+from policy.rollout import RolloutGroup
+from simulator.scenario import Split
+
+NUM_AS_TEXT = 2
+"""Transcripts of a step that TensorBoard shows."""
+
+
+@dataclass
+class Tally:
+    """What a run has used up and met so far; checkpointed."""
+
+    step: int = 0
+    policy_tokens: int = 0
+    """Sampled in training and on the probe panel; evaluation is not billed."""
+    simulator_calls: int = 0
+    num_looks: int = 0
+    """Evaluations taken."""
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    alarms: list[dict[str, Any]] = field(default_factory=list)
+
+    def bill(self, groups: Sequence[RolloutGroup]) -> None:
+        """Counts what practising these groups took."""
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        self.policy_tokens += sum(rollout.num_sampled for rollout in rollouts)
+        self.simulator_calls += sum(1 + rollout.dialogue.num_replies for rollout in rollouts)
+
+
+class TrainingRun:
+    """One run, step by step: `parts` hold what adapts, the tally what was used up, the recorder what is left behind."""
+
+    def __init__(self, config: ExperimentConfig, parts: Parts, recorder: Recorder, tally: Tally) -> None:
+        self.config, self.parts, self.recorder, self.tally = config, parts, recorder, tally
+        self.panel = probe_tasks(config.probe.num_dialogues, parts.bank.by_family(Split.TRAIN), seed=config.seed)
+
+    def step(self) -> tuple[dict[str, float], list[Alarm]]:
+        """Practises once; returns what was measured, and the alarms that went off.
+
+        Raises:
+            RuntimeError: too many dialogues broke, or new weights did not arrive.
+        """
+        teacher, learner = self.parts.teacher, self.parts.learner
+        success_emotion = self.config.teacher.success_emotion
+        started = time.monotonic()
+
+        tasks = teacher.propose(self.config.groups_per_step, policy_version=learner.policy_version)
+        groups = self.roll_out(tasks)
+        rolled_out = time.monotonic()
+        outcomes = [measure(group, success_emotion=success_emotion) for group in groups]
+        teacher.observe(outcomes)
+        self.parts.faults.observe(groups)
+
+        batch = pack(admitted(groups).groups)
+        metrics = learner.update(batch, self.parts.algorithm.targets(batch))
+        metrics |= dialogue_metrics(groups, success_emotion=success_emotion) | signal_metrics(outcomes)
+
+        self.tally.step += 1
+        stats = update_stats(metrics, step=self.tally.step, policy_version=learner.policy_version)
+        teacher.on_update(stats)
+        metrics |= self.send_weights(groups)
+
+        alarms = self.parts.collapse.observe(self.tally.step, collapse_values(metrics))
+        metrics |= self.parts.collapse.metrics() | teacher.metrics() | self.pool_metrics()
+        if self.config.probe.is_due(self.tally.step):
+            metrics |= self.look_at_panel()
+        metrics |= {"timing_s/gen": rolled_out - started, "timing_s/step": time.monotonic() - started}
+        metrics |= {"perf/policy_tokens": float(self.tally.policy_tokens)}
+
+        self.record(groups, metrics, alarms)
+        self.record_teaching(tasks, outcomes, asdict(stats))
+        return metrics, alarms
+
+    def roll_out(self, tasks: Sequence[Any]) -> list[RolloutGroup]:
+        """The tasks' groups, in the order of the tasks and on the bill; waits for all of them."""
+        self.parts.pool.submit(tasks)
+        groups = self.parts.pool.ready(len(tasks))
+        self.tally.bill(groups)
+        return groups
+
+    def send_weights(self, groups: Sequence[RolloutGroup]) -> dict[str, float]:
+        """Gives the engines the learner's weights and compares both sides on dialogues of this step."""
+        pool, learner = self.parts.pool, self.parts.learner
+        started = time.monotonic()
+        pool.load_weights(learner.weights(), learner.policy_version)
+        sent = time.monotonic()
+        difference = largest_difference(canaries(groups), engines=pool.score, learner=learner.score)
+        is_fp32 = self.config.policy.dtype is EngineDtype.FLOAT32 and not self.config.learner.autocast
+        require_arrival(difference, policy_version=learner.policy_version, is_fp32=is_fp32)
+        return {"timing_s/update_weights": sent - started, "rollout/arrival_logprob_diff": difference}
+
+    def pool_metrics(self) -> dict[str, float]:
+        """The pool's running totals."""
+        return {f"rollout/{name}": float(value) for name, value in self.parts.pool.stats().items()}
+
+    def look_at_panel(self) -> dict[str, float]:
+        """Plays the probe panel with the new weights."""
+        groups = self.roll_out(self.panel)
+        rollouts = [group.rollouts[0] for group in groups]
+        records = [rollout_record(rollout, kind="probe", uid=group.task.uid) for group, rollout in zip(groups, rollouts, strict=True)]
+        self.recorder.dialogues(self.tally.step, records)
+        return probe_metrics(rollouts)
+
+    def record(self, groups: Sequence[RolloutGroup], metrics: dict[str, float], alarms: Sequence[Alarm]) -> None:
+        """Leaves the step's transcripts, metrics and alarms in the run's folder."""
+        step = self.tally.step
+        records = [
+            rollout_record(rollout, kind="train", uid=group.task.uid, sibling=i, mode=group.task.mode)
+            for group in groups
+            for i, rollout in enumerate(group.rollouts)
+        ]
+        self.recorder.dialogues(step, records, num_as_text=NUM_AS_TEXT)
+        self.recorder.metrics(step, metrics)
+        for alarm in alarms:
+            self.tally.alarms.append(asdict(alarm))
+            self.recorder.alarm(step, f"**{alarm.name}**: {alarm.message}")
+
+    def record_teaching(self, tasks: Sequence[TaskSpec], outcomes: Sequence[GroupOutcome], stats: dict[str, Any]) -> None:
+        """Leaves everything the teacher said and heard, in the order in which it did: enough to replay it."""
+        issued = [{"event": "task", **task_to_record(task)} for task in tasks]
+        heard = [{"event": "outcome", **vars(outcome), "task": outcome.task.uid} for outcome in outcomes]
+        decided = [{"event": "decision", **decision} for decision in self.parts.teacher.decisions()]
+        self.recorder.teacher(self.tally.step, [*issued, *heard, {"event": "update", "update": stats}, *decided])
