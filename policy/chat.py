@@ -57,9 +57,15 @@ class Chat:
         left_open = self._pieces([*system, "user", "assistant", "user"])
         closing, between = self._template_ids(ended[-1]), self._template_ids(going_on[-2])
         user_closing, after_user = self._template_ids(left_open[-1]), self._template_ids(going_on[-1])
-        appends = going_on[: len(ended) - 1] == ended[:-1] and between[: len(closing)] == closing and after_user[: len(user_closing)] == user_closing
+        appends = (
+            going_on[: len(ended) - 1] == ended[:-1]
+            and between[: len(closing)] == closing
+            and after_user[: len(user_closing)] == user_closing
+        )
         if not appends:
-            raise ValueError("policy.model must have a chat template that only appends, got one that rewrites earlier turns when a new one is added")
+            raise ValueError(
+                "policy.model must have a chat template that only appends, got one that rewrites earlier turns when a new one is added"
+            )
         if not closing or closing[0] not in self._special_ids():
             raise ValueError(f"policy.model must have a chat template that ends a reply with a special token, got {ended[-1]!r}")
         header = tuple(after_user[len(user_closing) :])
@@ -77,7 +83,9 @@ class Chat:
         for place in places:
             piece, found, rest = rest.partition(place)
             if not found:
-                raise ValueError(f"policy.model must have a chat template that keeps every message, got one that drops a message of {roles}")
+                raise ValueError(
+                    f"policy.model must have a chat template that keeps every message, got one that drops a message of {roles}"
+                )
             pieces.append(piece)
         return [*pieces, rest]
 

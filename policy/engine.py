@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from policy.weights import PackedWeights, Receipt
@@ -65,10 +65,14 @@ class Engine(Protocol):
 
     name: str
     """Its kind, `vllm` or `hf`."""
+    tokenizer: Any
+    """The model's Hugging Face tokenizer."""
     policy_version: int
     """Of the weights it holds."""
     busy_s: float
     """Seconds it has spent computing."""
+    broken: bool
+    """Whether it failed and must be built anew."""
 
     async def generate(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion:
         """One continuation of a prompt."""
@@ -175,9 +179,8 @@ def make_engine(config: EngineConfig, model_folder: str | Path, *, max_context: 
             vllm_engine.import_vllm()
         except (ImportError, OSError, RuntimeError) as error:
             if config.engine is EngineKind.VLLM:
-                raise ValueError(
-                    f"policy.engine must be auto or hf where vLLM cannot be imported ({error}), got 'vllm'; pip install -r requirements/cpu.txt"
-                ) from error
+                reason = f"policy.engine must be auto or hf where vLLM cannot be imported ({error}), got 'vllm'"
+                raise ValueError(f"{reason}; pip install -r requirements/cpu.txt") from error
             log.warning("vLLM cannot be imported (%s): rolling out with the slower transformers engine", error)
         else:
             return vllm_engine.VLLMEngine(config, model_folder, max_context=max_context)

@@ -33,9 +33,9 @@ class HFEngine(SteppedEngine):
         super().__init__(start_timeout_s=config.start_timeout_s, load_timeout_s=config.load_timeout_s)
 
     def _start(self) -> None:
-        tokenizer = AutoTokenizer.from_pretrained(self._folder)
-        self._chat = Chat(tokenizer)
-        self._stop_ids = {self._chat.end_of_turn_id, tokenizer.eos_token_id}
+        self.tokenizer = AutoTokenizer.from_pretrained(self._folder)
+        self._chat = Chat(self.tokenizer)
+        self._stop_ids = {self._chat.end_of_turn_id, self.tokenizer.eos_token_id}
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         dtype = getattr(torch, str(self._config.dtype))
         self._model = AutoModelForCausalLM.from_pretrained(self._folder, dtype=dtype).to(self._device).eval().requires_grad_(False)

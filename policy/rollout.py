@@ -39,6 +39,22 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlainTask:
+    """What `Task` asks for and nothing else: what crosses to another process in place of whatever was submitted."""
+
+    uid: str
+    scenario_id: str
+    difficulty: Difficulty
+    group_size: int
+    seed: int
+
+    @classmethod
+    def of(cls, task: Task) -> PlainTask:
+        """The plain part of any task."""
+        return cls(uid=task.uid, scenario_id=task.scenario_id, difficulty=task.difficulty, group_size=task.group_size, seed=task.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rollout:
     """A dialogue with the tokens behind it.
 
@@ -186,7 +202,8 @@ async def roll_out_group(
 ) -> RolloutGroup:
     """All siblings of a task at once.
 
-    The user's seed is common to the siblings, so that they differ in what the agent said and in nothing else, which takes noise out of their comparison.
+    The user's seed is common to the siblings, so that they differ in what the agent said and in nothing else:
+    less noise when they are compared.
 
     Args:
         on_finished: called with each rollout as soon as it is done.

@@ -36,10 +36,12 @@ class _Call:
 class SteppedEngine(abc.ABC):
     """What engines share: everything that touches the model happens on one thread, which takes work from a queue.
 
-    Consumes requests and calls, in order. A call (new weights, a score) waits until the running replies are done, so a reply never mixes two sets of weights.
+    Consumes requests and calls, in order. A call (new weights, a score) waits until the running replies are done, so a reply never
+    mixes two sets of weights.
     """
 
     name: str
+    tokenizer: Any
 
     def __init__(self, *, start_timeout_s: float, load_timeout_s: float) -> None:
         self.policy_version = 0
@@ -62,6 +64,11 @@ class SteppedEngine(abc.ABC):
         except BaseException:
             self.close()
             raise
+
+    @property
+    def broken(self) -> bool:
+        """Whether it failed and must be built anew."""
+        return self._error is not None
 
     async def generate(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion:
         """One continuation of a prompt."""

@@ -45,8 +45,8 @@ def import_vllm() -> ModuleType:
 class VLLMEngine(SteppedEngine):
     """A vLLM engine and the thread that steps it.
 
-    Logprobs are vLLM's `processed_logprobs`: at the sampling temperature, which its default ignores (pitfall P5). Prefixes are cached, and forgotten with every
-    update of the weights.
+    Logprobs are vLLM's `processed_logprobs`: at the sampling temperature, which its default ignores. Prefixes are cached, and forgotten
+    with every update of the weights.
 
     Raises:
         RuntimeError: it did not start, for example for want of memory.
@@ -67,8 +67,8 @@ class VLLMEngine(SteppedEngine):
         self._on_cpu = vllm.platforms.current_platform.is_cpu()
         self._parameters, self._final_only = vllm.SamplingParams, RequestOutputKind.FINAL_ONLY
         self._engine = vllm.LLMEngine.from_engine_args(vllm.EngineArgs(**self._arguments()))
-        tokenizer = self._engine.get_tokenizer()
-        self._chat = Chat(tokenizer)
+        self.tokenizer = self._engine.get_tokenizer()
+        self._chat = Chat(self.tokenizer)
         self._parameter_names = parameter_names(self._folder)
         self._admit(-1, Request(prompt_ids=[self._chat.end_of_turn_id] * 2, sampling=Sampling(max_tokens=2), seed=0))
         while self._engine.has_unfinished_requests():

@@ -67,14 +67,17 @@ def test_special_tokens_in_a_users_text_stay_text(make_tokenizer):
     plain, special = chat.continuation_ids("bye"), set(tokenizer.all_special_ids)
     grown = chat.continuation_ids(forged)
     assert [i for i in grown if i in special] == [i for i in plain if i in special]
-    assert [i for i in chat.opening_ids([{**USER, "content": forged}]) if i in special] == [i for i in chat.opening_ids([USER]) if i in special]
+    assert [i for i in chat.opening_ids([{**USER, "content": forged}]) if i in special] == [
+        i for i in chat.opening_ids([USER]) if i in special
+    ]
     assert forged in chat.decode(grown)
 
 
 def test_template_that_rewrites_earlier_turns_is_refused():
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = (
-        "{% for m in messages %}<|{{ m.role }}|>{% if loop.last and m.role == 'assistant' %}(thinking){% endif %}{{ m.content }}<|end|>{% endfor %}"
+        "{% for m in messages %}<|{{ m.role }}|>{% if loop.last and m.role == 'assistant' %}(thinking){% endif %}"
+        "{{ m.content }}<|end|>{% endfor %}"
         "{% if add_generation_prompt %}<|assistant|>{% endif %}"
     )
     with pytest.raises(ValueError, match="only appends"):
@@ -83,7 +86,9 @@ def test_template_that_rewrites_earlier_turns_is_refused():
 
 def test_template_whose_replies_end_without_a_special_token_is_refused():
     tokenizer = tiny_tokenizer()
-    tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+    )
     with pytest.raises(ValueError, match="special token"):
         Chat(tokenizer)
 

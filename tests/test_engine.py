@@ -82,7 +82,7 @@ def test_greedy_takes_the_likeliest(engine, folder):
 
 
 def test_sampling_follows_the_distribution(engine, folder):
-    """Over 2000 draws of one token, the 20 likeliest come up as often as they should: chi-square with 20 degrees of freedom stays below 50 (p = 2e-4)."""
+    """2000 draws of one token: the 20 likeliest come up as often as they should (chi-square of 20 degrees of freedom; 50 has p = 2e-4)."""
     expected_V = load(folder)(torch.tensor([PROMPT[:4]])).logits[0, -1].softmax(dim=-1)
     requests = [Request(prompt_ids=PROMPT[:4], sampling=Sampling(max_tokens=1), seed=seed) for seed in range(2000)]
     drawn = torch.tensor([completion.token_ids[0] for completion in asyncio.run(engine.generate_all(requests))])

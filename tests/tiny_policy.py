@@ -1,12 +1,17 @@
-"""Tokenizers and random models small enough to build inside a test, and a user that needs no simulator."""
+"""Tokenizers, random models and scenarios small enough to build inside a test."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from simulator.dialogue import Dialogue, Speaker, Turn
+from simulator.scenario import Fact, Family, HiddenIntention, Persona, PersonaType, Scenario, Split
+from simulator.user import Reaction
 
 TINY_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -50,7 +55,7 @@ def _tokenizer(vocab_size: int, special: list[str], end: str, template: str) -> 
 def save_tiny_policy(
     folder: Path, *, tied: bool = False, hidden: int = 128, layers: int = 3, vocab_size: int = 1000, seed: int = 0
 ) -> Path:
-    """Writes a random Qwen2 with its tokenizer as a Hugging Face folder; the vocabulary is larger than the tokenizer's, as padded ones are."""
+    """Writes a random Qwen2 with its tokenizer as a Hugging Face folder; as often, its vocabulary is larger than the tokenizer's."""
     tokenizer = tiny_tokenizer()
     config = Qwen2Config(
         vocab_size=vocab_size,
@@ -70,3 +75,45 @@ def save_tiny_policy(
     Qwen2ForCausalLM(config).float().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def make_scenario(*, scenario_id: str = "s") -> Scenario:
+    """A scenario that names everything and means nothing."""
+    return Scenario(
+        scenario_id=scenario_id,
+        family=Family(intention=HiddenIntention.EMPATHY, persona=PersonaType.PASSIVE),
+        persona=Persona(name="Ada", age=30, occupation="nurse", persona_type=PersonaType.PASSIVE),
+        background="a hard week",
+        facts=(Fact(text="my sister left", cue="your sister"),),
+        other="sister",
+        feelings=("sad",),
+        goal="to be heard",
+        hidden_intention="wants comfort",
+        opening="i had a hard week.",
+        language="en",
+        split=Split.TRAIN,
+    )
+
+
+class FakeScenarios:
+    """Makes up whatever is looked up."""
+
+    def scenario(self, scenario_id):
+        return make_scenario(scenario_id=scenario_id)
+
+
+class NumberingUser:
+    """Says the turn's number; slow in scenarios called `slow`, and broken in those called `broken`."""
+
+    async def open(self, scenario, difficulty, *, seed):
+        return Dialogue(scenario=scenario, difficulty=difficulty, seed=seed).then(
+            Turn(speaker=Speaker.USER, text=scenario.opening, emotion=40)
+        )
+
+    async def react(self, dialogue, reply):
+        if dialogue.scenario.scenario_id == "broken":
+            raise ConnectionError("nobody there")
+        if dialogue.scenario.scenario_id == "slow":
+            await asyncio.sleep(0.3)
+        text = f"i heard thing number {dialogue.num_replies}."
+        return Reaction(turn=Turn(speaker=Speaker.USER, text=text, emotion=dialogue.emotion + 2, change=2))

@@ -1,0 +1,167 @@
+"""How close rollouts come to their engines: tokens per second of whole dialogues against one offline call on the same prompts."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from policy.engine import EngineConfig, EngineKind, Request, Sampling
+from policy.pool import RolloutPool
+from policy.rollout import PlainTask, Rollout, RolloutConfig, RolloutGroup, sampling_seed
+from simulator.bank import load_bank
+from simulator.dialogue import Dialogue, Speaker, Turn
+from simulator.difficulty import Difficulty
+from simulator.rule_user import RuleUserConfig
+from simulator.scenario import Scenario, Split
+from simulator.user import Reaction, UserSimulator
+from simulator.users import make_user
+
+
+class EchoUser:
+    """A user that costs nothing and never ends a dialogue: it tells the engines' side of a rollout alone."""
+
+    async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
+        """Says the scenario's opening."""
+        dialogue = Dialogue(scenario=scenario, difficulty=difficulty, seed=seed)
+        return dialogue.then(Turn(speaker=Speaker.USER, text=scenario.opening, emotion=40))
+
+    async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
+        """Gains a point for a long reply and loses one for a short reply."""
+        change = 1 if len(reply.split()) >= 4 else -1
+        text = f"i see. that is thing number {dialogue.num_replies + 1} about {dialogue.scenario.other}, and i still do not know."
+        return Reaction(turn=Turn(speaker=Speaker.USER, text=text, emotion=dialogue.emotion + change, change=change))
+
+
+USERS: dict[str, Callable[[], UserSimulator]] = {"echo": EchoUser, "rule": functools.partial(make_user, "rule", RuleUserConfig())}
+
+
+def bench_rollouts(
+    model_folder: str | Path,
+    *,
+    user: str = "echo",
+    num_groups: int = 8,
+    group_size: int = 8,
+    repeats: int = 5,
+    config: RolloutConfig | None = None,
+    engine_config: EngineConfig | None = None,
+) -> dict[str, float]:
+    """Rolls out groups and then continues the same prompts with the same seeds in one offline call per engine, several times over.
+
+    Args:
+        user: a key of `USERS`.
+        repeats: odd; medians are returned.
+
+    Returns:
+        `rollout_tokens_per_s`, `offline_tokens_per_s`, their `ratio`, `start_s`, `update_s` and what the rollouts were.
+    """
+    config, engine_config = config or RolloutConfig(), engine_config or EngineConfig()
+    start = time.perf_counter()
+    with RolloutPool(config, engine_config, model_folder=model_folder, user_factory=USERS[user], scenarios=load_bank, seed=0) as pool:
+        start_s = time.perf_counter() - start
+        rounds = [_round(pool, _tasks(num_groups, group_size, round_), config) for round_ in range(repeats + 1)][1:]
+        rollout, offline, tokens = (statistics.median(column) for column in zip(*rounds, strict=True))
+        update_s = statistics.median(_update(pool, Path(model_folder), version) for version in range(1, repeats + 1))
+        stats = pool.stats()
+    return {
+        "rollout_tokens_per_s": rollout,
+        "offline_tokens_per_s": offline,
+        "ratio": statistics.median(fast / ceiling for fast, ceiling, _ in rounds),
+        "tokens_per_round": tokens,
+        "replies_per_round": stats["num_replies"] / (repeats + 1),
+        "errors": stats["num_simulator_errors"] + stats["num_engine_errors"],
+        "start_s": start_s,
+        "update_s": update_s,
+    }
+
+
+def _tasks(num_groups: int, group_size: int, round_: int) -> list[PlainTask]:
+    scenarios = load_bank().scenarios(Split.TRAIN)
+    return [
+        PlainTask(
+            uid=f"{round_}-{i}",
+            scenario_id=scenarios[(num_groups * round_ + i) % len(scenarios)].scenario_id,
+            difficulty=Difficulty.along(0.35),
+            group_size=group_size,
+            seed=1000 * round_ + i,
+        )
+        for i in range(num_groups)
+    ]
+
+
+def _round(pool: RolloutPool, tasks: Sequence[PlainTask], config: RolloutConfig) -> tuple[float, float, int]:
+    pool.reset_cache()
+    start = time.perf_counter()
+    pool.submit(tasks)
+    groups = pool.ready(len(tasks))
+    rollout_s = time.perf_counter() - start
+    # With groups of one size the pool deals them out in turn.
+    prompts = [
+        [request for group in groups[i :: config.num_engines] for request in _requests(group, config)] for i in range(config.num_engines)
+    ]
+    pool.reset_cache()
+    start = time.perf_counter()
+    completions = pool.generate_all(prompts)
+    offline_s = time.perf_counter() - start
+    num_sampled = sum(rollout.num_sampled for group in groups for rollout in group.rollouts)
+    num_offline = sum(len(completion.token_ids) for batch in completions for completion in batch)
+    return num_sampled / rollout_s, num_offline / offline_s, num_sampled
+
+
+def _requests(group: RolloutGroup, config: RolloutConfig) -> list[Request]:
+    sampling = Sampling(max_tokens=config.max_new_tokens, temperature=config.temperature)
+    return [
+        Request(prompt_ids=rollout.token_ids[:first].tolist(), sampling=sampling, seed=sampling_seed(group.task.seed, sibling, turn))
+        for sibling, rollout in enumerate(group.rollouts)
+        for turn, first in enumerate(_first_sampled(rollout))
+    ]
+
+
+def _first_sampled(rollout: Rollout) -> list[int]:
+    """Where each reply begins."""
+    before = np.concatenate([[False], rollout.loss_mask[:-1]])
+    return np.flatnonzero(rollout.loss_mask & ~before).tolist()
+
+
+def _update(pool: RolloutPool, model_folder: Path, version: int) -> float:
+    from safetensors.torch import load_file
+
+    tensors = [item for path in sorted(model_folder.glob("*.safetensors")) for item in load_file(path).items()]
+    start = time.perf_counter()
+    pool.load_weights(tensors, version)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """`python -m policy.bench_rollouts MODEL`: prints the numbers as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", help="a Hugging Face model folder")
+    parser.add_argument("--user", choices=sorted(USERS), default="echo")
+    parser.add_argument("--engine", choices=[str(kind) for kind in EngineKind], default="auto")
+    parser.add_argument("--engines", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="per engine")
+    parser.add_argument("--groups", type=int, default=8)
+    parser.add_argument("--group-size", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--deterministic", action="store_true")
+    options = parser.parse_args()
+    result = bench_rollouts(
+        options.model,
+        user=options.user,
+        num_groups=options.groups,
+        group_size=options.group_size,
+        repeats=options.repeats,
+        config=RolloutConfig(num_engines=options.engines, threads_per_engine=options.threads, deterministic=options.deterministic),
+        engine_config=EngineConfig(engine=EngineKind(options.engine)),
+    )
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+"""Dialogues and groups, with engines and users that a test can predict."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigKeyError
+
+from policy.chat import Chat
+from policy.engine import Completion, Request
+from policy.rollout import Conduct, RolloutConfig, roll_out, roll_out_group, sampling_seed
+from policy.worker import Lockstep
+from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
+from simulator.difficulty import VANILLA, Difficulty
+from simulator.user import Reaction
+from tests.tiny_policy import chatml_tokenizer, make_scenario, tiny_tokenizer
+
+TOKENIZER = tiny_tokenizer()
+CHAT = Chat(TOKENIZER)
+END, USER, AGENT = 0, 3, 4
+"""Ids of <|end|>, <|user|> and <|assistant|> in the tiny tokenizer."""
+
+
+def ids(text):
+    return TOKENIZER(text, add_special_tokens=False)["input_ids"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeTask:
+    uid: str = "t"
+    scenario_id: str = "s"
+    difficulty: Difficulty = VANILLA
+    group_size: int = 4
+    seed: int = 11
+
+
+class FakeUser:
+    """Says `a`, `b`, `c` and so on; ends after `ends_after` replies, and breaks at a reply as often as `breaks_at` says."""
+
+    def __init__(self, *, ends_after=99, outcome=Outcome.FAREWELL, breaks_at=None, delay_s=0.0):
+        self.ends_after, self.outcome, self.breaks_at, self.delay_s = ends_after, outcome, dict(breaks_at or {}), delay_s
+        self.opened_with = []
+
+    async def open(self, scenario, difficulty, *, seed):
+        self.opened_with.append(seed)
+        return Dialogue(scenario=scenario, difficulty=difficulty, seed=seed).then(Turn(speaker=Speaker.USER, text="a", emotion=40))
+
+    async def react(self, dialogue, reply):
+        await asyncio.sleep(self.delay_s)
+        turn = dialogue.num_replies + 1
+        if self.breaks_at.get(turn, 0) > 0:
+            self.breaks_at[turn] -= 1
+            raise ConnectionError(f"the user broke at reply {turn}")
+        said = Turn(speaker=Speaker.USER, text="abcdefghij"[turn], emotion=dialogue.emotion + 5, change=5)
+        return Reaction(turn=said, outcome=self.outcome if turn >= self.ends_after else None)
+
+
+class FakeEngine:
+    """Replies `x` and an end of turn, or what `replies` says; remembers what it was asked."""
+
+    def __init__(self, *replies):
+        self.replies = list(replies)
+        self.asked = []
+
+    async def __call__(self, prompt_ids, *, sampling, seed):
+        self.asked.append(Request(prompt_ids=tuple(prompt_ids), sampling=sampling, seed=seed))
+        await asyncio.sleep(0)
+        token_ids, finish = self.replies.pop(0) if self.replies else ((*ids("x"), END), "stop")
+        logprobs = tuple(-0.5 - i for i in range(len(token_ids)))
+        return Completion(
+            token_ids=token_ids, logprobs=logprobs, text=CHAT.decode(token_ids), finish_reason=finish, policy_version=len(self.asked)
+        )
+
+
+def play(*, user=None, engine=None, chat=CHAT, sibling=0, conduct=None, **settings):
+    config = RolloutConfig(**{"retry_backoff_s": 0.0, **settings})
+    return asyncio.run(
+        roll_out(
+            make_scenario(),
+            Difficulty.along(0.5),
+            11,
+            user=user or FakeUser(),
+            generate=engine or FakeEngine(),
+            chat=chat,
+            config=config,
+            sibling=sibling,
+            conduct=conduct,
+        )
+    )
+
+
+def test_arrays_of_two_replies_are_as_documented():
+    rollout = play(user=FakeUser(ends_after=2))
+    a, b, c, x = (ids(letter)[0] for letter in "abcx")
+    assert rollout.token_ids.tolist() == [USER, a, END, AGENT, x, END, USER, b, END, AGENT, x, END, USER, c, END]
+    assert rollout.role_ids.tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1, 0, 0, 0]
+    assert rollout.turn_ids.tolist() == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2]
+    assert rollout.loss_mask.tolist() == [i in (4, 5, 10, 11) for i in range(15)]
+    assert rollout.rollout_logprobs.tolist() == [{4: -0.5, 5: -1.5, 10: -0.5, 11: -1.5}.get(i, 0.0) for i in range(15)]
+    assert [
+        array.dtype for array in (rollout.token_ids, rollout.role_ids, rollout.turn_ids, rollout.loss_mask, rollout.rollout_logprobs)
+    ] == [
+        np.int32,
+        np.int8,
+        np.int16,
+        np.bool_,
+        np.float32,
+    ]
+
+
+def test_dialogue_reward_and_versions_go_with_the_tokens():
+    rollout = play(user=FakeUser(ends_after=2))
+    assert rollout.dialogue.outcome is Outcome.FAREWELL
+    assert [(turn.speaker, turn.text) for turn in rollout.dialogue.turns] == [
+        ("user", "a"),
+        ("agent", "x"),
+        ("user", "b"),
+        ("agent", "x"),
+        ("user", "c"),
+    ]
+    assert rollout.reward.total == pytest.approx(0.5)
+    assert rollout.turn_rewards == (0.5, 0.5)
+    assert rollout.policy_versions == (1, 2)
+    assert rollout.num_sampled == 4
+
+
+def test_prompt_of_each_reply_is_everything_before_it_verbatim():
+    engine = FakeEngine()
+    rollout = play(user=FakeUser(ends_after=3), engine=engine)
+    starts = [i for i in range(1, len(rollout.token_ids)) if rollout.loss_mask[i] and not rollout.loss_mask[i - 1]]
+    assert [list(request.prompt_ids) for request in engine.asked] == [rollout.token_ids[:start].tolist() for start in starts]
+
+
+def test_sampled_ids_are_kept_even_where_tokenising_their_text_gives_others():
+    merged = ids("sister")
+    letters = tuple(i for letter in "sister" for i in ids(letter))
+    assert len(merged) < len(letters)
+    rollout = play(user=FakeUser(ends_after=1), engine=FakeEngine(((*letters, END), "stop")))
+    assert rollout.dialogue.replies() == ["sister"]
+    assert tuple(rollout.token_ids[rollout.loss_mask]) == (*letters, END)
+
+
+def test_reply_cut_by_length_gets_an_end_that_nobody_sampled_and_is_answered():
+    rollout = play(user=FakeUser(ends_after=1), engine=FakeEngine((tuple(ids("x") * 3), "length")), max_new_tokens=3)
+    assert rollout.dialogue.replies() == ["xxx"]
+    assert rollout.token_ids[4:8].tolist() == [*ids("x") * 3, END]
+    assert rollout.loss_mask[3:9].tolist() == [False, True, True, True, False, False]
+    assert rollout.role_ids[3:9].tolist() == [1, 1, 1, 1, 1, 0]
+
+
+def test_template_tokens_after_a_reply_count_with_the_agent():
+    tokenizer = chatml_tokenizer()
+    chat = Chat(tokenizer)
+    end = chat.end_of_turn_id
+    rollout = play(user=FakeUser(ends_after=1), chat=chat, engine=FakeEngine(((7, end), "stop")))
+    after = int(np.flatnonzero(rollout.loss_mask)[-1]) + 1
+    assert rollout.token_ids[after : after + 1].tolist() == list(chat.closing_ids)
+    assert rollout.role_ids[after - 2 : after + 2].tolist() == [1, 1, 1, 0]
+    assert rollout.turn_ids[after - 2 : after + 2].tolist() == [0, 0, 0, 1]
+    assert not rollout.loss_mask[after:].any()
+
+
+def test_dialogue_ends_after_max_turns():
+    rollout = play(max_turns=3)
+    assert (rollout.dialogue.outcome, rollout.dialogue.num_replies) == (Outcome.MAX_TURNS, 3)
+
+
+def test_evaluation_may_be_longer_and_colder():
+    engine = FakeEngine()
+    rollout = play(engine=engine, max_turns=3, conduct=Conduct(temperature=0.0, max_turns=5))
+    assert rollout.dialogue.num_replies == 5
+    assert {request.sampling.temperature for request in engine.asked} == {0.0}
+
+
+def test_users_own_ending_on_the_last_turn_wins():
+    assert play(user=FakeUser(ends_after=3, outcome=Outcome.LEFT), max_turns=3).dialogue.outcome is Outcome.LEFT
+
+
+def test_dialogue_is_truncated_when_a_whole_reply_no_longer_fits():
+    """The prompt has 4 tokens and every exchange adds 6; a reply of 8 and its end need 9. 4 + 9 and 10 + 9 fit into 20, 16 + 9 do not."""
+    rollout = play(max_new_tokens=8, max_context=20)
+    assert (rollout.dialogue.outcome, rollout.dialogue.num_replies) == (Outcome.TRUNCATED, 2)
+    assert rollout.dialogue.turns[-1].speaker is Speaker.USER
+    assert rollout.reward.total == pytest.approx(0.5)
+
+
+def test_no_rollout_is_longer_than_its_context():
+    rollout = play(max_new_tokens=8, max_context=14)
+    assert rollout.dialogue.outcome is Outcome.TRUNCATED
+    assert len(rollout.token_ids) <= 14
+
+
+def test_failure_is_tried_again_from_the_opening():
+    engine, user = FakeEngine(), FakeUser(ends_after=3, breaks_at={2: 1})
+    rollout = play(engine=engine, user=user, retries=1)
+    assert rollout.dialogue.outcome is Outcome.FAREWELL
+    assert user.opened_with == [11, 11]
+    assert [request.seed for request in engine.asked[2:]] == [sampling_seed(11, 0, turn) for turn in range(3)]
+
+
+def test_failure_that_stays_is_data_with_its_traceback():
+    rollout = play(user=FakeUser(breaks_at={2: 9}), retries=2)
+    assert rollout.dialogue.outcome is Outcome.ERROR
+    assert "ConnectionError: the user broke at reply 2" in rollout.dialogue.error
+    assert np.isnan(rollout.reward.total)
+    assert rollout.num_sampled == 4
+
+
+def test_failure_of_the_engine_is_data_too():
+    async def broken(prompt_ids, *, sampling, seed):
+        raise MemoryError("no cache left")
+
+    rollout = play(engine=broken)
+    assert rollout.dialogue.outcome is Outcome.ERROR
+    assert "no cache left" in rollout.dialogue.error
+
+
+def test_dialogue_that_hangs_times_out():
+    rollout = play(user=FakeUser(delay_s=30), dialogue_timeout_s=0.05, retries=1)
+    assert rollout.dialogue.outcome is Outcome.ERROR
+    assert "TimeoutError" in rollout.dialogue.error
+
+
+def test_cancelling_is_not_swallowed():
+    async def cancel():
+        config = RolloutConfig()
+        rolling = asyncio.create_task(
+            roll_out(make_scenario(), Difficulty.along(0.5), 1, user=FakeUser(delay_s=30), generate=FakeEngine(), chat=CHAT, config=config)
+        )
+        await asyncio.sleep(0.01)
+        rolling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await rolling
+
+    asyncio.run(cancel())
+
+
+def group_of(task, *, user, engine, **settings):
+    config = RolloutConfig(retry_backoff_s=0.0, **settings)
+    return asyncio.run(roll_out_group(task, make_scenario(), user=user, generate=engine, chat=CHAT, config=config))
+
+
+def test_siblings_share_the_user_and_differ_in_sampling():
+    engine, user = FakeEngine(), FakeUser(ends_after=2)
+    group = group_of(FakeTask(group_size=3), user=user, engine=engine)
+    assert len(group.rollouts) == 3
+    assert user.opened_with == [11, 11, 11]
+    assert sorted(request.seed for request in engine.asked) == sorted(
+        sampling_seed(11, sibling, turn) for sibling in range(3) for turn in range(2)
+    )
+    assert len({request.seed for request in engine.asked}) == 6
+
+
+def test_one_broken_sibling_breaks_no_other():
+    group = group_of(FakeTask(group_size=4), user=FakeUser(ends_after=2, breaks_at={1: 1}), engine=FakeEngine(), retries=0)
+    assert sorted(str(rollout.dialogue.outcome) for rollout in group.rollouts) == ["error", "farewell", "farewell", "farewell"]
+
+
+def test_sampling_seeds_fit_into_63_bits_and_depend_on_everything():
+    seeds = {sampling_seed(seed, sibling, turn) for seed in range(5) for sibling in range(5) for turn in range(5)}
+    assert len(seeds) == 125
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+class SlowUser(FakeUser):
+    """Answers some replies late; which ones is decided by a stream of delays."""
+
+    def __init__(self, delays, **settings):
+        super().__init__(**settings)
+        self.delays = delays
+
+    async def react(self, dialogue, reply):
+        self.delay_s = self.delays.pop() if self.delays else 0.0
+        return await super().react(dialogue, reply)
+
+
+def lockstep_rounds(delays, *, breaks_at=None):
+    rounds = []
+
+    async def generate_all(requests):
+        rounds.append([request.seed for request in requests])
+        engine = FakeEngine()
+        return [await engine(request.prompt_ids, sampling=request.sampling, seed=request.seed) for request in requests]
+
+    async def run():
+        task = FakeTask(group_size=4)
+        lockstep = Lockstep(generate_all, num_dialogues=4)
+        user = SlowUser(delays, ends_after=3, breaks_at=breaks_at)
+        config = RolloutConfig(retries=0)
+        await roll_out_group(task, make_scenario(), user=user, generate=lockstep, chat=CHAT, config=config, on_finished=lockstep.leave)
+
+    asyncio.run(run())
+    return rounds
+
+
+def test_lockstep_samples_the_same_batches_whatever_the_timing():
+    in_time = lockstep_rounds([])
+    late = lockstep_rounds([0.02, 0.0, 0.01, 0.0, 0.03, 0.01])
+    assert in_time == late == [sorted(sampling_seed(11, sibling, turn) for sibling in range(4)) for turn in range(3)]
+
+
+def test_lockstep_does_not_wait_for_a_dialogue_that_broke():
+    rounds = lockstep_rounds([], breaks_at={1: 1})
+    assert [len(round_) for round_ in rounds] == [4, 3, 3]
+
+
+def test_lockstep_tells_everyone_when_sampling_breaks():
+    async def broken(requests):
+        raise MemoryError("no cache left")
+
+    async def run():
+        lockstep = Lockstep(broken, num_dialogues=3)
+        config = RolloutConfig(retries=0)
+        task = FakeTask(group_size=3)
+        return await roll_out_group(
+            task, make_scenario(), user=FakeUser(), generate=lockstep, chat=CHAT, config=config, on_finished=lockstep.leave
+        )
+
+    assert all("no cache left" in rollout.dialogue.error for rollout in asyncio.run(run()).rollouts)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_engines": 0}, "rollout.num_engines must be at least 1, got 0"),
+        ({"temperature": 0.0}, "rollout.temperature must be at least 0.01, got 0.0"),
+        ({"max_context": 20}, "rollout.max_context must leave room"),
+        ({"dialogue_timeout_s": 0.0}, "rollout.dialogue_timeout_s must be above 0, got 0.0"),
+        ({"max_error_share": 1.5}, r"rollout.max_error_share must be in \[0, 1\], got 1.5"),
+        ({"retries": -1}, "rollout.retries"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        RolloutConfig(**settings)
+
+
+@pytest.mark.parametrize("key", ["top_p", "top_k", "repetition_penalty"])
+def test_settings_that_would_bias_the_ratio_do_not_exist(key):
+    with pytest.raises(ConfigKeyError):
+        OmegaConf.merge(OmegaConf.structured(RolloutConfig), OmegaConf.from_dotlist([f"{key}=0.9"]))
+
+
+def test_a_task_is_handed_back_with_its_group():
+    task = replace(FakeTask(), uid="mine", group_size=1)
+    assert group_of(task, user=FakeUser(ends_after=1), engine=FakeEngine()).task is task
