@@ -55,7 +55,7 @@ def line_chart(
     """Curves over steps or tokens.
 
     Args:
-        y_range: of the axis; None takes the data's, from 0 where it is near.
+        y_range: of the axis; None takes the data's, and 0.
         alarms: x of each alarm, drawn as a vertical mark.
     """
     lines = [line for line in lines if len(line.xs)]
@@ -77,7 +77,7 @@ def frame_for(lines: Sequence[Line], y_range: tuple[float, float] | None, levels
     ys = [y for line in lines for y in line.ys] + [level.y for level in levels]
     low, high = y_range or (min(ys), max(ys))
     if y_range is None:
-        low = 0.0 if 0.0 <= low <= 0.5 * high else low
+        low = min(low, 0.0)
         ticks = ticks_between(low, high if high > low else low + 1.0)
         step = ticks[1] - ticks[0]
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(max(high, low + step) / step - 1e-9) * step

@@ -8,15 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import metadata as layout_metadata
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util import tensor_util
 
 from analysis.layout import PAGES, Chart, Page
 
+EVENT_FILES = "events.out.tfevents.*"
 FLUSH_S = 5
 """A dashboard that is open lags the run by this much; a kill may cost as much of the curves, which are in `metrics.jsonl` anyway."""
 
@@ -26,12 +29,17 @@ class Dashboard:
 
     Args:
         folder: of the run; made if it is not there.
-        purge_step: of a resumed run: what earlier files of the folder hold for this step and later is void.
+        purge_step: of a resumed run: this step and later ones are cut out of the folder's earlier files, and readers that had read them
+            are told to forget them.
     """
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
-        self._writer = EventFileWriter(str(folder), flush_secs=FLUSH_S)
         first_step = purge_step or 0
+        if purge_step is not None:
+            # Telling is not enough: TensorBoard's fast loader forgets a tag's later steps only when the tag is written again.
+            for path in sorted(folder.glob(EVENT_FILES)):
+                cut_back(path, purge_step)
+        self._writer = EventFileWriter(str(folder), flush_secs=FLUSH_S)
         if purge_step is not None:
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=purge_step, session_log=start))
@@ -57,6 +65,18 @@ class Dashboard:
 
     def _add(self, step: int, summary: summary_pb2.Summary) -> None:
         self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=step, summary=summary))
+
+
+def cut_back(path: Path, step: int) -> None:
+    """Drops the events of this step and later, and a torn end, from a file that nobody writes any more."""
+    draft = path.with_name(f".{path.name}.tmp")
+    with draft.open("wb") as stream:
+        writer = RecordWriter(stream)
+        for record in RawEventFileLoader(str(path)).Load():
+            event = event_pb2.Event.FromString(record)
+            if event.HasField("file_version") or event.step < step:
+                writer.write(record)
+    draft.replace(path)
 
 
 def layout_summary() -> summary_pb2.Summary:

@@ -34,15 +34,13 @@ HEALTH = Page(
     closed=False,
     charts=(
         chart("Reward: rises, then levels off", "reward/mean", "reward/success_rate"),
-        chart(
-            "Reward density: groups still differ (near 0: nothing to learn from)", "curriculum/reward_density", "collapse/reward_density"
-        ),
-        chart("Policy entropy, nats: falls slowly, never to 0", "actor/entropy", "actor/entropy_sampled"),
-        chart("Difficulty (strictness): follows the agent's ability", "curriculum/strictness", "curriculum/level"),
-        chart("Zero-variance share: too hard (all low), too easy (all high)", "curriculum/(zero_variance|all_low|all_high)_share"),
+        chart("Reward density: 0 teaches nothing", "curriculum/reward_density", "collapse/reward_density"),
+        chart("Policy entropy: falls slowly, never to 0", "actor/entropy", "actor/entropy_sampled"),
+        chart("Difficulty: follows the agent's ability", "curriculum/strictness", "curriculum/level"),
+        chart("Zero-variance share: low is too hard, high too easy", "curriculum/(zero_variance|all_low|all_high)_share"),
         chart("Collapse alarms on: should stay at 0", "collapse/(alarms_on|alarm)"),
         chart("Held-out score, 0-100", "eval/(full|during)_score"),
-        chart("Repetition within a dialogue: should stay low", "dialogue/repetition", "collapse/repetition"),
+        chart("Repetition: should stay low", "dialogue/repetition", "collapse/repetition"),
     ),
 )
 """What the eye should meet first."""

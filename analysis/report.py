@@ -8,7 +8,7 @@ from pathlib import Path
 from analysis.before_after import BeforeAfter, before_after
 from analysis.charts import Row, number_line
 from analysis.runs import REPORT, Run, read_run, setting
-from analysis.sections import alarms, cost, dialogues, evaluation, repeat, training
+from analysis.sections import alarm_steps, alarms, cost, dialogues, evaluation, repeat, training
 from analysis.style import STYLE
 from analysis.verdict import alarms_of, caveat, count, verdict
 from analysis.wording import duration, text
@@ -91,13 +91,14 @@ def facts(run: Run) -> str:
     tokens = setting(summary, "policy_tokens") or (run.series("perf/policy_tokens").values or [0])[-1]
     strictness = run.series("curriculum/strictness").values
     first, last = (setting(summary, f"strictness.{when}", value) for when, value in zip(("start", "end"), ends(strictness), strict=True))
+    cpu_s = setting(summary, "cpu_s")
     shown = [
         ("steps", f"{run.num_steps:,}", ""),
         ("policy tokens", f"{tokens:,.0f}", ""),
-        ("time", duration(setting(summary, "wall_s")), f"{duration(setting(summary, 'cpu_s'))} of CPU"),
+        ("time", duration(setting(summary, "wall_s")), f"{duration(cpu_s)} of CPU" if cpu_s else ""),
         ("area under the curve", text(setting(summary, "heldout.auc"), "{:.1f}"), "held-out score over tokens"),
         ("difficulty practised", text(last, "{:.2f}"), f"strictness, {text(first, '{:.2f}')} at the start"),
-        ("alarms", text(len(alarms_of(run)) if summary else None, "{}"), ""),
+        ("alarms", f"{len(alarms_of(run)) if summary else len(alarm_steps(run))}", ""),
     ]
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd><small>{note}</small></div>" for name, value, note in shown)
     return f'<dl class="facts">{cells}</dl>'

@@ -87,7 +87,8 @@ def evaluation(run: Run, held_out: BeforeAfter) -> str:
     references = [(name, setting(run.summary, f"reference.{name}.score")) for name in ("L0", "L6")]
     levels = [Level(name=name, y=value) for name, value in references if value is not None]
     chart = line_chart([line], x_label="policy tokens", y_range=(0.0, 100.0), levels=levels, width=WIDE)
-    over_tokens = figure("Score over tokens", chart, "The same small grid at every look; L0 and L6 are scores on the full grid.")
+    small_grid = "The same small grid at every look" + ("; L0 and L6 are scores on the full grid." if levels else ".")
+    over_tokens = figure("Score over tokens", chart, small_grid)
     before, after = (setting(run.summary, f"{when}.by_strictness", {}) for when in ("start", "heldout"))
     groups = [(name, before.get(name), after.get(name)) for name in sorted({*before, *after}, key=float)]
     bars = bar_chart(groups, x_label="strictness of the user", width=WIDE) if groups else '<p class="none">A finished run has these.</p>'

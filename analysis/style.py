@@ -57,10 +57,10 @@ td.num, th.num { text-align: right; }
 """
 
 FIGURES = """
-figure { margin: 14px 0 0; }
+figure { margin: 14px 0 0; overflow-x: auto; }
 figcaption { margin-top: 2px; }
 svg.figure { display: block; width: 100%; height: auto; }
-svg.hero { max-width: 820px; }
+svg.hero { max-width: 820px; min-width: 520px; }
 svg text { fill: var(--soft); font-size: 11px; font-family: inherit; }
 svg .grid { stroke: var(--rule); }
 svg .value { fill: var(--ink); }

@@ -67,6 +67,24 @@ def test_a_run_resumed_from_its_very_start_keeps_nothing_but_its_layout(tmp_path
     assert metadata.CONFIG_SUMMARY_TAG in events.Tags()["tensors"]
 
 
+def test_a_resumed_run_loses_what_it_never_writes_again(tmp_path: Path) -> None:
+    dashboard = Dashboard(tmp_path)
+    dashboard.text("collapse/alarm", 2, "kept")
+    dashboard.text("collapse/alarm", 5, "undone")
+    dashboard.close()
+    Dashboard(tmp_path, purge_step=3).close()
+    assert [event.step for event in read(tmp_path).Tensors("collapse/alarm")] == [2]
+
+
+def test_a_file_torn_by_a_kill_keeps_its_whole_events(tmp_path: Path) -> None:
+    write(tmp_path, {1: 0.1, 2: 0.2})
+    (path,) = tmp_path.glob("events.out.tfevents.*")
+    path.write_bytes(path.read_bytes()[:-7])
+    write(tmp_path, {2: 0.6, 3: 0.7}, purge_step=2)
+    assert scalars(read(tmp_path), "reward/mean") == {1: 0.1, 2: 0.6, 3: 0.7}
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_the_layout_opens_on_one_page_about_health(tmp_path: Path) -> None:
     write(tmp_path, {})
     (event,) = read(tmp_path).Tensors(metadata.CONFIG_SUMMARY_TAG)

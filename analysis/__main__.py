@@ -1,0 +1,62 @@
+"""The door of this package: `python -m analysis report RUN | tensorboard`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+USAGE_ERROR = 2
+"""Exit code of a request that cannot be met."""
+LOOPBACK = "127.0.0.1"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command and runs it; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m analysis", description="Look at what runs left.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    report = commands.add_parser("report", help="write report.html into a run's folder: one page with verdict, figures and transcripts")
+    report.add_argument("run", type=Path, metavar="RUN", help="the run's folder, runs/<experiment>/<name>")
+    board = commands.add_parser("tensorboard", help="start TensorBoard, reachable from this machine only")
+    board.add_argument("--logdir", type=Path, default=Path("runs"), help="a run's folder or one that holds runs (default runs)")
+    board.add_argument("--port", type=int, default=6006, help="1 to 65535 (default 6006)")
+    options = parser.parse_args(arguments)
+    try:
+        {"report": write, "tensorboard": serve}[options.command](options)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    return 0
+
+
+def write(options: argparse.Namespace) -> None:
+    """Writes the report and says where."""
+    from analysis.report import write_report
+
+    print(write_report(options.run))
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Becomes TensorBoard, so that Ctrl-C ends it and nothing is left behind."""
+    command = tensorboard_command(options.logdir, options.port)
+    print(f"TensorBoard on http://{LOOPBACK}:{options.port}/#custom_scalars", flush=True)
+    os.execv(command[0], command)
+
+
+def tensorboard_command(logdir: Path, port: int) -> list[str]:
+    """The command line of a TensorBoard that only this machine can reach.
+
+    Raises:
+        ValueError: there is no such folder, or no such port.
+    """
+    if not logdir.is_dir():
+        raise ValueError(f"logdir must be a folder with runs, got {str(logdir)!r}; there is no such folder")
+    if not 1 <= port <= 65535:
+        raise ValueError(f"port must be in 1..65535, got {port!r}")
+    return [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", LOOPBACK, "--port", str(port)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
