@@ -50,7 +50,7 @@ def ticks_between(low: float, high: float, *, at_most: int = 6) -> list[float]:
     """Round numbers in [low, high], two to `at_most` of them where the range allows."""
     span = high - low
     power = 10.0 ** math.floor(math.log10(span / at_most))
-    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if span / (power * factor) <= at_most - 1 + 1e-9)
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10, 20) if span / (power * factor) <= at_most - 1 + 1e-9)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [round(i * step, 12) for i in range(first, last + 1)]
 

@@ -138,11 +138,13 @@ def make_run(
         if step % (num_steps // 4) == 0 and step < num_steps:
             look = step // (num_steps // 4)
             mixed = [late if i % 4 < look else early for i, (early, late) in enumerate(zip(start, end, strict=True))]
+            recorder.scalars(step, {"eval/full_score" if step == 0 else "eval/during_score": 25.0 + 8.0 * look})
             recorder.evaluation(step, evaluation_records(mixed, look=look, tokens=step * TOKENS_PER_STEP, full=step == 0))
     for alarm in alarms:
         recorder.alarm(alarm["step"], f"**{alarm['name']}**: {alarm['message']}")
     if finished:
         recorder.evaluation(num_steps, evaluation_records(end, look=4, tokens=num_steps * TOKENS_PER_STEP, full=True))
+        recorder.scalars(num_steps, {"eval/full_score": 68.0})
         recorder.summary(summary_of(folder, num_steps=num_steps, alarms=alarms))
     recorder.dialogues(num_steps, [dialogue_record(dialogue, kind="train") for dialogue in end[:4]], num_as_text=2)
     recorder.close()

@@ -1,0 +1,228 @@
+"""The page about a run: what it claims, that it stands alone, and that it survives a run that is unfinished, sparse or hostile."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from made_run import ALARM, make_run
+
+from analysis.__main__ import main, tensorboard_command
+from analysis.axes import ticks_between
+from analysis.before_after import BeforeAfter, Gain
+from analysis.charts import Line, Row, line_chart, number_line
+from analysis.report import write_report
+from analysis.runs import Run
+from analysis.verdict import caveat, verdict
+from analysis.wording import duration
+
+VOID = {"meta", "br", "link", "img"}
+
+
+class Balance(HTMLParser):
+    """Fails on a tag that is closed in the wrong order, and gathers what a page would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.words = ""
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+        self.loads += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_startendtag(self, tag, attrs):
+        self.loads += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words += data if "style" not in self.open else ""
+
+
+def read_page(path: Path) -> Balance:
+    page = Balance()
+    page.feed(path.read_text(encoding="utf-8"))
+    assert page.open == []
+    return page
+
+
+def make_summary(*, start=25.0, end=70.0, alarms=(), expert=85.0) -> dict:
+    scores = {"start": {"score": start}, "heldout": {"score": end}}
+    return {**scores, "reference": {"L6": {"score": expert}}, "collapse": {"alarms": list(alarms)}}
+
+
+def run_with(summary: dict | None) -> Run:
+    return Run(folder=Path("runs/smoke/seed0"), config={}, provenance={}, metrics=[], summary=summary)
+
+
+def held_out(mean: float, low: float, high: float) -> BeforeAfter:
+    return BeforeAfter(looks=[], pairs=[], gain=Gain(mean=mean, low=low, high=high, num_pairs=10))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    return write_report(make_run(tmp_path_factory.mktemp("runs") / "seed0", alarms=[ALARM]))
+
+
+def test_the_page_opens_with_its_verdict(finished):
+    words = read_page(finished).words
+    assert "Training raised the held-out score from" in words.partition("How training went")[0]
+
+
+def test_the_page_loads_nothing(finished):
+    page = read_page(finished)
+    assert page.loads == []
+    assert "<script" not in finished.read_text(encoding="utf-8")
+    assert "url(" not in finished.read_text(encoding="utf-8")
+
+
+def test_the_page_has_every_part(finished):
+    titles = re.findall(r"<h[23]>([^<]+)</h[23]>", finished.read_text(encoding="utf-8"))
+    expected = [
+        *("How training went", "Reward", "Reward density", "Policy entropy", "Difficulty", "Zero-variance share", "Repetition"),
+        *("Held-out users", "Score over tokens", "Score by strictness", "Alarms", "One held-out user, before and after"),
+        *("Before training", "After training", "Cost", "How to repeat it", "Versions"),
+    ]
+    assert titles == expected
+
+
+def test_the_page_shows_alarms_in_their_own_words(finished):
+    assert ALARM["message"] in read_page(finished).words
+    assert "1 alarm went off (density_lost)" in read_page(finished).words
+
+
+def test_both_transcripts_are_of_the_same_user(finished):
+    openings = re.findall(r'class="turn user">.*?class="said">([^<]+)<', finished.read_text(encoding="utf-8"))
+    before, after = finished.read_text(encoding="utf-8").split("<h3>Before training</h3>")[1].split("<h3>After training</h3>")
+    assert openings[0] in before
+    assert openings[0] in after.partition("</article>")[0]
+    assert "thought" in before
+
+
+def test_the_page_says_how_to_repeat_the_run(finished):
+    words = read_page(finished).words
+    assert "git checkout 0123456789abcdef0123456789abcdef01234567" in words
+    assert 'make experiment EXP=adaptive_curriculum ARGS="seed=0"' in words
+
+
+def test_every_figure_is_well_formed(finished):
+    drawings = re.findall(r"<svg.*?</svg>", finished.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(drawings) >= 11
+    for drawing in drawings:
+        assert ElementTree.fromstring(drawing).tag == "svg"
+        assert "nan" not in drawing
+
+
+def test_a_report_is_written_again_in_place(finished):
+    before = finished.read_text(encoding="utf-8")
+    assert write_report(finished.parent) == finished
+    assert finished.read_text(encoding="utf-8") == before
+    assert not list(finished.parent.glob(".*"))
+
+
+def test_an_unfinished_run_has_a_page_too(tmp_path):
+    page = read_page(write_report(make_run(tmp_path / "seed0", finished=False)))
+    assert "This run has not finished: 40 steps so far; on the small held-out grid" in page.words
+    assert "An alarm went off at step 31" in page.words
+
+
+def test_a_run_that_was_killed_at_once_has_a_page_too(tmp_path):
+    (tmp_path / "config.yaml").write_text("experiment: smoke\n", encoding="utf-8")
+    (tmp_path / "metrics.jsonl").write_text("", encoding="utf-8")
+    assert "0 steps so far, and no held-out score yet" in read_page(write_report(tmp_path)).words
+
+
+def test_words_of_a_run_are_never_markup(tmp_path):
+    folder = make_run(tmp_path / "seed0", alarms=[{**ALARM, "message": "<script>alert(1)</script> & more"}])
+    evaluation = folder / "evaluation.jsonl"
+    spoiled = re.sub(r'"text": "', '"text": "<b onclick=x>', evaluation.read_text(encoding="utf-8"))
+    evaluation.write_text(spoiled, encoding="utf-8")
+    text = write_report(folder).read_text(encoding="utf-8")
+    assert "<script>" not in text
+    assert "<b onclick" not in text
+    assert "&lt;b onclick=x&gt;" in text
+
+
+@pytest.mark.parametrize(
+    ("gain", "opening"),
+    [
+        ((45.0, 40.0, 50.0), "Training raised the held-out score from 25.0 to 70.0 of 100 (+45.0, 95% interval +40.0 to +50.0)"),
+        ((-5.0, -9.0, -1.0), "Training lowered the held-out score"),
+        ((2.0, -1.0, 5.0), "Training made no clear difference"),
+        ((0.0, 0.0, 0.0), "Training made no clear difference"),
+    ],
+)
+def test_the_verdict_claims_what_the_interval_allows(gain, opening):
+    assert verdict(run_with(make_summary()), held_out(*gain)).startswith(opening)
+
+
+def test_the_verdict_measures_the_way_to_the_expert():
+    # (70 - 25) / (85 - 25) = .75
+    assert verdict(run_with(make_summary()), held_out(45.0, 40.0, 50.0)).endswith("75% of the way to the scripted expert L6 (85.0).")
+
+
+def test_the_verdict_is_silent_about_an_expert_that_is_no_better():
+    assert "expert" not in verdict(run_with(make_summary(expert=20.0)), held_out(45.0, 40.0, 50.0))
+
+
+def test_collapse_is_said_before_any_other_alarm():
+    collapse = {"name": "collapse", "step": 12, "message": ""}
+    assert caveat(run_with(make_summary(alarms=[ALARM, collapse]))).startswith("Collapse was reported from step 12")
+    assert caveat(run_with(make_summary())).startswith("No alarm went off.")
+
+
+def test_a_flat_series_and_a_single_point_can_be_drawn():
+    for xs, ys in (([1, 2, 3], [0.0, 0.0, 0.0]), ([7], [3.0]), ([0, 1], [-2.0, -1.0])):
+        assert "<polyline" in line_chart([Line(name="x", xs=xs, ys=ys)], x_label="step")
+
+
+def test_a_long_series_is_thinned():
+    drawing = line_chart([Line(name="x", xs=range(100_000), ys=[float(i % 7) for i in range(100_000)])], x_label="step")
+    assert len(drawing) < 15_000
+
+
+def test_nothing_to_draw_is_said():
+    assert "Nothing was recorded" in line_chart([Line(name="x", xs=[], ys=[])], x_label="step")
+
+
+def test_a_score_lies_where_it_belongs_on_the_number_line():
+    # From 190 (score 0) to 660 (score 100).
+    assert 'cx="425.0"' in number_line([Row(name="half way", value=50.0)])
+
+
+def test_ticks_are_round():
+    assert ticks_between(0.0, 1.0) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    assert ticks_between(3.0, 250_000.0, at_most=5) == [100_000.0, 200_000.0]
+
+
+def test_durations_read_well():
+    assert [duration(seconds) for seconds in (8.4, 341.0, 7261.0, None)] == ["8 s", "5 min 41 s", "2 h 01 min", "–"]
+
+
+def test_the_command_line_writes_a_report(tmp_path, capsys):
+    folder = make_run(tmp_path / "seed0")
+    assert main(["report", str(folder)]) == 0
+    assert capsys.readouterr().out.strip() == str(folder / "report.html")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["report", "nowhere"], ["tensorboard", "--logdir", "nowhere"], ["tensorboard", "--logdir", ".", "--port", "0"]]
+)
+def test_the_command_line_refuses_in_one_sentence(arguments, capsys):
+    assert main(arguments) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.startswith("error: ")
+    assert complaint.count("\n") == 1
+
+
+def test_tensorboard_is_reachable_from_this_machine_alone(tmp_path):
+    command = tensorboard_command(tmp_path, 6006)
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+    assert "--bind_all" not in command

@@ -1,0 +1,202 @@
+"""Reading what a run left, whole, torn or not a run at all; and the table of metric keys against the code that logs them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from analysis.before_after import before_after, mean_gain, paired, typical
+from analysis.metrics import documented_keys, pattern_of, undocumented
+from analysis.runs import flatten, read_lines, read_run, setting
+from curriculum import TEACHERS
+from curriculum.collapse import INDICATORS, CollapseConfig, CollapseMonitor
+from experiments.heldout import SHOWN
+from experiments.measure import dialogue_metrics, probe_metrics, signal_metrics
+from simulator.scenario import FAMILIES
+
+
+def write_lines(path: Path, *lines: str) -> Path:
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def small_run(folder: Path, *, metrics: str = '{"step": 1, "reward/mean": 0.5}\n', config: str = "experiment: smoke\nseed: 3\n") -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text(config, encoding="utf-8")
+    (folder / "metrics.jsonl").write_text(metrics, encoding="utf-8")
+    return folder
+
+
+def held_out_line(
+    uid: str, emotion: int, *, look: int, grid: str = "full", scenario: str = "", outcome: str = "max_turns", in_during: bool = True
+):
+    return {
+        "step": 10 * look,
+        "look": look,
+        "uid": uid,
+        "scenario_id": scenario or uid,
+        "emotion": emotion,
+        "grid": grid,
+        "outcome": outcome,
+        "in_during": in_during,
+        "policy_tokens": 1000 * look,
+    }
+
+
+def test_a_series_leaves_out_the_steps_that_did_not_measure_it(tmp_path):
+    lines = '{"step": 1, "actor/entropy": 2.0}\n{"step": 2, "actor/entropy": null}\n{"step": 3}\n{"step": 4, "actor/entropy": 1}\n'
+    run = read_run(small_run(tmp_path / "run", metrics=lines))
+    assert run.series("actor/entropy") == ([1, 4], [2.0, 1.0])
+    assert run.num_steps == 4
+    assert run.summary is None
+
+
+def test_provenance_stands_apart_from_the_settings(tmp_path):
+    run = read_run(small_run(tmp_path / "run", config="experiment: smoke\nteacher:\n  kind: fixed\nprovenance:\n  git_commit: abc\n"))
+    assert run.provenance == {"git_commit": "abc"}
+    assert flatten(run.config) == [("experiment", "smoke"), ("teacher.kind", "fixed")]
+    assert run.experiment == "smoke"
+    assert run.name == "run"
+
+
+def test_a_nested_value_is_found_by_its_dotted_name_or_not_at_all():
+    tree = {"a": {"b": 0, "c": None}}
+    assert setting(tree, "a.b") == 0
+    assert setting(tree, "a.c", "other") == "other"
+    assert setting(tree, "a.b.d", "other") == "other"
+    assert setting(None, "a") is None
+
+
+@pytest.mark.parametrize("torn", ['{"step": 2, "rew', '{"step": 2}', "\0\0\0\0\n", '{"step": 2, "rew\n'])
+def test_a_last_line_torn_by_a_kill_is_left_out(tmp_path, torn):
+    assert list(read_lines(write_lines(tmp_path / "metrics.jsonl", '{"step": 1}\n', torn))) == [{"step": 1}]
+
+
+def test_a_broken_line_before_the_last_is_named(tmp_path):
+    path = write_lines(tmp_path / "metrics.jsonl", '{"step": 1}\n', "{nonsense\n", '{"step": 3}\n')
+    with pytest.raises(ValueError, match=r"metrics.jsonl must hold a JSON object with a step in line 2, got b'{nonsense"):
+        list(read_lines(path))
+
+
+def test_a_stream_that_is_not_there_is_empty(tmp_path):
+    assert list(read_lines(tmp_path / "evaluation.jsonl")) == []
+
+
+def test_a_folder_that_is_not_there_is_no_run(tmp_path):
+    with pytest.raises(ValueError, match=r"run must be a run's folder, got .*nowhere'; there is no such folder"):
+        read_run(tmp_path / "nowhere")
+
+
+def test_an_empty_folder_is_no_run(tmp_path):
+    with pytest.raises(ValueError, match=r"it has no config.yaml and no metrics.jsonl"):
+        read_run(tmp_path)
+
+
+def test_a_folder_of_runs_names_the_runs_beneath_it(tmp_path):
+    small_run(tmp_path / "seed1")
+    with pytest.raises(ValueError, match=f"runs beneath it: {re.escape(str(tmp_path / 'seed1'))}$"):
+        read_run(tmp_path)
+
+
+def test_a_file_is_no_run(tmp_path):
+    with pytest.raises(ValueError, match="must be a run's folder"):
+        read_run(write_lines(tmp_path / "config.yaml", "a: 1\n"))
+
+
+@pytest.mark.parametrize(("config", "complaint"), [("a: [1\n", "must be YAML"), ("- 1\n", "must hold settings by name, got list")])
+def test_a_config_that_holds_no_settings_is_named(tmp_path, config, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        read_run(small_run(tmp_path / "run", config=config))
+
+
+@pytest.mark.parametrize("text", ["{", "[1]"])
+def test_a_summary_that_is_no_object_is_named(tmp_path, text):
+    folder = small_run(tmp_path / "run")
+    (folder / "summary.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"summary.json must be a JSON object"):
+        read_run(folder)
+
+
+def test_looks_score_the_shared_scenarios_alone():
+    lines = [
+        held_out_line("a", 20, look=0),
+        held_out_line("b", 90, look=0, in_during=False),
+        held_out_line("a", 40, look=1, grid="during"),
+        held_out_line("c", 0, look=1, grid="during", outcome="error"),
+    ]
+    assert [(look.policy_tokens, look.score) for look in before_after(lines).looks] == [(0, 20.0), (1000, 40.0)]
+
+
+def test_there_is_no_gain_before_a_second_full_grid():
+    seen = before_after([held_out_line("a", 20, look=0), held_out_line("a", 40, look=1, grid="during")])
+    assert seen.pairs == []
+    assert seen.gain is None
+
+
+def test_gain_pairs_the_first_full_grid_with_the_last_and_skips_what_broke():
+    lines = [
+        *(held_out_line(uid, emotion, look=0) for uid, emotion in (("a", 10), ("b", 30), ("c", 50))),
+        *(held_out_line(uid, emotion, look=3) for uid, emotion in (("a", 50), ("b", 50))),
+        held_out_line("c", 0, look=3, outcome="error"),
+    ]
+    seen = before_after(lines)
+    assert [pair.gain for pair in seen.pairs] == [40.0, 20.0]
+    assert seen.gain.mean == 30.0
+    assert (seen.gain.low, seen.gain.high) == (20.0, 40.0)
+
+
+def test_dialogues_of_one_scenario_are_resampled_together():
+    before = [held_out_line(f"{s}{i}", 0, look=0, scenario=s) for s in "ab" for i in range(50)]
+    after = [held_out_line(f"{s}{i}", {"a": 10, "b": 30}[s], look=1, scenario=s) for s in "ab" for i in range(50)]
+    gain = mean_gain(paired(before, after))
+    # Two scenarios carry two facts, however many dialogues each: a resample is (10, 10), (10, 30) or (30, 30).
+    assert (gain.low, gain.mean, gain.high) == (10.0, 20.0, 30.0)
+
+
+def test_the_typical_pair_changes_like_the_mean():
+    before = [held_out_line(uid, 0, look=0) for uid in "abc"]
+    after = [held_out_line(uid, emotion, look=1) for uid, emotion in zip("abc", (0, 35, 100), strict=True)]
+    assert typical(paired(before, after)).before["uid"] == "b"
+
+
+def logged_keys() -> set[str]:
+    """What the code logs in a step, asked of the code itself."""
+    from policy.learner import METRICS
+
+    keys = {*METRICS, *dialogue_metrics([], success_emotion=70.0), *signal_metrics([]), *probe_metrics([])}
+    for config, teacher in TEACHERS.values():
+        made = teacher(config(), scenarios={family: ["a"] for family in FAMILIES}, group_size=2, seed=0)
+        made.propose(1, policy_version=0)
+        keys |= set(made.metrics())
+    monitor = CollapseMonitor(CollapseConfig())
+    for step in range(10):
+        monitor.observe(step, {**dict.fromkeys(INDICATORS, 0.5), "entropy": 1.0 - 0.05 * step})
+    return keys | set(monitor.metrics()) | {f"eval/{grid}_{name}" for grid in ("full", "during") for name in SHOWN}
+
+
+def test_every_metric_the_code_logs_is_documented():
+    assert undocumented(logged_keys()) == []
+
+
+def test_every_metric_is_documented_once():
+    keys = documented_keys()
+    assert len(keys) == len(set(keys))
+
+
+def test_what_is_documented_of_these_packages_is_logged():
+    documented = [key for key in documented_keys() if key.startswith(("actor/", "collapse/", "probe/", "num_turns/", "reward/"))]
+    logged = logged_keys()
+    assert [key for key in documented if key not in logged] == []
+
+
+def test_a_placeholder_stands_for_one_word():
+    pattern = pattern_of("curriculum/offset/<intention>")
+    assert pattern.fullmatch("curriculum/offset/both_sides")
+    assert not pattern.fullmatch("curriculum/offset/a/b")
+    assert not pattern.fullmatch("curriculum/offset/")
+
+
+def test_a_key_without_a_row_is_noticed():
+    assert undocumented(["reward/mean", "reward/median"]) == ["reward/median"]
