@@ -200,6 +200,7 @@ def test_a_score_lies_where_it_belongs_on_the_number_line():
 def test_ticks_are_round():
     assert ticks_between(0.0, 1.0) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     assert ticks_between(3.0, 250_000.0, at_most=5) == [100_000.0, 200_000.0]
+    assert ticks_between(0.0, 59.0) == [0.0, 20.0, 40.0]
 
 
 def test_durations_read_well():
