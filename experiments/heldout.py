@@ -93,13 +93,19 @@ def record(group: RolloutGroup, *, in_during: bool, **facts: Any) -> dict[str, A
     return dialogue_record(group.rollouts[0].dialogue, **facts, uid=group.task.uid, strictness=group.task.strictness, in_during=in_during)
 
 
-def is_due(spent: float, *, num_looks: int) -> bool:
-    """Whether to evaluate now: before training, and at every tenth of the budget; the full grid at the end comes on top.
+def tenth_of(spent: float) -> int:
+    """Which tenth of the budget a share of it lies in; 10 when it is spent."""
+    return min(int(spent * LOOKS + 1e-9), LOOKS)
+
+
+def is_due(spent: float, *, latest: int) -> bool:
+    """Whether to evaluate now: before training, and in every tenth of the budget that training reaches; the end is a matter of its own.
 
     Args:
         spent: share of the budget.
+        latest: tenth of the latest evaluation, -1 before the first.
     """
-    return num_looks < LOOKS and spent * LOOKS >= num_looks and spent < 1.0
+    return tenth_of(spent) != latest and spent < 1.0
 
 
 def read_graded(folder: Path) -> dict[int, list[dict[str, Any]]]:

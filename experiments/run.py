@@ -11,7 +11,7 @@ import psutil
 from analysis.report import write_report
 from analysis.runs import CONFIG
 from experiments.config import ExperimentConfig, to_yaml
-from experiments.heldout import HeldOut, is_due
+from experiments.heldout import HeldOut, is_due, tenth_of
 from experiments.interruption import Interruption
 from experiments.parts import Parts, assemble
 from experiments.progress import Progress
@@ -76,7 +76,7 @@ class Course:
     def train(self) -> None:
         """Steps, with an evaluation at every tenth of the budget and a checkpoint now and then."""
         while not self.interruption.requested:
-            if is_due(self.spent(), num_looks=self.tally.num_looks):
+            if is_due(self.spent(), latest=self.tally.tenth):
                 self.look(full=self.tally.num_looks == 0)
             if self.tally.step % self.config.checkpoint.every == 0 and not self.interruption.requested:
                 self.save()
@@ -99,6 +99,7 @@ class Course:
         if summary is None:
             return False
         self.tally.num_looks += 1
+        self.tally.tenth = tenth_of(self.spent())
         low, high = summary["score_ci95"]
         score = f"held-out {summary['score']:.1f} [{low:.1f}, {high:.1f}]"
         self.progress.say(f"step {self.tally.step:>4}  {score}  {summary['n_dialogues']} dialogues in {time.monotonic() - started:.0f} s")

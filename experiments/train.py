@@ -35,6 +35,8 @@ class Tally:
     simulator_calls: int = 0
     num_looks: int = 0
     """Evaluations taken."""
+    tenth: int = -1
+    """Tenth of the budget in which the latest of them fell; -1 before the first."""
     wall_s: float = 0.0
     cpu_s: float = 0.0
     alarms: list[dict[str, Any]] = field(default_factory=list)
@@ -51,6 +53,7 @@ class TrainingRun:
 
     def __init__(self, config: ExperimentConfig, parts: Parts, recorder: Recorder, tally: Tally) -> None:
         self.config, self.parts, self.recorder, self.tally = config, parts, recorder, tally
+        self._pool_before: dict[str, float] = parts.pool.stats()
         self.panel = probe_tasks(config.probe.num_dialogues, parts.bank.by_family(Split.TRAIN), seed=config.seed)
 
     def step(self) -> tuple[dict[str, float], list[Alarm]]:
@@ -109,8 +112,16 @@ class TrainingRun:
         return {"timing_s/update_weights": sent - started, "rollout/arrival_logprob_diff": difference}
 
     def pool_metrics(self) -> dict[str, float]:
-        """The pool's running totals."""
-        return {f"rollout/{name}": float(value) for name, value in self.parts.pool.stats().items()}
+        """How busy the pool was since the last time this was asked."""
+        now = self.parts.pool.stats()
+        since = {name: value - self._pool_before.get(name, 0.0) for name, value in now.items()}
+        self._pool_before = now
+        rollout_s = max(since["rollout_s"], 1e-9)
+        return {
+            "rollout/tokens_per_s": since["num_tokens"] / rollout_s,
+            "rollout/engine_busy_share": since["engine_busy_s"] / rollout_s / self.config.rollout.num_engines,
+            "rollout/num_restarts": float(now["num_restarts"]),
+        }
 
     def look_at_panel(self) -> dict[str, float]:
         """Plays the probe panel with the new weights."""
