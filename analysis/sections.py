@@ -32,7 +32,7 @@ CURVES = (
         "Reward",
         {"mean": "reward/mean", "success rate": "reward/success_rate"},
         SHARE,
-        "Final emotion / 100, and the share of successes. The teacher keeps it near its target by asking for more.",
+        "Final emotion / 100, and the share of successes. An adaptive teacher holds it near a target by asking for more.",
     ),
     Curve(
         "Reward density",
@@ -178,13 +178,15 @@ def repeat(run: Run) -> str:
     commit = str(run.provenance.get("git_commit") or "")
     lines = [f"git checkout {commit.removesuffix('+')}"] if commit else []
     lines.append(f'make experiment EXP={run.experiment} ARGS="{" ".join(overrides(run))}"')
-    dirty = '<p class="note">The working tree had changes that no commit holds.</p>' if commit.endswith("+") else ""
+    notes = ["The working tree had changes that no commit holds."] if commit.endswith("+") else []
+    notes += [] if run.provenance.get("overrides") else ["If other settings were given too, they are in the list below."]
+    note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
     settings = "\n".join(f"{name}: {value}" for name, value in flatten(run.config))
     versions = setting(run.summary, "versions") or run.provenance.get("versions") or {}
     world = setting(run.summary, "world_hash") or run.provenance.get("world_hash") or "not recorded"
     rows = [("code", commit or "not recorded"), ("world", world), *versions.items()]
     return (
-        f"<h2>How to repeat it</h2><pre>{escape(chr(10).join(lines))}</pre>{dirty}"
+        f"<h2>How to repeat it</h2><pre>{escape(chr(10).join(lines))}</pre>{note}"
         f"<details><summary>All settings of this run</summary><pre>{escape(settings)}</pre></details><h2>Versions</h2>{two_columns(rows)}"
     )
 

@@ -45,8 +45,8 @@ th, td { text-align: left; padding: 5px 28px 5px 0; border-bottom: 1px solid var
 th { font-weight: 500; color: var(--soft); }
 td.num, th.num { text-align: right; }
 .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 1px; margin: 22px 0; }
-.facts { background: var(--rule); border: 1px solid var(--rule); border-radius: 8px; overflow: hidden; }
-.facts div { background: var(--ground); padding: 10px 14px; }
+.facts { border: 1px solid var(--rule); border-radius: 8px; overflow: hidden; }
+.facts div { box-shadow: 0 0 0 1px var(--rule); padding: 10px 14px; }
 .facts dt, .facts small { color: var(--soft); font-size: 12.5px; }
 .facts dd { margin: 0; font-size: 19px; font-variant-numeric: tabular-nums; }
 .grid-2, .grid-3, .pair { display: grid; gap: 22px; align-items: start; }
@@ -111,7 +111,7 @@ PAPER = """
 @media print {
   body { font-size: 10pt; }
   main { padding: 0; max-width: none; }
-  .grid-3 { grid-template-columns: repeat(3, 1fr); }
+  .grid-3, .facts { grid-template-columns: repeat(3, 1fr); }
   .grid-2, .pair { grid-template-columns: repeat(2, 1fr); }
   figure, tr, .turn, .facts, .alarm { break-inside: avoid; }
   h2, h3, header { break-after: avoid; }

@@ -28,7 +28,7 @@ def caveat(run: Run) -> str:
         return f"Collapse was reported from step {step}: read the transcripts before trusting the score. {seed}"
     if alarms:
         names = ", ".join(sorted({alarm["name"] for alarm in alarms}))
-        return f"{count(len(alarms), 'alarm')} went off ({names}), none of them collapse. {seed}"
+        return f"{count(len(alarms), 'alarm')} went off ({names}), but not the one named collapse. {seed}"
     return f"No alarm went off. {seed}" if run.summary else seed
 
 
