@@ -97,7 +97,9 @@ PAGES = (
         charts=(
             chart("Seconds of a step", "timing_s/.*"),
             chart("Policy tokens so far", "perf/policy_tokens"),
-            chart("Tokens per second", "perf/.*throughput", "rollout/.*per_s"),
+            chart("Tokens sampled per second", "rollout/tokens_per_s"),
+            chart("Engines busy, share of the time", "rollout/engine_busy_share"),
+            chart("Tokens updated on per second", "perf/update_throughput"),
             chart("CPU seconds of an update", "perf/update_cpu_s"),
             chart("Weights arrived: largest difference of logprobs, nats", "rollout/arrival_logprob_diff"),
         ),

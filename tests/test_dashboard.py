@@ -10,6 +10,7 @@ from tensorboard.plugins.custom_scalar import layout_pb2, metadata
 
 from analysis.dashboard import Dashboard
 from analysis.layout import HEALTH, PAGES
+from analysis.metrics import documented_keys
 
 
 def read(folder: Path) -> EventAccumulator:
@@ -117,3 +118,11 @@ def test_the_health_page_shows_what_tells_a_healthy_run() -> None:
 def test_titles_within_a_page_differ() -> None:
     for page in PAGES:
         assert len({chart.title for chart in page.charts}) == len(page.charts)
+
+
+def test_every_chart_shows_a_documented_metric() -> None:
+    keys = [re.sub(r"<\w+>", "full", key) for key in documented_keys()]
+    for page in PAGES:
+        for chart in page.charts:
+            for tag in chart.tags:
+                assert any(re.fullmatch(tag, key) for key in keys), tag
