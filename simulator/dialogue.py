@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from simulator.difficulty import Difficulty
 from simulator.scenario import Scenario
@@ -51,6 +53,17 @@ class Turn:
     heard: tuple[str, ...] = ()
     """Support strategies the user heard in the agent's last reply."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able record without what is empty; `from_dict` reads it back."""
+        record = {**vars(self), "speaker": self.speaker.value, "heard": list(self.heard)}
+        return {key: value for key, value in record.items() if value not in (None, "", [])}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Turn:
+        """Reads what `to_dict` wrote."""
+        words = {"text": "", **record, "speaker": Speaker(record["speaker"]), "heard": tuple(record.get("heard", ()))}
+        return cls(**words)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Dialogue:
@@ -83,6 +96,38 @@ class Dialogue:
     def replies(self) -> list[str]:
         """The agent's words, in order."""
         return [turn.text for turn in self.turns if turn.speaker is Speaker.AGENT]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-able record that names its scenario by id; what a turn leaves empty is left out of it."""
+        return {
+            "scenario_id": self.scenario.scenario_id,
+            "family": str(self.scenario.family),
+            "hidden_intention": self.scenario.hidden_intention,
+            "difficulty": self.difficulty.to_dict(),
+            "seed": self.seed,
+            "outcome": None if self.outcome is None else self.outcome.value,
+            "emotion": self.emotion,
+            "error": self.error,
+            "turns": [turn.to_dict() for turn in self.turns],
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any], *, scenario: Scenario) -> Dialogue:
+        """Reads what `to_dict` wrote; keys that others added are ignored.
+
+        Args:
+            scenario: the one the record names.
+        """
+        if scenario.scenario_id != record["scenario_id"]:
+            raise ValueError(f"scenario must be {record['scenario_id']!r}, as the record says, got {scenario.scenario_id!r}")
+        return cls(
+            scenario=scenario,
+            difficulty=Difficulty(**record["difficulty"]),
+            seed=record["seed"],
+            turns=tuple(Turn.from_dict(turn) for turn in record["turns"]),
+            outcome=None if record["outcome"] is None else Outcome(record["outcome"]),
+            error=record["error"],
+        )
 
     def messages(self) -> list[dict[str, str]]:
         """The conversation as the agent sees it: chat messages with roles `user` and `assistant`."""
