@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -143,12 +144,20 @@ def load_saved(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     saved = read_yaml(path)
     saved.pop(PROVENANCE, None)
     experiment = str(saved.get("experiment", ""))
-    config = compose(saved, parse_overrides(overrides), experiment=experiment)
+    changes = parse_overrides(overrides)
     before = dict(leaves(to_plain(compose(saved, {}, experiment=experiment))))
-    for name, value in leaves(to_plain(config)):
-        if before.get(name) != value and not name.startswith(MAY_CHANGE):
-            raise ConfigError(f"{name} must stay {before.get(name)!r} in a resumed run, got {value!r}; start a new run for that")
+    kinds = {name: value for name, value in leaves(changes) if name.endswith(".kind")}
+    refuse_changes(before, kinds)
+    config = compose(saved, changes, experiment=experiment)
+    refuse_changes(before, dict(leaves(to_plain(config))))
     return config
+
+
+def refuse_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Raises when a resumed run would be given another setting that its past depends on."""
+    for name, value in after.items():
+        if name in before and before[name] != value and not name.startswith(MAY_CHANGE):
+            raise ConfigError(f"{name} must stay {before[name]!r} in a resumed run, got {value!r}; start a new run for that")
 
 
 def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str) -> ExperimentConfig:
@@ -198,6 +207,7 @@ def schema_for(given: Mapping[str, Any]) -> DictConfig:
     return schema
 
 
+@cache
 def with_kind(settings: type, kind: str) -> type:
     """A variant's dataclass with the `kind` that chose it as one of its settings."""
     if any(item.name == "kind" for item in fields(settings)):

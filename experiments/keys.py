@@ -48,11 +48,15 @@ def refuse_unknown(names: Sequence[str], known: Mapping[str, Any]) -> None:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """The known setting most like `name`: by its last part if one is close, else as a whole."""
-    lasts = {key.rpartition(".")[2] for key in known}
-    close = difflib.get_close_matches(name.rpartition(".")[2], lasts, n=1, cutoff=0.75)
-    candidates = [key for key in known if close and key.rpartition(".")[2] == close[0]] or known
-    return max(candidates, key=lambda key: difflib.SequenceMatcher(None, name, key).ratio())
+    """The known setting most like `name`: in its own section if one there is close, else by the last part, else as a whole."""
+    section, _, last = name.rpartition(".")
+    siblings = [key for key in known if key.rpartition(".")[0] == section]
+    for candidates in (siblings, known):
+        lasts = {key.rpartition(".")[2] for key in candidates}
+        if close := difflib.get_close_matches(last, lasts, n=1, cutoff=0.7):
+            known = [key for key in candidates if key.rpartition(".")[2] == close[0]]
+            break
+    return max(known, key=lambda key: difflib.SequenceMatcher(None, name, key).ratio())
 
 
 def refuse_non_finite(settings: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from tqdm import tqdm
 LOG = "log.txt"
 EVERY = 10
 """Steps between two lines where there is no terminal to draw a bar on."""
+BAR = "|{bar}| {postfix}"
 SHOWN = {
     "reward": "reward/mean",
     "strictness": "curriculum/strictness",
@@ -25,15 +26,13 @@ class Progress:
     """Prints to stderr and keeps what it said in the run's `log.txt`.
 
     Args:
-        total: policy tokens the run may sample.
-        done: of them, how many a resumed run has sampled before.
+        spent: share of the budget that a resumed run has used before.
     """
 
-    def __init__(self, folder: Path, *, total: int, done: int) -> None:
+    def __init__(self, folder: Path, *, spent: float) -> None:
         self._log = (folder / LOG).open("a", encoding="utf-8")
-        self._bar = tqdm(total=total, initial=done, unit="tok", unit_scale=True, disable=not sys.stderr.isatty(), dynamic_ncols=True)
-        self._total, self._start = total, done
-        self._began = time.monotonic()
+        self._bar = tqdm(total=100, initial=round(100 * spent), bar_format=BAR, disable=not sys.stderr.isatty(), dynamic_ncols=True)
+        self._spent_before, self._began = spent, time.monotonic()
 
     def say(self, text: str) -> None:
         """A message for the person, kept in the log."""
@@ -41,18 +40,19 @@ class Progress:
         self._log.flush()
         tqdm.write(text, file=sys.stderr)
 
-    def step(self, step: int, metrics: Mapping[str, float], *, policy_tokens: int) -> None:
-        """One step is done."""
+    def step(self, step: int, metrics: Mapping[str, float], *, spent: float) -> None:
+        """One step is done, and so much of the budget with it."""
         shown = "  ".join(f"{label} {metrics[key]:.2f}" for label, key in SHOWN.items() if key in metrics)
+        line = f"step {step:>4}  {spent:>4.0%}  {shown}  {self.left(spent)} left"
         if self._bar.disable and step % EVERY == 0:
-            self.say(f"step {step:>4}  {policy_tokens / self._total:>4.0%}  {shown}  {self.left(policy_tokens)} left")
-        self._bar.set_postfix_str(shown, refresh=False)
-        self._bar.update(policy_tokens - self._bar.n)
+            self.say(line)
+        self._bar.set_postfix_str(line, refresh=False)
+        self._bar.update(round(100 * spent) - self._bar.n)
 
-    def left(self, policy_tokens: int) -> str:
+    def left(self, spent: float) -> str:
         """How long the rest of the budget will take at the pace so far, as m:ss."""
-        pace_s = (time.monotonic() - self._began) / max(policy_tokens - self._start, 1)
-        seconds = round(pace_s * max(self._total - policy_tokens, 0))
+        pace_s = (time.monotonic() - self._began) / max(spent - self._spent_before, 1e-9)
+        seconds = round(pace_s * max(1.0 - spent, 0.0))
         return f"{seconds // 60}:{seconds % 60:02d}"
 
     def close(self) -> None:

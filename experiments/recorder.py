@@ -95,19 +95,8 @@ def cut_back(path: Path, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
 
 
 def dialogue_record(dialogue: Dialogue, **facts: Any) -> dict[str, Any]:
-    """A transcript with what it was played for; the scenario stands in the bank under its id."""
-    return {
-        **facts,
-        "scenario_id": dialogue.scenario.scenario_id,
-        "family": str(dialogue.scenario.family),
-        "hidden_intention": dialogue.scenario.hidden_intention,
-        "difficulty": dialogue.difficulty.to_dict(),
-        "seed": dialogue.seed,
-        "outcome": dialogue.outcome,
-        "emotion": dialogue.emotion,
-        "error": dialogue.error,
-        "turns": [{key: value for key, value in vars(turn).items() if value not in (None, "", ())} for turn in dialogue.turns],
-    }
+    """A transcript, after what it was played for."""
+    return {**facts, **dialogue.to_dict()}
 
 
 def rollout_record(rollout: Rollout, **facts: Any) -> dict[str, Any]:

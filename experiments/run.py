@@ -44,7 +44,7 @@ class Course:
         self.recorder = Recorder(folder, cut_after=(tally.step, tally.num_looks) if config.resume else None)
         provenance = {"versions": versions(), "git_commit": git_commit(), "world_hash": world_hash()}
         (folder / CONFIG).write_text(to_yaml(config, provenance), encoding="utf-8")
-        self.progress = Progress(folder, total=config.budget.policy_tokens, done=tally.policy_tokens)
+        self.progress = Progress(folder, spent=self.spent())
         self.training = TrainingRun(config, parts, self.recorder, tally)
         self.heldout = HeldOut(config.evaluation, parts.bank, should_stop=lambda: interruption.requested)
         self._saved: tuple[int, int] | None = None
@@ -83,7 +83,7 @@ class Course:
             if self.spent() >= 1.0 or self.interruption.requested:
                 return
             metrics, alarms = self.training.step()
-            self.progress.step(self.tally.step, metrics, policy_tokens=self.tally.policy_tokens)
+            self.progress.step(self.tally.step, metrics, spent=self.spent())
             for alarm in alarms:
                 self.progress.say(f"ALARM {alarm.name} at step {alarm.step}: {alarm.message}")
 

@@ -1,0 +1,135 @@
+"""Settings: where they come from, and the one sentence a wrong one gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from curriculum import TEACHERS
+from experiments.catalogue import experiments
+from experiments.config import load, load_saved, to_plain, to_yaml
+from experiments.keys import ConfigError, leaves, nearest
+from policy.engine import EngineKind
+
+
+def refusal(*overrides: str, experiment: str = "smoke") -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(experiment, overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("experiment", sorted(experiments()))
+def test_every_experiment_file_loads_and_says_what_it_is_about(experiment):
+    assert load(experiment).experiment == experiment
+    assert experiments()[experiment].endswith(".")
+
+
+def test_an_override_wins_over_the_file_and_the_file_over_the_default():
+    config = load("smoke", ["groups_per_step=3"])
+    assert (config.groups_per_step, config.group_size, config.learner.num_minibatches) == (3, 4, 1)
+
+
+@pytest.mark.parametrize("kind", sorted(TEACHERS))
+def test_the_kind_of_teacher_chooses_which_settings_there_are(kind):
+    config = load("smoke", [f"teacher.kind={kind}"])
+    assert config.teacher.kind == kind
+    assert isinstance(config.teacher, TEACHERS[kind][0])
+
+
+def test_a_setting_of_another_kind_of_teacher_is_unknown():
+    assert load("smoke", ["teacher.kind=fixed", "teacher.strictness=0.7"]).teacher.strictness == 0.7
+    assert "teacher.strictness is not a setting" in refusal("teacher.kind=frontier", "teacher.strictness=0.7")
+
+
+def test_an_unknown_setting_is_named_with_the_nearest_one():
+    assert refusal("techer.kind=fixed") == "techer.kind is not a setting; did you mean teacher.kind?"
+    assert refusal("learner.learning_rate=1") .startswith("learner.learning_rate is not a setting; did you mean learner.")
+    assert refusal("budget.step=3") == "budget.step is not a setting; did you mean budget.steps?"
+
+
+def test_an_unknown_experiment_gets_the_list_of_those_there_are():
+    message = refusal(experiment="adaptive_curiculum")
+    assert "there is no experiment 'adaptive_curiculum'" in message
+    assert "smoke" in message and message.endswith("did you mean adaptive_curriculum?")
+
+
+@pytest.mark.parametrize("name", ["top_p", "top_k", "min_p", "repetition_penalty"])
+def test_sampling_that_would_bias_the_ratio_is_refused_with_the_reason(name):
+    assert "would bias the importance ratio" in refusal(f"rollout.{name}=1")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("learner.lr=fast", "learner.lr must be a number, got 'fast'"),
+        ("groups_per_step=1.5", "groups_per_step must be a whole number, got 1.5"),
+        ("evaluation.strictness=0.3", "evaluation.strictness must be a list, got 0.3"),
+        ("rollout.deterministic=perhaps", "rollout.deterministic must be true or false, got 'perhaps'"),
+        ("policy.engine=onnx", "policy.engine must be one of auto, vllm, hf, got 'onnx'"),
+        ("teacher.kind=oracle", f"teacher.kind must be one of {', '.join(TEACHERS)}, got 'oracle'"),
+        ("teacher.kind=[1]", f"teacher.kind must be one of {', '.join(TEACHERS)}, got [1]"),
+        ("groups_per_step=0", "groups_per_step must be > 0, got 0"),
+        ("group_size=1", "group_size must be >= 2, got 1; siblings are compared with each other"),
+        ("seed=-1", "seed must be >= 0, got -1"),
+        ("budget.policy_tokens=0", "budget.policy_tokens must be > 0, got 0"),
+        ("learner.lr=.nan", "learner.lr must be finite, got nan"),
+        ("learner.lr=null", "learner.lr must be a number, got None"),
+        ("checkpoint.every=0", "checkpoint.every must be > 0, got 0"),
+        ("probe.every=0", "probe.every must be > 0, got 0"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_name_rule_and_value(override, message):
+    assert refusal(override) == message
+
+
+def test_a_group_cannot_be_set_as_a_whole():
+    assert refusal("teacher=fixed") == "teacher must be set by its parts, such as teacher.kind=fixed, got 'fixed'"
+    assert refusal("budget=3").startswith("budget must be set by its parts: budget.policy_tokens, budget.steps")
+
+
+@pytest.mark.parametrize("word", ["fast", "=3", "a=[", "learner.lr:3"])
+def test_a_word_that_is_no_assignment_is_refused(word):
+    refusal(word)
+
+
+def test_a_whole_number_may_be_written_with_an_exponent():
+    assert load("smoke", ["budget.policy_tokens=2e6"]).budget.policy_tokens == 2_000_000
+
+
+def test_an_engine_is_named_as_it_is_written():
+    config = load("smoke", ["policy.engine=hf"])
+    assert config.policy.engine is EngineKind.HF
+    assert to_plain(config)["policy"]["engine"] == "hf"
+
+
+def save(config, folder: Path) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(to_yaml(config, {"git_commit": "abc"}))
+    return path
+
+
+def test_saved_settings_read_back_as_they_were(tmp_path):
+    config = load("smoke", ["teacher.kind=fixed", "teacher.strictness=0.3", "policy.engine=hf", "name=a"])
+    assert load_saved(save(config, tmp_path)) == config
+
+
+def test_a_resumed_run_may_get_more_budget_but_no_other_teacher(tmp_path):
+    path = save(load("smoke", ["teacher.kind=fixed"]), tmp_path)
+    assert load_saved(path, ["budget.steps=9", "resume=x"]).budget.steps == 9
+    with pytest.raises(ConfigError, match=r"teacher\.kind must stay 'fixed' in a resumed run, got 'uniform'"):
+        load_saved(path, ["teacher.kind=uniform"])
+    with pytest.raises(ConfigError, match=r"seed must stay 0 in a resumed run, got 1; start a new run for that"):
+        load_saved(path, ["seed=1"])
+
+
+def test_leaves_are_dotted_names():
+    assert list(leaves({"a": {"b": 1, "c": [2]}, "d": None, "e": {}})) == [("a.b", 1), ("a.c", [2]), ("d", None)]
+
+
+def test_nearest_looks_in_the_own_section_first_then_at_the_last_part():
+    assert nearest("budget.step", ["teacher.guard.step", "budget.steps"]) == "budget.steps"
+    assert nearest("lr", ["learner.lr", "l", "seed"]) == "learner.lr"
+    assert nearest("teacher.kimd", ["simulator.kind", "teacher.kind"]) == "teacher.kind"
