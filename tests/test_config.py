@@ -46,7 +46,7 @@ def test_a_setting_of_another_kind_of_teacher_is_unknown():
 
 def test_an_unknown_setting_is_named_with_the_nearest_one():
     assert refusal("techer.kind=fixed") == "techer.kind is not a setting; did you mean teacher.kind?"
-    assert refusal("learner.learning_rate=1") .startswith("learner.learning_rate is not a setting; did you mean learner.")
+    assert refusal("learner.learning_rate=1").startswith("learner.learning_rate is not a setting; did you mean learner.")
     assert refusal("budget.step=3") == "budget.step is not a setting; did you mean budget.steps?"
 
 

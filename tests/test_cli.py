@@ -1,0 +1,95 @@
+"""The command line: what it prints at once, and that a request that cannot be run costs nothing and leaves nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.__main__ import main
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = ("torch", "transformers", "ray", "vllm", "tensorboard")
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 2
+    out, message = capsys.readouterr()
+    assert out == "" and message.startswith("error: ") and message.count("\n") == 1
+    return message.removeprefix("error: ").strip()
+
+
+def test_without_a_name_the_experiments_are_listed(capsys):
+    assert main([]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"adaptive_curriculum", "smoke"} <= set(names)
+
+
+def test_a_dry_run_prints_the_plan_and_the_settings_and_writes_nothing(capsys, tmp_path):
+    assert main(["smoke", "--dry-run", f"runs={tmp_path}", "name=a", "teacher.kind=fixed"]) == 0
+    out = capsys.readouterr().out
+    assert f"would write {tmp_path}/smoke/a" in out
+    assert "fixed teacher" in out and "policy_tokens: 1000000" in out
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_may_stand_anywhere(capsys, tmp_path):
+    assert main(["smoke", f"runs={tmp_path}", "--dry-run", "seed=3"]) == 0
+    assert "seed: 3" in capsys.readouterr().out
+
+
+def test_a_dry_run_and_a_refusal_import_nothing_heavy(tmp_path):
+    program = (
+        "import sys; from experiments.__main__ import main; "
+        f"codes = main(['smoke', '--dry-run', 'runs={tmp_path}']), main(['smoke', 'learner.lr=-1']); "
+        f"assert codes == (0, 2), codes; loaded = set({HEAVY}) & set(sys.modules); assert not loaded, loaded"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_run_that_exists_is_not_written_over(capsys, tmp_path):
+    (tmp_path / "smoke" / "a").mkdir(parents=True)
+    message = refused(capsys, "smoke", f"runs={tmp_path}", "name=a")
+    assert "name must be new, got 'a'" in message and f"resume={tmp_path}/smoke/a" in message
+
+
+def test_a_folder_that_cannot_be_written_is_refused(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    message = refused(capsys, "smoke", f"runs={tmp_path}/file")
+    assert message.startswith("runs must be a folder that can be written") and message.endswith(f"{tmp_path}/file cannot be written")
+
+
+@pytest.mark.parametrize("model", ["./models/gone", "/models/gone", "gone", "a/b/c"])
+def test_a_model_folder_that_is_not_there_is_refused(capsys, tmp_path, model):
+    message = refused(capsys, "smoke", f"runs={tmp_path}", f"policy.model={model}")
+    assert message.startswith("policy.model must be 'embedded', a model's folder or a Hugging Face id, got ")
+
+
+def test_a_model_folder_that_lacks_something_is_refused(capsys, tmp_path):
+    (tmp_path / "model").mkdir()
+    message = refused(capsys, "smoke", f"runs={tmp_path}/runs", f"policy.model={tmp_path}/model")
+    assert message.endswith("without config.json")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_cache_larger_than_memory_is_refused(capsys, tmp_path):
+    message = refused(capsys, "smoke", f"runs={tmp_path}", "policy.kv_cache_mb=900000000")
+    assert message.startswith("policy.kv_cache_mb must leave the engines room in memory, got 900000000")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "a b"])
+def test_a_name_that_is_no_folder_name_is_refused(capsys, tmp_path, name):
+    assert refused(capsys, "smoke", f"runs={tmp_path}", f"name={name}").startswith("name must consist of letters")
+
+
+def test_a_run_to_resume_must_be_there(capsys, tmp_path):
+    message = refused(capsys, "smoke", f"runs={tmp_path}", "resume=gone")
+    assert message.startswith("resume must name a run's folder, got 'gone'") and f"{tmp_path}/smoke/gone" in message
+
+
+def test_an_unknown_experiment_is_refused_with_the_list(capsys):
+    assert "the experiments are adaptive_curriculum" in refused(capsys, "adaptiv")

@@ -1,0 +1,147 @@
+"""What a group says about its task, and what a step says about the policy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from policy_factories import group, rollout
+
+from curriculum.collapse import INDICATORS
+from curriculum.teacher import Mode, Status, TaskSpec
+from experiments.faults import FaultBudget
+from experiments.measure import INDICATOR_METRICS, dialogue_metrics, entropy_sampled, measure, signal_metrics
+from policy.rollout import Rollout, RolloutGroup
+from simulator.dialogue import Outcome, Speaker, Turn
+from simulator.difficulty import Difficulty
+from simulator.scenario import FAMILIES
+
+
+def make_rollout(*, emotion: int = 50, outcome: Outcome = Outcome.MAX_TURNS, heard: tuple[str, ...] = (), error: str = "") -> Rollout:
+    plain = rollout([1, 2, 3], [0, 1, 1], reward=math.nan if outcome is Outcome.ERROR else emotion / 100, outcome=outcome)
+    turns = (
+        Turn(speaker=Speaker.USER, text="my week", emotion=40),
+        Turn(speaker=Speaker.AGENT, text="tell me more about it please"),
+        Turn(speaker=Speaker.USER, text="well", emotion=emotion, change=emotion - 40, heard=heard),
+    )
+    return replace(plain, dialogue=plain.dialogue.then(*turns, outcome=outcome, error=error))
+
+
+def make_group(*rollouts: Rollout) -> RolloutGroup:
+    task = TaskSpec(
+        uid="t",
+        family=FAMILIES[0],
+        scenario_id="scenario",
+        difficulty=Difficulty.along(0.5),
+        strictness=0.5,
+        group_size=len(rollouts),
+        seed=0,
+        mode=Mode.FRONTIER,
+        teacher_step=1,
+        policy_version=0,
+        propensity=1.0,
+    )
+    return RolloutGroup(task=task, rollouts=rollouts)
+
+
+def test_success_is_a_final_emotion_of_at_least_the_setting():
+    outcome = measure(make_group(make_rollout(emotion=69), make_rollout(emotion=70), make_rollout(emotion=100)), success_emotion=70)
+    assert outcome.successes == (False, True, True)
+    assert outcome.rewards == (0.69, 0.7, 1.0)
+    assert outcome.num_tokens == (2, 2, 2)
+    assert outcome.statuses == (Status.OK,) * 3
+
+
+def test_a_broken_dialogue_is_marked_and_has_no_reward_and_no_success():
+    broken = make_rollout(emotion=90, outcome=Outcome.ERROR)
+    outcome = measure(make_group(broken, make_rollout(outcome=Outcome.TRUNCATED)), success_emotion=70)
+    assert math.isnan(outcome.rewards[0]) and outcome.rewards[1] == 0.5
+    assert outcome.successes == (False, False)
+    assert outcome.statuses == (Status.SIMULATOR_ERROR, Status.TRUNCATED)
+    assert outcome.surviving == (1,)
+
+
+def test_strategies_heard_are_shares_of_answered_replies():
+    outcome = measure(make_group(make_rollout(heard=("praise", "question")), make_rollout(heard=("praise",))), success_emotion=70)
+    assert outcome.signals["heard/praise"] == 1.0
+    assert outcome.signals["heard/question"] == 0.5
+
+
+def test_sampled_entropy_is_the_mean_surprise_of_the_sampled_tokens():
+    rollouts = [rollout([1, 2, 3], [0, 1, 1], logprobs=[-9, -1, -2]), rollout([1, 2], [0, 1], logprobs=[-9, -3])]
+    assert entropy_sampled(rollouts) == pytest.approx(2.0)
+    assert math.isnan(entropy_sampled([]))
+
+
+def test_broken_dialogues_count_in_the_share_of_errors_alone():
+    groups = [make_group(make_rollout(emotion=80), make_rollout(outcome=Outcome.ERROR))]
+    metrics = dialogue_metrics(groups, success_emotion=70)
+    assert metrics["dialogue/error_share"] == 0.5
+    assert metrics["reward/mean"] == 0.8 and metrics["reward/success_rate"] == 1.0
+    assert metrics["dialogue/max_turns"] == 1.0
+    assert metrics["response_length/mean"] == 2.0
+
+
+def test_groups_that_fare_alike_are_told_apart_by_how_they_fared():
+    low, high, mixed = [0, 0], [100, 100], [0, 100]
+    groups = [make_group(*(make_rollout(emotion=emotion) for emotion in emotions)) for emotions in (low, low, high, mixed)]
+    metrics = signal_metrics([measure(each, success_emotion=70) for each in groups])
+    assert metrics["curriculum/all_low_share"] == 0.5
+    assert metrics["curriculum/all_high_share"] == 0.25
+    # variances 0, 0, 0 and 1/2, times 4, over four groups
+    assert metrics["curriculum/reward_density"] == pytest.approx(0.5)
+
+
+def test_the_collapse_monitor_gets_every_indicator_it_knows():
+    assert set(INDICATOR_METRICS) == set(INDICATORS)
+
+
+def broken_group(*, num_good: int, num_broken: int, error: str = "Traceback: no answer") -> RolloutGroup:
+    good = [make_rollout() for _ in range(num_good)]
+    return group(*good, *(make_rollout(outcome=Outcome.ERROR, error=error) for _ in range(num_broken)))
+
+
+def test_one_dialogue_in_twenty_may_break_and_not_one_more():
+    faults = FaultBudget(0.05)
+    faults.observe([broken_group(num_good=190, num_broken=10)])
+    with pytest.raises(RuntimeError, match=r"at most 10 of the last 200 dialogues may break, got 11; the first:\nTraceback: no answer"):
+        faults.observe([broken_group(num_good=0, num_broken=1)])
+
+
+def test_old_errors_are_forgotten():
+    faults = FaultBudget(0.05)
+    faults.observe([broken_group(num_good=0, num_broken=10)])
+    faults.observe([broken_group(num_good=200, num_broken=0)])
+    faults.observe([broken_group(num_good=0, num_broken=10)])
+    assert faults.counts() == {"simulator": 20, "engine": 0, "excluded_dialogues": 20}
+
+
+def test_errors_of_the_engine_are_counted_apart():
+    faults = FaultBudget(0.05)
+    faults.observe(
+        [broken_group(num_good=5, num_broken=2, error="policy.engine.EngineError: gone"), broken_group(num_good=5, num_broken=1)]
+    )
+    assert faults.counts() == {"simulator": 1, "engine": 2, "excluded_dialogues": 3}
+
+
+def test_ten_empty_steps_in_a_row_stop_a_run_but_steps_that_fare_alike_do_not():
+    faults = FaultBudget(1.0)
+    for _ in range(20):
+        faults.observe([broken_group(num_good=2, num_broken=0)])
+    for _ in range(9):
+        faults.observe([])
+    faults.observe([broken_group(num_good=1, num_broken=1)])
+    for _ in range(9):
+        faults.observe([broken_group(num_good=0, num_broken=2)])
+    with pytest.raises(RuntimeError, match="10 steps in a row must not come back empty"):
+        faults.observe([])
+
+
+def test_the_fault_budget_resumes_where_it_was():
+    faults, again = FaultBudget(0.05), FaultBudget(0.05)
+    faults.observe([broken_group(num_good=90, num_broken=10)])
+    again.load_state_dict(faults.state_dict())
+    assert again.state_dict() == faults.state_dict()
+    with pytest.raises(RuntimeError, match="got 11"):
+        again.observe([broken_group(num_good=0, num_broken=1)])

@@ -1,0 +1,103 @@
+"""The run directory: what is written, and what a resume cuts away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from policy_factories import rollout
+
+from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, read_lines
+from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, jsonable, rollout_record
+from simulator.bank import load_bank
+from simulator.difficulty import Difficulty
+from simulator.ladder import AGENTS, play
+from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.scenario import Split
+
+
+def lines(folder: Path, name: str) -> list[dict]:
+    return list(read_lines(folder / name))
+
+
+def record_steps(folder: Path, *, steps: range, cut_after: tuple[int, int] | None = None) -> None:
+    recorder = Recorder(folder, cut_after=cut_after)
+    for step in steps:
+        recorder.metrics(step, {"reward/mean": step / 10})
+        recorder.teacher(step, [{"event": "task", "uid": f"{step}a"}, {"event": "task", "uid": f"{step}b"}])
+        recorder.dialogues(step, [{"uid": step}])
+        recorder.evaluation(step, [{"look": step - 1, "emotion": 40}])
+    recorder.close()
+
+
+def test_every_stream_is_on_disk_as_soon_as_it_is_written(tmp_path):
+    recorder = Recorder(tmp_path)
+    recorder.metrics(1, {"reward/mean": 0.5})
+    assert lines(tmp_path, METRICS) == [{"step": 1, "reward/mean": 0.5}]
+    recorder.close()
+
+
+def test_what_json_cannot_say_becomes_null(tmp_path):
+    recorder = Recorder(tmp_path)
+    recorder.metrics(1, {"actor/kl_loss": float("nan"), "actor/ratio_max": float("inf"), "reward/mean": np.float32(0.5)})
+    recorder.close()
+    assert lines(tmp_path, METRICS) == [{"step": 1, "actor/kl_loss": None, "actor/ratio_max": None, "reward/mean": 0.5}]
+    assert jsonable({"a": (1, [np.int64(2), np.nan])}) == {"a": [1, [2, None]]}
+
+
+def test_a_resume_keeps_the_steps_and_evaluations_of_the_checkpoint_and_nothing_later(tmp_path):
+    record_steps(tmp_path, steps=range(1, 6))
+    record_steps(tmp_path, steps=range(0), cut_after=(3, 2))
+    assert [line["step"] for line in lines(tmp_path, METRICS)] == [1, 2, 3]
+    assert [line["uid"] for line in lines(tmp_path, TEACHER)] == ["1a", "1b", "2a", "2b", "3a", "3b"]
+    assert [line["uid"] for line in lines(tmp_path, DIALOGUES)] == [1, 2, 3]
+    assert [line["look"] for line in lines(tmp_path, EVALUATION)] == [0, 1]
+
+
+def test_a_resumed_run_leaves_the_same_files_as_one_that_was_not_interrupted(tmp_path):
+    record_steps(tmp_path / "whole", steps=range(1, 6))
+    record_steps(tmp_path / "cut", steps=range(1, 5))
+    record_steps(tmp_path / "cut", steps=range(3, 6), cut_after=(2, 2))
+    for name in (METRICS, TEACHER, DIALOGUES, EVALUATION):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
+
+
+def test_a_line_torn_by_a_kill_is_dropped(tmp_path):
+    path = tmp_path / METRICS
+    path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3, "rew')
+    cut_back(path, lambda record: record["step"] <= 3)
+    assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
+
+
+def test_a_run_without_a_checkpoint_starts_over_in_its_folder(tmp_path):
+    record_steps(tmp_path, steps=range(1, 3))
+    record_steps(tmp_path, steps=range(0), cut_after=(0, 0))
+    assert [lines(tmp_path, name) for name in (METRICS, TEACHER, DIALOGUES, EVALUATION)] == [[], [], [], []]
+
+
+def test_the_summary_is_replaced_whole(tmp_path):
+    recorder = Recorder(tmp_path)
+    recorder.summary({"steps": 1, "heldout": {"score": float("nan")}})
+    recorder.summary({"steps": 2})
+    recorder.close()
+    assert json.loads((tmp_path / "summary.json").read_text()) == {"steps": 2}
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_rollout_is_recorded_with_its_reward_and_the_weights_that_spoke():
+    record = rollout_record(rollout([5, 6, 7], [0, 1, 1], reward=0.25, policy_versions=(3, 4)), kind="train", uid="u", sibling=1)
+    assert (record["kind"], record["uid"], record["sibling"]) == ("train", "u", 1)
+    assert (record["reward"], record["num_tokens"], record["policy_versions"]) == (0.25, 2, (3, 4))
+    assert record["outcome"] == "max_turns"
+
+
+def test_a_transcript_tells_a_person_who_spoke_what_was_felt_and_why():
+    scenario = load_bank().scenarios(Split.TRAIN)[0]
+    dialogue = play(AGENTS["L3"], scenario, Difficulty.along(0.4), seed=5, user=RuleUser(RuleUserConfig()))
+    text = as_markdown(dialogue_record(dialogue))
+    answer = dialogue.turns[2]
+    assert scenario.scenario_id in text and "strictness 0.40" in text
+    assert f"**user** [40]: {dialogue.turns[0].text}" in text
+    assert f"**agent**: {dialogue.turns[1].text}" in text
+    assert f"**user** [{answer.emotion} {answer.change:+d}] *{answer.thought}*: {answer.text}" in text
