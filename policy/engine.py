@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,6 +57,17 @@ class Request:
     seed: int
 
 
+def check_length(request: Request, max_context: int) -> None:
+    """Refuses a prompt that is empty or leaves no room for its reply.
+
+    Raises:
+        ValueError: it is too long, or empty.
+    """
+    longest = max_context - request.sampling.max_tokens
+    if not 0 < len(request.prompt_ids) <= longest:
+        raise ValueError(f"a prompt must have 1 to {longest} tokens, got {len(request.prompt_ids)}")
+
+
 class EngineError(RuntimeError):
     """An engine broke: it will answer nothing any more and must be built anew."""
 
@@ -71,8 +83,11 @@ class Engine(Protocol):
     """Of the weights it holds."""
     busy_s: float
     """Seconds it has spent computing."""
-    broken: bool
-    """Whether it failed and must be built anew."""
+
+    @property
+    def broken(self) -> bool:
+        """Whether it failed and must be built anew."""
+        ...
 
     async def generate(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion:
         """One continuation of a prompt."""
@@ -149,16 +164,24 @@ class EngineConfig:
             raise ValueError(f"policy.gpu_memory_share must be in (0, 1], got {self.gpu_memory_share!r}")
 
 
-def check_engine(config: EngineConfig, model_folder: str | Path) -> None:
+def check_engine(config: EngineConfig, model_folder: str | Path, *, max_context: int) -> None:
     """Refuses what cannot work, without starting or importing anything.
 
     Raises:
-        ValueError: the model folder is not there, or vLLM is asked for and not installed.
+        ValueError: the model folder is not there, its model is made for shorter dialogues, or vLLM is asked for and not installed.
     """
     if not (Path(model_folder) / "config.json").is_file():
         raise ValueError(f"policy.model must be a folder with a Hugging Face model, got {str(model_folder)!r}")
+    if max_context > (positions := num_positions(model_folder, otherwise=max_context)):
+        raise ValueError(f"rollout.max_context must be at most the {positions} tokens that the model is made for, got {max_context!r}")
     if config.engine is EngineKind.VLLM and importlib.util.find_spec("vllm") is None:
         raise ValueError("policy.engine must be auto or hf where vLLM is not installed, got 'vllm'; pip install -r requirements/cpu.txt")
+
+
+def num_positions(model_folder: str | Path, *, otherwise: int) -> int:
+    """The longest context that a model folder claims, in tokens."""
+    config = json.loads((Path(model_folder) / "config.json").read_text())
+    return config.get("max_position_embeddings") or otherwise
 
 
 def make_engine(config: EngineConfig, model_folder: str | Path, *, max_context: int) -> Engine:
@@ -171,7 +194,7 @@ def make_engine(config: EngineConfig, model_folder: str | Path, *, max_context: 
         ValueError: see `check_engine`, or vLLM is asked for and cannot be imported.
         RuntimeError: it did not start.
     """
-    check_engine(config, model_folder)
+    check_engine(config, model_folder, max_context=max_context)
     if config.engine is not EngineKind.HF:
         from policy import vllm_engine
 

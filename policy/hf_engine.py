@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from policy.chat import Chat
-from policy.engine import Completion, EngineConfig, Request
+from policy.engine import Completion, EngineConfig, Request, check_length
 from policy.stepping import SteppedEngine
 from policy.weights import TIED_HEAD, Delivery, PackedWeights
 
@@ -30,6 +30,7 @@ class HFEngine(SteppedEngine):
         self._folder = Path(model_folder)
         self._max_context = max_context
         self._admitted: dict[int, Request] = {}
+        self._model: Any = None
         super().__init__(start_timeout_s=config.start_timeout_s, load_timeout_s=config.load_timeout_s)
 
     def _start(self) -> None:
@@ -42,9 +43,7 @@ class HFEngine(SteppedEngine):
         self._score([self._chat.end_of_turn_id] * 2)
 
     def _admit(self, request_id: int, request: Request) -> None:
-        longest = self._max_context - request.sampling.max_tokens
-        if not 0 < len(request.prompt_ids) <= longest:
-            raise ValueError(f"a prompt must have 1 to {longest} tokens, got {len(request.prompt_ids)}")
+        check_length(request, self._max_context)
         self._admitted[request_id] = request
 
     def _step(self) -> list[tuple[int, Completion]]:
@@ -116,7 +115,7 @@ class HFEngine(SteppedEngine):
         """Nothing outlives a batch."""
 
     def _stop(self) -> None:
-        self._model: Any = None
+        self._model = None
 
 
 class _Row:

@@ -269,7 +269,7 @@ def check_pool(config: RolloutConfig, engine_config: EngineConfig, cluster: Clus
     Raises:
         ValueError: no model there, vLLM asked for and not installed, or too little free memory on this machine.
     """
-    check_engine(engine_config, model_folder)
+    check_engine(engine_config, model_folder, max_context=config.max_context)
     if cluster.address:
         return
     weights_mb = sum(path.stat().st_size for path in Path(model_folder).glob("*.safetensors")) >> 20

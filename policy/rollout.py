@@ -7,17 +7,19 @@ import math
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from policy.chat import Chat
 from policy.engine import Completion, Generate, Sampling
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
 from simulator.reward import Reward, final_emotion, turn_rewards
 from simulator.scenario import Scenario
 from simulator.user import UserSimulator
+
+if TYPE_CHECKING:
+    from policy.chat import Chat
 
 ROLE_USER, ROLE_AGENT = 0, 1
 """Values of `Rollout.role_ids`; template tokens count with the role whose turn they open or close."""

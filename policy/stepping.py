@@ -52,6 +52,7 @@ class SteppedEngine(abc.ABC):
         self._ids = itertools.count()
         self._error: BaseException | None = None
         self._closed = False
+        self._door = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"{self.name} engine", daemon=True)
         self._thread.start()
         try:
@@ -76,10 +77,9 @@ class SteppedEngine(abc.ABC):
 
     async def generate_all(self, requests: Sequence[Request]) -> list[Completion]:
         """Continuations of many prompts, taken up together and in this order."""
-        self._check_alive()
         loop = asyncio.get_running_loop()
         pairs = [(request, loop.create_future()) for request in requests]
-        self._inbox.put(_Ask(loop, pairs))
+        self._put(_Ask(loop, pairs))
         return await asyncio.gather(*(future for _, future in pairs))
 
     async def load_weights(self, weights: PackedWeights) -> Receipt:
@@ -104,9 +104,10 @@ class SteppedEngine(abc.ABC):
 
     def close(self, *, wait: bool = True) -> None:
         """Stops the engine's thread; what still waits fails."""
-        if not self._closed:
-            self._closed = True
-            self._inbox.put(None)
+        with self._door:
+            if not self._closed:
+                self._closed = True
+                self._inbox.put(None)
         if wait:
             self._thread.join()
 
@@ -141,14 +142,15 @@ class SteppedEngine(abc.ABC):
         """Frees what the engine holds."""
 
     def _call(self, function: Callable[[], Any]) -> concurrent.futures.Future[Any]:
-        self._check_alive()
         call = _Call(function, concurrent.futures.Future())
-        self._inbox.put(call)
+        self._put(call)
         return call.future
 
-    def _check_alive(self) -> None:
-        if self._error is not None or self._closed:
-            raise EngineError(f"the {self.name} engine is {'closed' if self._closed else 'broken'}") from self._error
+    def _put(self, item: _Ask | _Call) -> None:
+        with self._door:
+            if self._closed:
+                raise EngineError(f"the {self.name} engine is {'broken' if self._error else 'closed'}") from self._error
+            self._inbox.put(item)
 
     def _run(self) -> None:
         try:
@@ -174,12 +176,19 @@ class SteppedEngine(abc.ABC):
         return self._inbox.get()
 
     def _take(self, ask: _Ask) -> None:
-        for request, future in ask.pairs:
-            request_id = next(self._ids)
-            self._waiting[request_id] = (ask.loop, future)
-            self._admit(request_id, request)
+        # All of them wait before the first is admitted: if the engine breaks here, it fails them all.
+        taken = {next(self._ids): pair for pair in ask.pairs}
+        self._waiting.update({request_id: (ask.loop, future) for request_id, (_, future) in taken.items()})
+        for request_id, (request, future) in taken.items():
+            try:
+                self._admit(request_id, request)
+            except ValueError as error:
+                del self._waiting[request_id]
+                ask.loop.call_soon_threadsafe(_fail, future, error)
 
     def _answer(self, call: _Call) -> None:
+        if not call.future.set_running_or_notify_cancel():
+            return
         try:
             call.future.set_result(call.function())
         except Exception as error:  # noqa: BLE001 - it is the caller's to judge
@@ -204,12 +213,13 @@ class SteppedEngine(abc.ABC):
     def _fail_waiting(self) -> None:
         error = EngineError(f"the {self.name} engine stopped")
         error.__cause__ = self._error
-        self._closed = True
+        with self._door:
+            self._closed = True
         while not self._inbox.empty():
             item = self._inbox.get()
             if isinstance(item, _Ask):
                 self._waiting.update({next(self._ids): (item.loop, future) for _, future in item.pairs})
-            elif isinstance(item, _Call):
+            elif isinstance(item, _Call) and item.future.set_running_or_notify_cancel():
                 item.future.set_exception(error)
         for loop, future in self._waiting.values():
             if not loop.is_closed():

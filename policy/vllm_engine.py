@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from policy.chat import Chat
-from policy.engine import Completion, EngineConfig, Request, Sampling
+from policy.engine import Completion, EngineConfig, Request, Sampling, check_length, num_positions
 from policy.stepping import SteppedEngine
 from policy.weights import Delivery, PackedWeights, parameter_names
 
@@ -66,7 +66,13 @@ class VLLMEngine(SteppedEngine):
 
         self._on_cpu = vllm.platforms.current_platform.is_cpu()
         self._parameters, self._final_only = vllm.SamplingParams, RequestOutputKind.FINAL_ONLY
-        self._engine = vllm.LLMEngine.from_engine_args(vllm.EngineArgs(**self._arguments()))
+        try:
+            self._engine = vllm.LLMEngine.from_engine_args(vllm.EngineArgs(**self._arguments()))
+        except ValueError as error:
+            if "KV cache" not in str(error):
+                raise
+            size = self._config.kv_cache_mb
+            raise ValueError(f"policy.kv_cache_mb must hold a whole dialogue and be free, got {size!r}; {error}") from error
         self.tokenizer = self._engine.get_tokenizer()
         self._chat = Chat(self.tokenizer)
         self._parameter_names = parameter_names(self._folder)
@@ -79,7 +85,8 @@ class VLLMEngine(SteppedEngine):
         shared = {
             "model": str(self._folder),
             "dtype": str(self._config.dtype),
-            "max_model_len": self._max_context,
+            # One more than a dialogue has, where the model allows: scoring a whole dialogue takes the room of a further token.
+            "max_model_len": min(self._max_context + 1, num_positions(self._folder, otherwise=self._max_context + 1)),
             "max_num_seqs": self._config.max_running,
             "block_size": self._config.block_size,
             "enable_prefix_caching": True,
@@ -96,10 +103,11 @@ class VLLMEngine(SteppedEngine):
             "kv_cache_memory_bytes": self._config.kv_cache_mb << 20,
             "enforce_eager": True,
             "enable_chunked_prefill": False,
-            "max_num_batched_tokens": max(2048, self._max_context),
+            "max_num_batched_tokens": max(2048, self._max_context + 1),
         }
 
     def _admit(self, request_id: int, request: Request) -> None:
+        check_length(request, self._max_context)
         parameters = self._parameters(
             max_tokens=request.sampling.max_tokens,
             temperature=request.sampling.temperature,
@@ -135,6 +143,8 @@ class VLLMEngine(SteppedEngine):
         return delivery.checksum
 
     def _score(self, token_ids: Sequence[int]) -> list[float]:
+        longest = self._engine.model_config.max_model_len
+        check_length(Request(prompt_ids=token_ids, sampling=Sampling(max_tokens=1), seed=0), longest)
         parameters = self._parameters(max_tokens=1, prompt_logprobs=0, detokenize=False, output_kind=self._final_only)
         self._engine.add_request("score", {"type": "token", "prompt_token_ids": list(token_ids)}, parameters)
         outputs: list[Any] = []

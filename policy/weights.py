@@ -71,7 +71,7 @@ def checksum(weights: PackedWeights) -> int:
 def _checksum_one(weights: PackedWeights, name: str, value: int) -> int:
     array = weights.arrays[name]
     value = zlib.crc32(f"{name} {weights.dtypes[name]} {array.shape}".encode(), value)
-    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), value)
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, value)
 
 
 class Delivery:

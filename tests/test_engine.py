@@ -205,6 +205,21 @@ def test_request_given_up_leaves_the_engine_usable(engine):
     assert len(asyncio.run(give_up()).token_ids) == 12
 
 
+def test_prompt_that_does_not_fit_fails_alone(engine):
+    async def both():
+        asked = [engine.generate(prompt_ids, sampling=SAMPLING, seed=0) for prompt_ids in (PROMPT * 9, PROMPT)]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    too_long, fine = asyncio.run(both())
+    assert isinstance(too_long, ValueError)
+    assert len(fine.token_ids) == 12
+
+
+def test_whole_dialogue_can_be_scored(engine, folder):
+    ids = (PROMPT * 8)[:256]
+    assert apart(asyncio.run(engine.score(ids)), logprobs_of(load(folder), ids[:1], ids[1:])) < 1e-5
+
+
 @pytest.mark.parametrize("kind", ENGINES)
 def test_broken_engine_fails_everyone_who_waits_and_everyone_after(kind, folder, monkeypatch):
     engine = make_engine(EngineConfig(engine=EngineKind(kind)), folder, max_context=64)
@@ -220,9 +235,34 @@ def test_broken_engine_fails_everyone_who_waits_and_everyone_after(kind, folder,
     engine.close()
 
 
+def test_engine_that_breaks_while_taking_requests_up_leaves_nobody_waiting(folder, monkeypatch):
+    engine = make_engine(EngineConfig(engine=EngineKind.HF), folder, max_context=64)
+
+    def burn(request_id, request):
+        raise ZeroDivisionError("the door broke")
+
+    monkeypatch.setattr(engine, "_admit", burn)
+    requests = [Request(prompt_ids=PROMPT, sampling=Sampling(max_tokens=4), seed=seed) for seed in range(3)]
+    with pytest.raises(EngineError):
+        asyncio.run(engine.generate_all(requests))
+    assert engine.broken
+    engine.close()
+
+
 def test_missing_model_folder_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"policy\.model must"):
         make_engine(EngineConfig(engine=EngineKind.HF), tmp_path / "nowhere", max_context=64)
+
+
+def test_dialogues_longer_than_the_model_is_made_for_are_refused(folder):
+    with pytest.raises(ValueError, match=r"rollout\.max_context must be at most the 1024 tokens that the model is made for, got 2000"):
+        make_engine(EngineConfig(engine=EngineKind.HF), folder, max_context=2000)
+
+
+@pytest.mark.engine
+def test_cache_too_small_for_a_dialogue_is_refused(folder):
+    with pytest.raises(ValueError, match=r"policy\.kv_cache_mb must hold a whole dialogue"):
+        make_engine(EngineConfig(engine=EngineKind.VLLM, kv_cache_mb=1), folder, max_context=1000)
 
 
 def test_missing_vllm_falls_back_in_auto_and_is_refused_when_asked_for(folder, monkeypatch, caplog):

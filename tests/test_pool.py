@@ -13,8 +13,9 @@ import ray
 import torch
 from transformers import AutoModelForCausalLM
 
+from policy.cluster import ClusterConfig
 from policy.engine import EngineConfig, EngineKind
-from policy.pool import ClusterConfig, RolloutPool, check_pool
+from policy.pool import RolloutPool, check_pool
 from policy.rollout import Conduct, RolloutConfig
 from policy.worker import RolloutWorker
 from simulator.dialogue import Outcome
