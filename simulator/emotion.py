@@ -33,6 +33,8 @@ class Appraisal:
     reading: Reading
     shown: Mapping[Skill, bool | None]
     """Whether each skill was shown; None where the situation did not call for it. Does not depend on difficulty's weights."""
+    asks_first: bool
+    """One of the first two replies, and it explores instead of answering the hints: right where listening is asked for."""
     runs_against: bool
     """The reply does the opposite of what the hidden intention wants."""
     scattered: bool
@@ -53,6 +55,7 @@ def appraise(dialogue: Dialogue, reply: str) -> Appraisal:
     appraisal = Appraisal(
         reading=reading,
         shown=shown,
+        asks_first=dialogue.num_replies < 2 and shown[Skill.FIT] is False and bool(EXPLORING & set(moves)),
         runs_against=bool(against(family) & set(moves)) and not meets(family) & set(moves),
         scattered=scattered,
         unneeded_apology="apology" in reading.strategies and shown[Skill.REPAIR] is None,
@@ -110,15 +113,14 @@ def _skills_shown(dialogue: Dialogue, reading: Reading) -> dict[Skill, bool | No
     fits = bool(meets(dialogue.scenario.family) & set(reading.strategies))
     hinted = any(hint_in(turn.text) for turn in users)
     only_veiled = hinted and not any(hint_in(turn.text, kinds=("overt",)) for turn in users)
-    called_to_fit = hinted and not (number <= 2 and explores and not fits)
     explored = explores + sum(bool(EXPLORING & set(strategies_in(past))) for past in dialogue.replies())
     hurt = (users[-1].change or 0) < 0
     return {
-        Skill.FIT: fits if called_to_fit else None,
+        Skill.FIT: fits if hinted else None,
         Skill.GROUNDING: bool(reading.cues),
         Skill.LISTENING: explored >= min(number, 2),
         Skill.MEMORY: _remembers(dialogue, users, reading) if number >= 3 else None,
-        Skill.HINTS: fits if called_to_fit and only_veiled else None,
+        Skill.HINTS: fits if only_veiled else None,
         Skill.REPAIR: "apology" in reading.strategies if hurt else None,
     }
 
@@ -144,7 +146,7 @@ def _with_worth(appraisal: Appraisal, family: Family, difficulty: Difficulty) ->
     worth = 1.0 if heard_something else 0.0
     for skill in (Skill.FIT, Skill.GROUNDING, Skill.LISTENING, Skill.MEMORY, Skill.REPAIR):
         if shown[skill] is False:
-            worth -= table["cost"][skill] * weight(skill, family, difficulty)
+            worth -= table["cost"][skill] * _demand(skill, appraisal, family, difficulty)
     side_costs = table["side_costs"]
     worth -= side_costs["against"] * weight(Skill.FIT, family, difficulty) * appraisal.runs_against
     worth -= side_costs["repetition"] * (appraisal.reading.similarity >= REPEATED_AT)
@@ -153,6 +155,14 @@ def _with_worth(appraisal: Appraisal, family: Family, difficulty: Difficulty) ->
     understood = appraisal.reading.fluency
     worth = worth * understood - side_costs["garble"] * (1.0 - understood)
     return replace(appraisal, worth=worth)
+
+
+def _demand(skill: Skill, appraisal: Appraisal, family: Family, difficulty: Difficulty) -> float:
+    """How much a skill counts for this reply: its weight; but as far as listening counts, who asks first is given time to answer hints."""
+    demand = weight(skill, family, difficulty)
+    if skill is Skill.FIT and appraisal.asks_first:
+        demand *= 1.0 - weight(Skill.LISTENING, family, difficulty)
+    return demand
 
 
 def explain(appraisal: Appraisal, family: Family, difficulty: Difficulty, *, rebuff: bool, cue: str) -> str:
@@ -165,7 +175,7 @@ def explain(appraisal: Appraisal, family: Family, difficulty: Difficulty, *, reb
     shown, worth = appraisal.shown, appraisal.worth
     parts = [words["worth_much" if worth > 0.7 else "worth_some" if worth > 0.2 else "worth_nothing" if worth > -0.2 else "worth_negative"]]
     for skill in (Skill.FIT, Skill.GROUNDING, Skill.LISTENING, Skill.MEMORY, Skill.REPAIR):
-        if shown[skill] is not None and weight(skill, family, difficulty) > 0:
+        if shown[skill] is not None and _demand(skill, appraisal, family, difficulty) > 0:
             parts.append(words[f"{skill}_{'met' if shown[skill] else 'missed'}"])
     flags = {
         "against": appraisal.runs_against and weight(Skill.FIT, family, difficulty) > 0,
