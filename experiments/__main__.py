@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from experiments.config import ExperimentConfig
 
-USAGE_ERROR = 2
-"""Exit code of a request that cannot be run."""
+FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
+"""Exit codes: the world outside failed, the request cannot be run, somebody stopped it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,6 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE_ERROR
+    except RuntimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("interrupted before the run began; nothing was written", file=sys.stderr)
+        return INTERRUPTED
 
 
 def dispatch(options: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from analysis.runs import CONFIG
 from experiments.config import ExperimentConfig, to_yaml
 from experiments.heldout import HeldOut, is_due, tenth_of
 from experiments.interruption import Interruption
+from experiments.keys import ConfigError
 from experiments.parts import Parts, assemble
 from experiments.progress import Progress
 from experiments.recorder import CHECKPOINTS, Recorder
@@ -26,14 +27,21 @@ FINISHED, FAILED, INTERRUPTED = 0, 1, 130
 
 
 def run(config: ExperimentConfig, folder: Path) -> int:
-    """Trains from the start, or from the newest whole checkpoint in `folder`; returns the exit code."""
-    with Interruption() as interruption:
+    """Trains from the start, or from the newest whole checkpoint in `folder`; returns the exit code.
+
+    Raises:
+        ConfigError: the model or the engine turned out not to work; nothing was left behind.
+    """
+    try:
         parts, saved = assemble(config, checkpoint=newest_checkpoint(folder) if config.resume else None)
-        tally = Tally(**saved) if saved else Tally()
-        try:
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    tally = Tally(**saved) if saved else Tally()
+    try:
+        with Interruption() as interruption:
             return Course(config, folder, parts, tally, interruption).run()
-        finally:
-            parts.pool.close()
+    finally:
+        parts.pool.close()
 
 
 class Course:

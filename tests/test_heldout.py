@@ -1,0 +1,135 @@
+"""Held-out scores over a run: when they are taken, how they are played, and the curve they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.runs import EVALUATION, read_lines
+from experiments.evaluate import EvaluationConfig, EvaluationTask
+from experiments.heldout import HeldOut, curve, is_due, start_and_end, tenth_of
+from experiments.recorder import Recorder
+from policy.rollout import Rollout, RolloutGroup
+from simulator.bank import load_bank
+from simulator.ladder import AGENTS, play
+from simulator.reward import final_emotion
+from simulator.rule_user import RuleUser, RuleUserConfig
+
+CONFIG = EvaluationConfig(strictness=[0.1, 0.5], num_scenarios=4, during_scenarios=2)
+USER = RuleUser(RuleUserConfig())
+
+
+@dataclass
+class Course:
+    """Where a run stands."""
+
+    step: int = 0
+    policy_tokens: int = 0
+    num_looks: int = 0
+
+
+class ScriptedPool:
+    """A pool whose policy is a scripted agent, so that what it should score is known."""
+
+    def __init__(self, agent: str) -> None:
+        self.agent = AGENTS[agent]
+        self.temperatures: list[float | None] = []
+        self._tasks: list[EvaluationTask] = []
+
+    def submit(self, tasks: Sequence[EvaluationTask], *, temperature: float | None = None) -> None:
+        self._tasks.extend(tasks)
+        self.temperatures.append(temperature)
+
+    def ready(self, num_groups: int) -> list[RolloutGroup]:
+        now, self._tasks = self._tasks[:num_groups], self._tasks[num_groups:]
+        return [RolloutGroup(task=task, rollouts=(self._rollout(task),)) for task in now]
+
+    def _rollout(self, task: EvaluationTask) -> Rollout:
+        scenario = load_bank().scenario(task.scenario_id)
+        dialogue = play(self.agent, scenario, task.difficulty, seed=task.seed, user=USER)
+        nothing = np.zeros(0, dtype=np.int32)
+        return Rollout(
+            dialogue=dialogue,
+            token_ids=nothing,
+            role_ids=nothing,
+            turn_ids=nothing,
+            loss_mask=nothing,
+            rollout_logprobs=nothing,
+            reward=final_emotion(dialogue),
+            turn_rewards=(),
+            policy_versions=(0, 0),
+        )
+
+
+def test_a_look_is_taken_before_training_and_once_in_every_tenth():
+    assert is_due(0.0, latest=-1) and not is_due(0.0, latest=0)
+    assert not is_due(0.09, latest=0) and is_due(0.1, latest=0)
+    assert is_due(0.35, latest=1) and not is_due(0.35, latest=3)
+    assert not is_due(1.0, latest=9)
+
+
+def test_a_tenth_is_reached_in_spite_of_rounding():
+    assert [tenth_of(step / 10) for step in range(11)] == list(range(11))
+    assert tenth_of(1.7) == 10
+
+
+def test_the_policy_is_judged_on_the_same_grid_and_seeds_as_the_scripted_agents(tmp_path):
+    heldout = HeldOut(CONFIG, load_bank())
+    pool, recorder = ScriptedPool("L6"), Recorder(tmp_path)
+    summary = heldout.play(pool, recorder, tally=Course(), full=True)
+    recorder.close()
+    assert summary["n_dialogues"] == 8
+    assert summary["score"] == pytest.approx(heldout.reference(USER, max_turns=8)["L6"])
+    assert pool.temperatures == [1.0]
+
+
+def test_the_smaller_grid_is_part_of_the_full_one_and_marked_there(tmp_path):
+    heldout = HeldOut(CONFIG, load_bank())
+    recorder = Recorder(tmp_path)
+    heldout.play(ScriptedPool("L0"), recorder, tally=Course(), full=True)
+    heldout.play(ScriptedPool("L0"), recorder, tally=Course(step=3, policy_tokens=50, num_looks=1), full=False)
+    recorder.close()
+    lines = list(read_lines(tmp_path / EVALUATION))
+    full, during = lines[:8], lines[8:]
+    assert [line["uid"] for line in full if line["in_during"]] == [line["uid"] for line in during]
+    assert {(line["step"], line["look"], line["policy_tokens"], line["grid"]) for line in during} == {(3, 1, 50, "during")}
+
+
+def test_an_abandoned_evaluation_leaves_no_trace(tmp_path):
+    recorder = Recorder(tmp_path)
+    heldout = HeldOut(CONFIG, load_bank(), should_stop=lambda: True)
+    assert heldout.play(ScriptedPool("L0"), recorder, tally=Course(), full=True) is None
+    recorder.close()
+    assert not (tmp_path / EVALUATION).read_text()
+
+
+def play_course(folder: Path, agents: Sequence[str]) -> None:
+    """A run whose policy is a better agent at every look, 100 tokens apart; the first and last looks are full."""
+    heldout, recorder = HeldOut(CONFIG, load_bank()), Recorder(folder)
+    for look, agent in enumerate(agents):
+        course = Course(step=look, policy_tokens=100 * look, num_looks=look)
+        heldout.play(ScriptedPool(agent), recorder, tally=course, full=look in (0, len(agents) - 1))
+    recorder.close()
+
+
+def test_start_and_end_are_the_full_grids_and_the_area_is_that_of_the_smaller_one(tmp_path):
+    play_course(tmp_path, ["L0", "L3", "L6"])
+    by_step = {step: [line for line in read_lines(tmp_path / EVALUATION) if line["step"] == step] for step in range(3)}
+    points = curve(by_step)
+    assert [point["policy_tokens"] for point in points] == [0, 100, 200]
+    start, end = start_and_end(tmp_path)
+    assert (start["n_dialogues"], end["n_dialogues"]) == (8, 8)
+    assert start["auc"] == points[0]["score"]
+    scores = [point["score"] for point in points]
+    assert end["auc"] == pytest.approx((scores[0] + 2 * scores[1] + scores[2]) / 4)
+    assert end["score"] > start["score"]
+
+
+def test_a_run_that_did_not_end_has_no_final_score(tmp_path):
+    play_course(tmp_path, ["L0"])
+    start, end = start_and_end(tmp_path)
+    assert start["n_dialogues"] == 8 and end["n_dialogues"] == 0 and np.isnan(end["score"])

@@ -1,0 +1,101 @@
+"""Small parts of a run: the probe panel, the proof of arrival, the closing words, progress and interruption."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+
+import numpy as np
+import pytest
+from policy_factories import group, rollout
+
+from experiments.arrival import canaries, largest_difference, require_arrival
+from experiments.interruption import Interruption
+from experiments.probe import ProbeConfig, probe_tasks
+from experiments.progress import Progress
+from experiments.summary import average, closing_words, ends, series
+from simulator.bank import load_bank
+from simulator.dialogue import Outcome
+from simulator.scenario import Split
+
+
+def test_the_panel_spreads_over_families_and_strictness_and_never_changes():
+    scenarios = load_bank().by_family(Split.TRAIN)
+    tasks = probe_tasks(25, scenarios, seed=0)
+    assert tasks == probe_tasks(25, scenarios, seed=0) != probe_tasks(25, scenarios, seed=1)
+    assert sorted(task.strictness for task in tasks) == pytest.approx([(i + 0.5) / 25 for i in range(25)])
+    families = {load_bank().scenario(task.scenario_id).family for task in tasks}
+    assert len(families) == 24
+
+
+def test_the_panel_is_looked_at_every_few_steps_or_never():
+    assert [step for step in range(1, 11) if ProbeConfig(every=5).is_due(step)] == [5, 10]
+    assert not ProbeConfig(num_dialogues=0).is_due(5)
+
+
+def test_canaries_are_dialogues_that_did_not_break():
+    broken, first, second = rollout([9], [0], outcome=Outcome.ERROR), rollout([1, 2], [0, 1]), rollout([3, 4], [0, 1])
+    groups = [group(broken, first), group(broken), group(second), group(first)]
+    assert [ids.tolist() for ids in canaries(groups)] == [[1, 2], [3, 4]]
+
+
+def test_the_engine_that_differs_most_is_what_counts():
+    sequences = [np.array([5, 6, 7])]
+    difference = largest_difference(sequences, engines=lambda ids: [[-1.0, -2.0], [-1.0, -2.25]], learner=lambda ids: [-1.0, -2.0])
+    assert difference == 0.25
+    assert math.isnan(largest_difference([], engines=lambda ids: [], learner=lambda ids: []))
+
+
+def test_weights_that_did_not_arrive_stop_a_run_in_full_precision_alone():
+    require_arrival(1e-5, policy_version=3, is_fp32=True)
+    require_arrival(0.05, policy_version=3, is_fp32=False)
+    require_arrival(float("nan"), policy_version=3, is_fp32=True)
+    with pytest.raises(RuntimeError, match=r"weights of version 3 must reach every engine, got .* by 0\.05 nats"):
+        require_arrival(0.05, policy_version=3, is_fp32=True)
+
+
+def test_start_and_end_are_means_of_five_steps_that_measured_something():
+    lines = [{"step": i, "x": None if i == 2 else float(i)} for i in range(12)]
+    values = series(lines, "x")
+    assert values == [0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert ends(values) == {"start": 13 / 5, "end": 9.0}
+    assert math.isnan(average(series(lines, "never measured")))
+
+
+def test_the_closing_words_say_how_far_towards_the_best_agent_the_policy_came(tmp_path):
+    scores = {"score_ci95": [0.0, 0.0], "worst_cell": 5.0}
+    summary = {
+        "start": {**scores, "score": 20.0},
+        "heldout": {**scores, "score": 50.0},
+        "reference": {"L6": {"score": 80.0}, "L0": {"score": 15.0}},
+        "collapse": {"alarms": [{"name": "repetition", "step": 7}]},
+        "steps": 9,
+        "policy_tokens": 12345,
+        "wall_s": 60.0,
+        "cpu_s": 90.0,
+    }
+    words = closing_words(summary, folder=tmp_path, report=tmp_path / "report.html", runs="runs")
+    assert "20.0 [0.0, 0.0] before, 50.0 [0.0, 0.0] after" in words and "L0 15.0, L6 80.0" in words
+    assert "of the way to L6  50%" in words
+    assert "repetition at step 7" in words and str(tmp_path) in words
+
+
+def test_where_there_is_no_terminal_every_tenth_step_gets_a_line_and_a_log(tmp_path, capsys):
+    progress = Progress(tmp_path, spent=0.0)
+    for step in range(1, 21):
+        progress.step(step, {"reward/mean": 0.5}, spent=step / 40)
+    progress.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == ["10", "20"]
+    assert "25%" in lines[0] and "reward 0.50" in lines[0]
+    assert len((tmp_path / "log.txt").read_text().splitlines()) == 2
+
+
+def test_the_first_signal_is_remembered_and_the_second_breaks_off():
+    with Interruption() as interruption:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interruption.requested
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,0 +1,158 @@
+"""Whole small runs with every real part: what they leave, and that a killed one goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, read_lines
+from policy.checkpoint import newest_checkpoint
+from policy.prior import build_prior
+from policy.prior_config import PriorConfig
+
+pytestmark = pytest.mark.engine
+
+ROOT = Path(__file__).resolve().parent.parent
+NUM_STEPS = 6
+SUMMARY_KEYS = (
+    "experiment, name, seed, steps, wall_s, cpu_s, policy_tokens, simulator_calls, world_hash, algorithm, teacher",
+    "heldout, start, reference, entropy, reward_density, strictness, collapse, mismatch, errors, versions",
+)
+HELDOUT_KEYS = "score, score_ci95, auc, by_strictness, worst_cell, cvar20, success_rate, failure_rate, n_dialogues"
+MEASURED_BY_THE_CLOCK = ("timing_s/", "perf/update_", "rollout/tokens_per_s", "rollout/engine_busy_share")
+
+
+def keys(*lists: str) -> set[str]:
+    return {key for names in lists for key in names.split(", ")}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with a prior in it that is taught for seconds only."""
+    folder = tmp_path_factory.mktemp("runs")
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(folder)
+    try:
+        prior = build_prior(PriorConfig(num_tokens=40_000, hidden_size=64, num_layers=1, num_heads=2, intermediate_size=64), progress=False)
+    finally:
+        os.environ.pop("XDG_CACHE_HOME") if before is None else os.environ.update(XDG_CACHE_HOME=before)
+    prior.rename(folder / "prior")
+    return folder
+
+
+def start(place: Path, *overrides: str) -> subprocess.Popen[str]:
+    settings = [
+        f"runs={place}",
+        f"policy.model={place}/prior",
+        "policy.engine=hf",
+        "rollout.deterministic=true",
+        "rollout.max_turns=3",
+        f"budget.steps={NUM_STEPS}",
+        *overrides,
+    ]
+    return subprocess.Popen(
+        [sys.executable, "-m", "experiments", "smoke", *settings],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], *, code: int = 0) -> str:
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == code, output
+    return output
+
+
+@pytest.fixture(scope="module")
+def whole(place) -> tuple[Path, str]:
+    """A run that nobody disturbed, and what it said."""
+    output = finish(start(place, "name=whole"))
+    return place / "smoke" / "whole", output
+
+
+def test_a_run_leaves_every_file_of_its_directory(whole):
+    folder, _ = whole
+    names = {path.name for path in folder.iterdir()}
+    assert {"config.yaml", METRICS, TEACHER, DIALOGUES, EVALUATION, "summary.json", "report.html", "checkpoints", "log.txt"} <= names
+    assert any(name.startswith("events.out.tfevents.") for name in names)
+    assert (newest_checkpoint(folder) / "config.json").is_file()
+
+
+def test_the_summary_has_exactly_the_stable_keys(whole):
+    summary = json.loads((whole[0] / "summary.json").read_text())
+    assert set(summary) == keys(*SUMMARY_KEYS)
+    assert set(summary["heldout"]) == set(summary["start"]) == keys(HELDOUT_KEYS)
+    assert set(summary["reference"]) == {"L0", "L6"} and set(summary["reference"]["L6"]) == {"score"}
+    assert set(summary["entropy"]) == set(summary["reward_density"]) == {"start", "end"}
+    assert set(summary["strictness"]) == {"start", "end", "trace"} and len(summary["strictness"]["trace"]) == NUM_STEPS
+    assert set(summary["collapse"]) == {"alarms", "first_step"} and set(summary["mismatch"]) == {"kl", "mean_abs_logprob"}
+    assert summary["errors"] == {"simulator": 0, "engine": 0, "excluded_dialogues": 0}
+    assert summary["steps"] == NUM_STEPS and summary["heldout"]["n_dialogues"] == 18
+
+
+def test_engines_and_trainer_agree_and_every_update_arrives(whole):
+    lines = list(read_lines(whole[0] / METRICS))
+    assert max(line["training/rollout_logprob_abs_diff_mean"] or 0.0 for line in lines) < 1e-5
+    assert max(line["rollout/arrival_logprob_diff"] for line in lines) < 1e-4
+    assert lines[-1]["training/policy_version"] > 0
+
+
+def test_every_task_is_answered_and_every_token_billed(whole):
+    records = list(read_lines(whole[0] / TEACHER))
+    issued = [record["uid"] for record in records if record["event"] == "task"]
+    assert len(issued) == 2 * NUM_STEPS
+    assert issued == [record["task"] for record in records if record["event"] == "outcome"]
+    dialogues = list(read_lines(whole[0] / DIALOGUES))
+    assert [line["kind"] for line in dialogues].count("probe") == 4 * NUM_STEPS // 2
+    assert sum(line["num_tokens"] for line in dialogues) == json.loads((whole[0] / "summary.json").read_text())["policy_tokens"]
+
+
+def test_the_run_ends_by_saying_how_it_went_and_where_it_lies(whole):
+    folder, output = whole
+    assert "held-out score" in output and "L6" in output
+    assert f"results     {folder}" in output and "make tensorboard" in output
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(place, whole):
+    folder = place / "smoke" / "killed"
+    process = start(place, "name=killed")
+    deadline = time.monotonic() + 200
+    while len(list(read_lines(folder / METRICS))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    assert newest_checkpoint(folder) is not None and not (folder / "summary.json").exists()
+    finish(start(place, f"resume={folder}"))
+
+    for name in (TEACHER, DIALOGUES, EVALUATION):
+        assert (folder / name).read_text() == (whole[0] / name).read_text()
+    pairs = list(zip(read_lines(folder / METRICS), read_lines(whole[0] / METRICS), strict=True))
+    assert len(pairs) == NUM_STEPS
+    for ours, theirs in pairs:
+        assert untimed(ours) == untimed(theirs)
+
+
+def untimed(line: dict) -> dict:
+    return {key: value for key, value in line.items() if not key.startswith(MEASURED_BY_THE_CLOCK)}
+
+
+def test_an_interrupted_run_finishes_its_step_and_says_how_to_go_on(place):
+    folder = place / "smoke" / "interrupted"
+    process = start(place, "name=interrupted", "budget.steps=1000")
+    deadline = time.monotonic() + 200
+    while len(list(read_lines(folder / METRICS))) < 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.terminate()
+    output = finish(process, code=130)
+    assert f"to go on: python -m experiments smoke resume={folder}" in output
+    last = list(read_lines(folder / METRICS))[-1]["step"]
+    assert newest_checkpoint(folder).name == f"step_{last}"
