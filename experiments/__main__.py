@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments.exit_code import ExitCode
+
 if TYPE_CHECKING:
     from experiments.config import ExperimentConfig
-
-FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
-"""Exit codes: the world outside failed, the request cannot be run, somebody stopped it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,13 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return dispatch(options)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
-        return USAGE_ERROR
+        return ExitCode.REFUSED
     except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr)
-        return FAILED
+        return ExitCode.FAILED
     except KeyboardInterrupt:
         print("interrupted before the run began; nothing was written", file=sys.stderr)
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
 
 
 def dispatch(options: argparse.Namespace) -> int:
@@ -51,7 +50,7 @@ def dispatch(options: argparse.Namespace) -> int:
 
     config = settings.load(options.experiment, options.overrides)
     if config.resume:
-        folder = preflight.resumed_folder(config.resume, runs=config.runs, experiment=config.experiment)
+        folder = preflight.resumed_folder(config)
         config = settings.load_saved(folder / "config.yaml", options.overrides)
     else:
         folder = preflight.new_folder(config)

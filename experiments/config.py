@@ -117,7 +117,7 @@ class ExperimentConfig:
 
 
 DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"}
-MAY_CHANGE = ("budget.", "cluster.", "checkpoint.", "resume")
+MAY_CHANGE = ("budget.", "cluster.", "checkpoint.", "resume", "runs")
 """Settings that a resumed run may be given anew: nothing that was already trained depends on them."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from analysis.runs import EVALUATION, read_lines
-from experiments.evaluate import EvaluationConfig, Graded, area_under_curve, grid_tasks, spread, summarise
+from experiments.evaluate import EvaluationConfig, EvaluationTask, Graded, area_under_curve, grid_tasks, spread, summarise
 from experiments.recorder import Recorder, dialogue_record
 from policy.rollout import RolloutGroup
 from simulator.bank import Bank
@@ -69,8 +69,10 @@ class HeldOut:
             groups.extend(pool.ready(len(tasks[start : start + CHUNK])))
         during = {task.uid for task in self.during}
         facts = {"look": tally.num_looks, "policy_tokens": tally.policy_tokens, "grid": "full" if full else "during"}
-        recorder.evaluation(tally.step, [record(group, in_during=group.task.uid in during, **facts) for group in groups])
-        summary = summarise([Graded.of(group.rollouts[0].dialogue, strictness=group.task.strictness) for group in groups])
+        dialogues = [group.rollouts[0].dialogue for group in groups]
+        pairs = list(zip(tasks, dialogues, strict=True))
+        recorder.evaluation(tally.step, [record(task, dialogue, in_during=task.uid in during, **facts) for task, dialogue in pairs])
+        summary = summarise([Graded.of(dialogue, strictness=task.strictness) for task, dialogue in pairs])
         recorder.scalars(tally.step, {f"eval/{facts['grid']}_{key}": summary[key] for key in SHOWN})
         return summary
 
@@ -88,9 +90,9 @@ class HeldOut:
         ]
 
 
-def record(group: RolloutGroup, *, in_during: bool, **facts: Any) -> dict[str, Any]:
+def record(task: EvaluationTask, dialogue: Dialogue, *, in_during: bool, **facts: Any) -> dict[str, Any]:
     """The line of one held-out dialogue; `in_during` marks those that the smaller grid has too, so that curves compare like with like."""
-    return dialogue_record(group.rollouts[0].dialogue, **facts, uid=group.task.uid, strictness=group.task.strictness, in_during=in_during)
+    return dialogue_record(dialogue, **facts, uid=task.uid, strictness=task.strictness, in_during=in_during)
 
 
 def tenth_of(spent: float) -> int:

@@ -24,7 +24,7 @@ INDICATOR_METRICS = {
     "mismatch": "training/mismatch_kl",
 }
 """Collapse indicator -> the metric it watches."""
-STATUS = {Outcome.ERROR: Status.SIMULATOR_ERROR, Outcome.TRUNCATED: Status.TRUNCATED}
+STATUS: dict[Outcome | None, Status] = {Outcome.ERROR: Status.SIMULATOR_ERROR, Outcome.TRUNCATED: Status.TRUNCATED}
 
 
 def measure(group: RolloutGroup, *, success_emotion: float) -> GroupOutcome:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import psutil
 
+from analysis.runs import CONFIG, PROVENANCE, read_config, setting
 from experiments.config import ExperimentConfig, PolicyConfig
 from experiments.keys import ConfigError
 from policy.engine import EngineKind
+from simulator.bank import world_hash
 
 GIB = 2**30
 ENGINE_BYTES = GIB
@@ -28,17 +30,24 @@ def new_folder(config: ExperimentConfig) -> Path:
     return Path(config.runs) / config.experiment / name
 
 
-def resumed_folder(resume: str, *, runs: str, experiment: str) -> Path:
-    """The folder `resume` means: a run's folder, or the name of a run of this experiment.
+def resumed_folder(config: ExperimentConfig) -> Path:
+    """The folder that `resume` means: a run's folder, or the name of a run of this experiment.
 
     Raises:
-        ConfigError: there is no such run, or it belongs to another experiment.
+        ConfigError: there is no such run, it is of another experiment, or it was begun in another world.
     """
-    places = (Path(resume), Path(runs) / experiment / resume)
-    for folder in places:
-        if (folder / "config.yaml").is_file():
-            return folder
-    raise ConfigError(f"resume must name a run's folder, got {resume!r}; there is no config.yaml in {' or '.join(map(str, places))}")
+    places = (Path(config.resume), Path(config.runs) / config.experiment / config.resume)
+    folder = next((place for place in places if (place / CONFIG).is_file()), None)
+    if folder is None:
+        where = " or ".join(map(str, places))
+        raise ConfigError(f"resume must name a run's folder, got {config.resume!r}; there is no {CONFIG} in {where}")
+    saved = read_config(folder / CONFIG)
+    if saved.get("experiment") != config.experiment:
+        raise ConfigError(f"resume must name a run of {config.experiment}, got {str(folder)!r}, a run of {saved.get('experiment')}")
+    began_in = setting(saved, f"{PROVENANCE}.world_hash")
+    if began_in != world_hash():
+        raise ConfigError(f"resume must name a run of this world ({world_hash()}), got one of world {began_in}; start a new run")
+    return folder
 
 
 def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:

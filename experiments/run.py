@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
@@ -11,6 +11,7 @@ import psutil
 from analysis.report import write_report
 from analysis.runs import CONFIG
 from experiments.config import ExperimentConfig, to_yaml
+from experiments.exit_code import ExitCode
 from experiments.heldout import HeldOut, is_due, tenth_of
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
@@ -22,12 +23,9 @@ from experiments.train import Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
 from simulator.bank import world_hash
 
-FINISHED, FAILED, INTERRUPTED = 0, 1, 130
-"""Exit codes."""
 
-
-def run(config: ExperimentConfig, folder: Path) -> int:
-    """Trains from the start, or from the newest whole checkpoint in `folder`; returns the exit code.
+def run(config: ExperimentConfig, folder: Path) -> ExitCode:
+    """Trains from the start, or from the newest whole checkpoint in `folder`.
 
     Raises:
         ConfigError: the model or the engine turned out not to work; nothing was left behind.
@@ -51,31 +49,31 @@ class Course:
         self.config, self.folder, self.parts, self.tally, self.interruption = config, folder, parts, tally, interruption
         self.recorder = Recorder(folder, cut_after=(tally.step, tally.num_looks) if config.resume else None)
         provenance = {"versions": versions(), "git_commit": git_commit(), "world_hash": world_hash()}
-        (folder / CONFIG).write_text(to_yaml(config, provenance), encoding="utf-8")
+        (folder / CONFIG).write_text(to_yaml(replace(config, resume=""), provenance), encoding="utf-8")
         self.progress = Progress(folder, spent=self.spent())
         self.training = TrainingRun(config, parts, self.recorder, tally)
         self.heldout = HeldOut(config.evaluation, parts.bank, should_stop=lambda: interruption.requested)
         self._saved: tuple[int, int] | None = None
         self._marked_wall_s, self._marked_cpu_s = time.monotonic(), cpu_seconds()
 
-    def run(self) -> int:
-        """Steps until the budget is spent, something fails or somebody interrupts; returns the exit code."""
+    def run(self) -> ExitCode:
+        """Steps until the budget is spent, something fails or somebody interrupts."""
         self.progress.say(f"{'continues' if self.config.resume else 'writes'} {self.folder} after step {self.tally.step}")
-        code = INTERRUPTED
+        code = ExitCode.INTERRUPTED
         try:
             self.parts.pool.load_weights(self.parts.learner.weights(), self.parts.learner.policy_version)
             self.train()
             self.save()
             if self.spent() >= 1.0 and self.look(full=True):
                 self.finish()
-                code = FINISHED
+                code = ExitCode.FINISHED
         except RuntimeError as error:
             self.progress.say(f"stopped in step {self.tally.step + 1}: {error}")
-            code = FAILED
+            code = ExitCode.FAILED
         except KeyboardInterrupt:
             self.progress.say(f"abandoned step {self.tally.step + 1}")
         finally:
-            if code is not FINISHED:
+            if code is not ExitCode.FINISHED:
                 self.progress.say(f"to go on: python -m experiments {self.config.experiment} resume={self.folder}")
             self.progress.close()
             self.recorder.close()

@@ -89,7 +89,7 @@ class TrainingRun:
         metrics |= {"timing_s/gen": rolled_out - started, "timing_s/step": time.monotonic() - started}
         metrics |= {"perf/policy_tokens": float(self.tally.policy_tokens)}
 
-        self.record(groups, metrics, alarms)
+        self.record(tasks, groups, metrics, alarms)
         self.record_teaching(tasks, outcomes, asdict(stats))
         return metrics, alarms
 
@@ -125,18 +125,20 @@ class TrainingRun:
 
     def look_at_panel(self) -> dict[str, float]:
         """Plays the probe panel with the new weights."""
-        groups = self.roll_out(self.panel)
-        rollouts = [group.rollouts[0] for group in groups]
-        records = [rollout_record(rollout, kind="probe", uid=group.task.uid) for group, rollout in zip(groups, rollouts, strict=True)]
+        rollouts = [group.rollouts[0] for group in self.roll_out(self.panel)]
+        records = [
+            rollout_record(rollout, kind="probe", uid=task.uid, strictness=task.strictness)
+            for task, rollout in zip(self.panel, rollouts, strict=True)
+        ]
         self.recorder.dialogues(self.tally.step, records)
         return probe_metrics(rollouts)
 
-    def record(self, groups: Sequence[RolloutGroup], metrics: dict[str, float], alarms: Sequence[Alarm]) -> None:
+    def record(self, tasks: Sequence[TaskSpec], groups: Sequence[RolloutGroup], metrics: dict[str, float], alarms: Sequence[Alarm]) -> None:
         """Leaves the step's transcripts, metrics and alarms in the run's folder."""
         step = self.tally.step
         records = [
-            rollout_record(rollout, kind="train", uid=group.task.uid, sibling=i, mode=group.task.mode)
-            for group in groups
+            rollout_record(rollout, kind="train", uid=task.uid, sibling=i, mode=task.mode, strictness=task.strictness)
+            for task, group in zip(tasks, groups, strict=True)
             for i, rollout in enumerate(group.rollouts)
         ]
         self.recorder.dialogues(step, records, num_as_text=NUM_AS_TEXT)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from experiments.__main__ import main
+from experiments.config import load, to_yaml
+from simulator.bank import world_hash
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "transformers", "ray", "vllm", "tensorboard")
@@ -93,3 +95,24 @@ def test_a_run_to_resume_must_be_there(capsys, tmp_path):
 
 def test_an_unknown_experiment_is_refused_with_the_list(capsys):
     assert "the experiments are adaptive_curriculum" in refused(capsys, "adaptiv")
+
+
+def make_saved_run(folder: Path, *, experiment: str = "smoke", world: str | None = None) -> Path:
+    folder.mkdir(parents=True)
+    text = to_yaml(load(experiment, [f"runs={folder.parent.parent}"]), {"world_hash": world or world_hash()})
+    (folder / "config.yaml").write_text(text)
+    return folder
+
+
+def test_a_run_is_resumed_by_its_name_or_its_folder(capsys, tmp_path):
+    folder = make_saved_run(tmp_path / "smoke" / "a")
+    for resume in ("a", folder):
+        assert main(["smoke", "--dry-run", f"runs={tmp_path}", f"resume={resume}"]) == 0
+        assert f"continues {folder}" in capsys.readouterr().out
+
+
+def test_a_run_of_another_experiment_or_another_world_is_not_resumed(capsys, tmp_path):
+    other = make_saved_run(tmp_path / "adaptive_curriculum" / "a", experiment="adaptive_curriculum")
+    assert "a run of adaptive_curriculum" in refused(capsys, "smoke", f"resume={other}")
+    elsewhere = make_saved_run(tmp_path / "smoke" / "b", world="0123")
+    assert "got one of world 0123; start a new run" in refused(capsys, "smoke", f"resume={elsewhere}")
