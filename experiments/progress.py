@@ -12,7 +12,7 @@ from tqdm import tqdm
 LOG = "log.txt"
 EVERY = 10
 """Steps between two lines where there is no terminal to draw a bar on."""
-BAR = "|{bar}| {postfix}"
+BAR = "{bar:20} {desc}"
 SHOWN = {
     "reward": "reward/mean",
     "strictness": "curriculum/strictness",
@@ -31,7 +31,9 @@ class Progress:
 
     def __init__(self, folder: Path, *, spent: float) -> None:
         self._log = (folder / LOG).open("a", encoding="utf-8")
-        self._bar = tqdm(total=100, initial=round(100 * spent), bar_format=BAR, disable=not sys.stderr.isatty(), dynamic_ncols=True)
+        self._bar = tqdm(
+            total=100, initial=round(100 * spent), bar_format=BAR, leave=False, disable=not sys.stderr.isatty(), dynamic_ncols=True
+        )
         self._spent_before, self._began = spent, time.monotonic()
 
     def say(self, text: str) -> None:
@@ -46,12 +48,14 @@ class Progress:
         line = f"step {step:>4}  {spent:>4.0%}  {shown}  {self.left(spent)} left"
         if self._bar.disable and step % EVERY == 0:
             self.say(line)
-        self._bar.set_postfix_str(line, refresh=False)
+        self._bar.set_description_str(line, refresh=False)
         self._bar.update(round(100 * spent) - self._bar.n)
 
     def left(self, spent: float) -> str:
-        """How long the rest of the budget will take at the pace so far, as m:ss."""
-        pace_s = (time.monotonic() - self._began) / max(spent - self._spent_before, 1e-9)
+        """How long the rest of the budget will take at the pace so far, as m:ss; a question mark before there is a pace."""
+        if spent <= self._spent_before:
+            return "?"
+        pace_s = (time.monotonic() - self._began) / (spent - self._spent_before)
         seconds = round(pace_s * max(1.0 - spent, 0.0))
         return f"{seconds // 60}:{seconds % 60:02d}"
 

@@ -156,3 +156,14 @@ def test_an_interrupted_run_finishes_its_step_and_says_how_to_go_on(place):
     assert f"to go on: python -m experiments smoke resume={folder}" in output
     last = list(read_lines(folder / METRICS))[-1]["step"]
     assert newest_checkpoint(folder).name == f"step_{last}"
+
+
+def test_a_run_whose_dialogues_break_stops_with_the_first_traceback_and_can_go_on(place):
+    folder = place / "smoke" / "broken"
+    process = start(place, "name=broken", "rollout.deterministic=false", "rollout.dialogue_timeout_s=0.001", "rollout.retries=0")
+    output = finish(process, code=1)
+    assert "at most 10 of the last 200 dialogues may break, got 16; the first:\nTraceback" in output
+    assert f"to go on: python -m experiments smoke resume={folder}" in output
+    assert newest_checkpoint(folder).name == "step_0"
+    step = next(read_lines(folder / METRICS))
+    assert step["dialogue/error_share"] == 1.0 and step["reward/mean"] is None and step["training/policy_version"] == 0
