@@ -19,8 +19,8 @@ from simulator.user import UserSimulator
 
 LOOKS = 10
 """Evaluations in the course of a budget: at every tenth of it."""
-CHUNK = 128
-"""Dialogues in flight at a time."""
+CHUNK = 64
+"""Dialogues between two questions whether to stop."""
 SHOWN = ("score", "worst_cell", "success_rate", "failure_rate")
 """What of an evaluation TensorBoard draws."""
 REFERENCES = ("L0", "L6")
@@ -59,14 +59,14 @@ class HeldOut:
         self._should_stop = should_stop
 
     def play(self, pool: Pool, recorder: Recorder, *, tally: Tally, full: bool) -> dict[str, Any] | None:
-        """Plays a grid with the pool's present weights; returns its summary, or None when it was abandoned."""
+        """Plays a grid with the pool's present weights; returns its summary, or None when it was abandoned, and the pool with it."""
         tasks = self.full if full else self.during
         groups: list[RolloutGroup] = []
-        for start in range(0, len(tasks), CHUNK):
+        pool.submit(tasks, temperature=self._temperature)
+        while len(groups) < len(tasks):
             if self._should_stop():
                 return None
-            pool.submit(tasks[start : start + CHUNK], temperature=self._temperature)
-            groups.extend(pool.ready(len(tasks[start : start + CHUNK])))
+            groups.extend(pool.ready(min(CHUNK, len(tasks) - len(groups))))
         during = {task.uid for task in self.during}
         facts = {"look": tally.num_looks, "policy_tokens": tally.policy_tokens, "grid": "full" if full else "during"}
         dialogues = [group.rollouts[0].dialogue for group in groups]
