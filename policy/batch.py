@@ -37,6 +37,8 @@ class Batch:
     """int64; equal for siblings."""
     rewards_B: Tensor
     """float64; NaN where not valid."""
+    turn_rewards_BK: Tensor
+    """float64; the reward of each of the up to K replies, by turn id; NaN where a rollout has no such reply, or none that was answered."""
     valid_B: Tensor
     """bool; False for a rollout that broke, which is in no baseline and not trained on."""
     policy_versions_B2: Tensor
@@ -124,10 +126,19 @@ def pack(groups: Sequence[RolloutGroup]) -> Batch:
         turn_ids_BT=column_BT("turn_ids", np.int16),
         rollout_logprobs_BT=column_BT("rollout_logprobs", np.float32),
         group_ids_B=torch.tensor([i for i, group in enumerate(groups) for _ in group.rollouts], dtype=torch.int64),
+        turn_rewards_BK=_turn_rewards(rollouts, valid_B),
         rewards_B=torch.from_numpy(np.where(valid_B, [rollout.reward.total for rollout in rollouts], np.nan)),
         valid_B=torch.from_numpy(valid_B),
         policy_versions_B2=torch.tensor([rollout.policy_versions for rollout in rollouts], dtype=torch.int64).reshape(-1, 2),
     )
+
+
+def _turn_rewards(rollouts: Sequence[Rollout], valid_B: np.ndarray) -> Tensor:
+    num_turns = max((len(rollout.turn_rewards) for rollout in rollouts), default=0)
+    values_BK = np.full((len(rollouts), num_turns), np.nan)
+    for row in np.flatnonzero(valid_B):
+        values_BK[row, : len(rollouts[row].turn_rewards)] = rollouts[row].turn_rewards
+    return torch.from_numpy(values_BK)
 
 
 def _check(rollout: Rollout) -> None:

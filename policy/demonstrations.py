@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simulator.bank import read_toml
 from simulator.dialogue import Dialogue, Speaker, Turn
@@ -40,19 +40,23 @@ HABITS = {
 """How often the demonstrator makes each move when it follows its habits: mostly solutions, as a chat model before training."""
 
 
+SKILL_PROBS = ("fit_overt_prob", "fit_veiled_prob", "ground_prob", "explore_prob", "repair_prob")
+"""Settings below that are the chance of showing a skill."""
+
+
 @dataclass
 class DemonstrationConfig:
     """What the demonstrations show; keys `policy.prior.demonstrations.*`."""
 
-    fit_overt_prob: float = 0.14
+    fit_overt_prob: float = 0.16
     """Chance of answering an overt hint with the strategy it asks for, [0, 1]."""
-    fit_veiled_prob: float = 0.08
+    fit_veiled_prob: float = 0.1
     """Chance of answering a veiled hint with the strategy it asks for, [0, 1]."""
     ground_prob: float = 0.2
     """Chance of taking up something the user told, [0, 1]."""
     earlier_prob: float = 0.5
     """Given that, chance of taking up something from before the latest turn, [0, 1]."""
-    explore_prob: float = 0.1
+    explore_prob: float = 0.14
     """Extra chance of asking or restating in the first two replies, [0, 1]."""
     repair_prob: float = 0.12
     """Chance of owning a turn that went wrong, [0, 1]."""
@@ -60,10 +64,14 @@ class DemonstrationConfig:
     """Only the first wording of each move: demonstrations without variety, to measure what variety buys."""
 
     def __post_init__(self) -> None:
-        for name in ("fit_overt_prob", "fit_veiled_prob", "ground_prob", "earlier_prob", "explore_prob", "repair_prob"):
+        for name in (*SKILL_PROBS, "earlier_prob"):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"policy.prior.demonstrations.{name} must be in [0, 1], got {value!r}")
+
+    def skilled(self, prob: float) -> DemonstrationConfig:
+        """The same demonstrator, showing each skill with this chance."""
+        return replace(self, **dict.fromkeys(SKILL_PROBS, prob))
 
 
 @dataclass(frozen=True, kw_only=True)

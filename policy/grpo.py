@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from policy.advantages import Targets, group_advantages, to_tokens
 from policy.losses import TokenLoss, TokenScores, clipped_surrogate, kl_to_reference
 
 if TYPE_CHECKING:
+    from policy.advantages import Targets
     from policy.batch import Batch
 
 
@@ -29,6 +29,10 @@ class GrpoConfig:
     """>= 0; weight of the KL to the reference policy. RLVER trains without; above 0 a reference model is kept."""
     std_normalise: bool = True
     """Divide by the group's standard deviation, as RLVER does; False is Dr.GRPO, which lets groups that differ more count for more."""
+    turn_credit: float = 0.0
+    """In [0, 1]; share of the advantage that credits a reply with what came of it, instead of with how the dialogue ended."""
+    turn_discount: float = 0.6
+    """In [0, 1]; how much of the next turn's change of emotion counts for a reply, and so on."""
     entropy_coef: float = 0.0
     """>= 0; weight of an entropy bonus per token."""
 
@@ -39,6 +43,9 @@ class GrpoConfig:
             raise ValueError(f"algorithm.clip_low must be in (0, 1), got {self.clip_low!r}")
         if not self.clip_high > 0.0:
             raise ValueError(f"algorithm.clip_high must be > 0, got {self.clip_high!r}")
+        for name in ("turn_credit", "turn_discount"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"algorithm.{name} must be in [0, 1], got {getattr(self, name)!r}")
         for name in ("kl_coef", "entropy_coef"):
             if not getattr(self, name) >= 0.0:
                 raise ValueError(f"algorithm.{name} must be >= 0, got {getattr(self, name)!r}")
@@ -53,9 +60,17 @@ class Grpo:
         self.needs_entropy_gradient = config.entropy_coef > 0
 
     def targets(self, batch: Batch) -> Targets:
-        """Every token a rollout sampled gets the rollout's advantage."""
-        advantages_B = group_advantages(batch.rewards_B, batch.group_ids_B, batch.valid_B, std_normalise=self.config.std_normalise)
-        return Targets(advantages_BT=to_tokens(advantages_B, batch.loss_mask_BT))
+        """Every token a rollout sampled gets the rollout's advantage, mixed with its turn's by `turn_credit`."""
+        from policy.advantages import Targets, group_advantages, to_tokens, turn_advantages, turns_to_tokens
+
+        config, siblings = self.config, (batch.group_ids_B, batch.valid_B)
+        advantages_B = group_advantages(batch.rewards_B, *siblings, std_normalise=config.std_normalise)
+        advantages_BT = to_tokens(advantages_B, batch.loss_mask_BT)
+        if config.turn_credit > 0:
+            turns_BK = turn_advantages(batch.turn_rewards_BK, *siblings, discount=config.turn_discount, std_normalise=config.std_normalise)
+            by_turn_BT = turns_to_tokens(turns_BK, batch.turn_ids_BT, batch.loss_mask_BT)
+            advantages_BT = (1.0 - config.turn_credit) * advantages_BT + config.turn_credit * by_turn_BT
+        return Targets(advantages_BT=advantages_BT)
 
     def loss(self, scores: TokenScores) -> TokenLoss:
         """Clipped surrogate, plus `kl_coef` times the KL to the reference, minus `entropy_coef` times the entropy."""

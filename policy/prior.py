@@ -11,7 +11,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -81,12 +81,12 @@ def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
 def train_prior(config: PriorConfig, *, progress: bool) -> tuple[Qwen2Tokenizer, Qwen2ForCausalLM]:
     """Tokenizer and model of a recipe. Leaves the global generators as they were."""
     scenarios = load_bank().scenarios(Split.TRAIN)
-    copying = replace(config.demonstrations, ground_prob=config.copying_ground_prob)
+    knowhow = config.demonstrations.skilled(config.knowhow_prob)
     lessons = [
-        (config.copying_share, demonstrate(copying, scenarios, seed=config.seed)),
+        (config.knowhow_share, demonstrate(knowhow, scenarios, seed=config.seed)),
         (1.0, demonstrate(config.demonstrations, scenarios, seed=config.seed + 1)),
     ]
-    tokenizer = build_tokenizer(config, itertools.islice(demonstrate(copying, scenarios, seed=config.seed), 3000))
+    tokenizer = build_tokenizer(config, itertools.islice(demonstrate(knowhow, scenarios, seed=config.seed), 3000))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model = build_model(config, tokenizer)

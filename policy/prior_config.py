@@ -33,10 +33,10 @@ class PriorConfig:
     """Peak learning rate of AdamW, > 0."""
     copy_weight: float = 3.0
     """Loss weight of tokens that the agent takes from the user's words, > 0."""
-    copying_share: float = 0.6
-    """Share of the tokens, from the start, that practise taking up what was told, [0, 1); the rest sets the habits."""
-    copying_ground_prob: float = 0.8
-    """`ground_prob` of the demonstrations meanwhile: learning to copy takes many examples, [0, 1]."""
+    knowhow_share: float = 0.6
+    """Share of the tokens, from the start, whose demonstrator shows its skills at `knowhow_prob`, [0, 1]; the rest sets the habits."""
+    knowhow_prob: float = 0.75
+    """Chance of each skill meanwhile, [0, 1]: what is shown rarely is never learnt at this size, what was learnt can become rare."""
     user_weight: float = 0.1
     """Loss weight of the user's tokens, >= 0; the agent's count 1."""
     demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
@@ -50,7 +50,7 @@ class PriorConfig:
             raise ValueError(f"policy.prior.vocab_size must be >= 300, got {self.vocab_size!r}; 256 of them are the bytes")
         if self.hidden_size <= 0 or self.hidden_size % self.num_heads:
             raise ValueError(f"policy.prior.hidden_size must be a multiple of num_heads ({self.num_heads}), got {self.hidden_size!r}")
-        for name in ("copying_share", "copying_ground_prob"):
+        for name in ("knowhow_share", "knowhow_prob"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"policy.prior.{name} must be in [0, 1], got {getattr(self, name)!r}")
         if self.user_weight < 0:

@@ -158,10 +158,10 @@ def _with_worth(appraisal: Appraisal, family: Family, difficulty: Difficulty) ->
 
 
 def _demand(skill: Skill, appraisal: Appraisal, family: Family, difficulty: Difficulty) -> float:
-    """How much a skill counts for this reply: its weight; but as far as listening counts, who asks first is given time to answer hints."""
+    """How much a skill counts for this reply: its weight; who asks first is partly excused from hints, wholly where listening counts."""
     demand = weight(skill, family, difficulty)
     if skill is Skill.FIT and appraisal.asks_first:
-        demand *= 1.0 - weight(Skill.LISTENING, family, difficulty)
+        demand *= 1.0 - max(skill_table()["asking_first"], weight(Skill.LISTENING, family, difficulty))
     return demand
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from policy.advantages import group_advantages, to_tokens
+from policy.advantages import group_advantages, to_tokens, turn_advantages, turns_to_tokens
 
 
 def advantages(rewards: list[float], groups: list[int], valid: list[bool] | None = None, **options: bool) -> list[float]:
@@ -49,3 +49,37 @@ def test_tokens_carry_their_rollouts_advantage_only_under_the_mask() -> None:
     got = to_tokens(torch.tensor([0.5, -2.0], dtype=torch.float64), mask_BT)
     assert got.dtype == torch.float32
     assert got.tolist() == [[0, 0.5, 0.5], [0, 0, -2.0]]
+
+
+def turns(rewards: list[list[float]], groups: list[int], *, discount: float, std_normalise: bool = False) -> list[list[float]]:
+    rewards_BK = torch.tensor(rewards, dtype=torch.float64)
+    valid_B = torch.tensor([True] * len(rewards))
+    return turn_advantages(rewards_BK, torch.tensor(groups), valid_B, discount=discount, std_normalise=std_normalise).tolist()
+
+
+def test_a_turn_is_compared_with_its_siblings_same_turn() -> None:
+    # returns with discount 0.5: (0.4 + 0.1, 0.2) and (-0.2 + 0.2, 0.4); means 0.25 and 0.3
+    got = turns([[0.4, 0.2], [-0.2, 0.4]], [0, 0], discount=0.5)
+    assert got == [pytest.approx([0.25, -0.1]), pytest.approx([-0.25, 0.1])]
+
+
+def test_without_discount_a_turn_answers_for_its_own_change_only() -> None:
+    assert turns([[0.4, 0.2], [-0.2, 0.4]], [0, 0], discount=0.0) == [pytest.approx([0.3, -0.1]), pytest.approx([-0.3, 0.1])]
+
+
+def test_a_turn_that_only_one_sibling_reached_has_no_advantage_and_no_part_in_the_mean() -> None:
+    got = turns([[0.4, 0.2], [-0.2, math.nan]], [0, 0], discount=0.0)
+    assert got == [pytest.approx([0.3, 0.0]), pytest.approx([-0.3, 0.0])]
+
+
+def test_turn_advantages_are_divided_by_the_groups_spread() -> None:
+    # deviations +-0.3, +-0.1: root mean square sqrt((0.09 + 0.01) / 2)
+    got = turns([[0.4, 0.2], [-0.2, 0.4]], [0, 0], discount=0.0, std_normalise=True)
+    assert got[0] == pytest.approx([0.3 / math.sqrt(0.05), -0.1 / math.sqrt(0.05)], rel=1e-4)
+
+
+def test_turn_advantages_fall_on_the_tokens_of_their_turn() -> None:
+    turn_ids_BT = torch.tensor([[0, 0, 1, 1, 2]])
+    mask_BT = torch.tensor([[False, True, False, True, True]])
+    got = turns_to_tokens(torch.tensor([[0.5, -1.0]], dtype=torch.float64), turn_ids_BT, mask_BT)
+    assert got.tolist() == [[0.0, 0.5, 0.0, -1.0, 0.0]]
