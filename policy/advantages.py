@@ -6,9 +6,10 @@ Source: GRPO, arXiv 2402.03300, section 4.1; without division by the spread, Dr.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 EPSILON = 1e-6
 """Added to a group's standard deviation (verl's value)."""
@@ -65,7 +66,7 @@ def turn_advantages(
     returns_BK = turn_rewards_BK.nan_to_num(0.0)
     for k in reversed(range(returns_BK.shape[1] - 1)):
         returns_BK[:, k] += discount * returns_BK[:, k + 1]
-    advantages_BK = torch.zeros_like(returns_BK)
+    advantages_BK = returns_BK.new_zeros(returns_BK.shape)
     for group_id in group_ids_B.unique():
         rows = group_ids_B == group_id
         has_GK, returns_GK = has_BK[rows], returns_BK[rows]
@@ -80,7 +81,7 @@ def turn_advantages(
 def turns_to_tokens(advantages_BK: Tensor, turn_ids_BT: Tensor, loss_mask_BT: Tensor) -> Tensor:
     """A turn's advantage on each token sampled in it, 0 elsewhere; [B, T] float32. A reply that was never answered has none."""
     if advantages_BK.shape[1] == 0:
-        return torch.zeros(turn_ids_BT.shape)
+        return turn_ids_BT.new_zeros(turn_ids_BT.shape).float()
     index_BT = turn_ids_BT.long()
     answered_BT = index_BT < advantages_BK.shape[1]
     advantages_BT = advantages_BK.gather(1, index_BT.clamp(max=advantages_BK.shape[1] - 1))
