@@ -91,8 +91,9 @@ class RolloutPool:
             ("num_dialogues", "num_replies", "num_tokens", "num_simulator_errors", "num_engine_errors", "num_restarts"), 0
         )
         self._rollout_s, self._busy_since = 0.0, 0.0
-        self._folder = tempfile.TemporaryDirectory(prefix="attune-", ignore_cleanup_errors=True)
-        self._started_ray = _start_ray(config, self._cluster, self._folder.name)
+        # Not in $TMPDIR, which may be too long for the names of sockets.
+        self._folder = tempfile.TemporaryDirectory(prefix="attune-", dir="/tmp", ignore_cleanup_errors=True)
+        self._started_ray = _start_ray(config, self._cluster, Path(self._folder.name))
         try:
             self._workers = [self._new_worker() for _ in range(config.num_engines)]
             starting = [worker.start.remote() for worker in self._workers]
@@ -198,10 +199,12 @@ class RolloutPool:
 
     def _new_worker(self) -> Any:
         threads = str(self._config.threads_per_engine)
+        # Workers of a cluster that was there before do not look where this process found the project.
+        path = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
         remote = ray.remote(RolloutWorker).options(
             num_cpus=self._config.threads_per_engine,
             num_gpus=self._cluster.gpus_per_engine,
-            runtime_env={"env_vars": {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}},
+            runtime_env={"env_vars": {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(path)}},
         )
         return remote.remote(self._config, self._engine_config, **self._build)
 
@@ -282,19 +285,23 @@ def check_pool(config: RolloutConfig, engine_config: EngineConfig, cluster: Clus
         )
 
 
-def _start_ray(config: RolloutConfig, cluster: ClusterConfig, folder: str) -> bool:
+def _start_ray(config: RolloutConfig, cluster: ClusterConfig, folder: Path) -> bool:
     """Connects to Ray, unless this process already is; returns whether it did."""
     if ray.is_initialized():
         return False
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
-    local = not cluster.address
-    # Ray turns a loopback address given to it into that of the network interface, and listens there, unless clusters are off altogether.
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = str(int(not local))
-    ray_constants.ENABLE_RAY_CLUSTER = not local
-    if not local:
-        ray.init(address=cluster.address, **quiet)
+    spans_machines = bool(cluster.address) and not is_localhost(cluster.address.rpartition(":")[0])
+    # Otherwise Ray turns a loopback address given to it into that of the network interface, and listens there.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = str(int(spans_machines))
+    ray_constants.ENABLE_RAY_CLUSTER = spans_machines
+    if cluster.address:
+        try:
+            ray.init(address=cluster.address, **quiet)
+        except ConnectionError as error:
+            remedy = "a cluster that asks for a token needs RAY_AUTH_MODE=token"
+            raise ValueError(f"cluster.address must be that of a running Ray cluster, got {cluster.address!r}; {remedy}") from error
         return True
     ray.init(
         address="local",
@@ -302,7 +309,8 @@ def _start_ray(config: RolloutConfig, cluster: ClusterConfig, folder: str) -> bo
         include_dashboard=False,
         object_store_memory=OBJECT_STORE_BYTES,
         _node_ip_address="127.0.0.1",
-        _temp_dir=folder,
+        # Ray opens its folder to everyone; the one around it stays closed.
+        _temp_dir=str(folder / "ray"),
         **quiet,
     )
     if not is_localhost(address := ray.util.get_node_ip_address()):
