@@ -41,7 +41,7 @@ class Appraisal:
     """Too many moves, facts or words at once."""
     unneeded_apology: bool
     worth: float
-    """At most 1; below 0 the reply does harm."""
+    """In [-1, 1]; below 0 the reply does harm."""
 
 
 def appraise(dialogue: Dialogue, reply: str) -> Appraisal:
@@ -152,6 +152,7 @@ def _with_worth(appraisal: Appraisal, family: Family, difficulty: Difficulty) ->
     worth -= side_costs["repetition"] * (appraisal.reading.similarity >= REPEATED_AT)
     worth -= side_costs["scattered"] * appraisal.scattered
     worth -= side_costs["unneeded_apology"] * appraisal.unneeded_apology
+    worth = max(worth, table["worst"])
     understood = appraisal.reading.fluency
     worth = worth * understood - side_costs["garble"] * (1.0 - understood)
     return replace(appraisal, worth=worth)
