@@ -15,7 +15,8 @@ from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.difficulty import Difficulty
 from simulator.emotion import hint_in
 from simulator.ladder import MAX_TURNS, fill
-from simulator.reading import cues_in, facts_told
+from simulator.reading import cue_heads, cues_in, facts_told
+from simulator.register import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Scenario
 from simulator.skills import skill_table
@@ -60,18 +61,20 @@ class DemonstrationConfig:
     """Extra chance of asking or restating in the first two replies, [0, 1]."""
     repair_prob: float = 0.12
     """Chance of owning a turn that went wrong, [0, 1]."""
+    collage_prob: float = 0.0
+    """Share of the demonstrations whose facts come from many events, [0, 1]: there, only reading tells what to take up, not remembering."""
     narrow: bool = False
     """Only the first wording of each move: demonstrations without variety, to measure what variety buys."""
 
     def __post_init__(self) -> None:
-        for name in (*SKILL_PROBS, "earlier_prob"):
+        for name in (*SKILL_PROBS, "earlier_prob", "collage_prob"):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"policy.prior.demonstrations.{name} must be in [0, 1], got {value!r}")
 
     def skilled(self, prob: float) -> DemonstrationConfig:
-        """The same demonstrator, showing each skill with this chance."""
-        return replace(self, **dict.fromkeys(SKILL_PROBS, prob))
+        """The same demonstrator, showing each skill with this chance, half the time about a collage."""
+        return replace(self, collage_prob=0.5, **dict.fromkeys(SKILL_PROBS, prob))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +89,24 @@ class Demonstration:
 def demonstrate(config: DemonstrationConfig, scenarios: Sequence[Scenario], *, seed: int) -> Iterator[Demonstration]:
     """An endless stream of demonstrations over shuffled scenarios, at all difficulties alike."""
     chance = random.Random(seed)
-    user = RuleUser(RuleUserConfig())
+    user = RuleUser(RuleUserConfig(register=Register.WORLD))
     while True:
         for scenario in chance.sample(scenarios, len(scenarios)):
+            if chance.random() < config.collage_prob:
+                scenario = _collage(scenario, scenarios, chance)
             yield _demonstration(config, scenario, user, chance)
+
+
+def _collage(scenario: Scenario, scenarios: Sequence[Scenario], chance: random.Random) -> Scenario:
+    """The scenario with facts of other events, no two of them with the same cue."""
+    facts, heads = [scenario.facts[0]], {cue_heads(scenario.facts)[0]}
+    while len(facts) < len(scenario.facts):
+        fact = chance.choice(chance.choice(scenarios).facts[1:])
+        (head,) = cue_heads((fact,))
+        if head not in heads:
+            facts.append(fact)
+            heads.add(head)
+    return replace(scenario, facts=tuple(facts))
 
 
 def _demonstration(config: DemonstrationConfig, scenario: Scenario, user: RuleUser, chance: random.Random) -> Demonstration:

@@ -15,6 +15,7 @@ from simulator.bank import read_toml
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.difficulty import Difficulty
 from simulator.reading import Reading, cues_in, facts_told, read, strategies_in
+from simulator.register import Register
 from simulator.scenario import Family, HiddenIntention
 from simulator.skills import Skill, against, meets, skill_table, weight
 
@@ -44,10 +45,10 @@ class Appraisal:
     """In [-1, 1]; below 0 the reply does harm."""
 
 
-def appraise(dialogue: Dialogue, reply: str) -> Appraisal:
+def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OPEN) -> Appraisal:
     """Weighs a reply that is not yet in the dialogue."""
-    family, facts = dialogue.scenario.family, dialogue.scenario.facts
-    reading = read(reply, facts, dialogue.replies())
+    family = dialogue.scenario.family
+    reading = read(reply, dialogue.scenario, dialogue.replies(), register=register)
     shown = _skills_shown(dialogue, reading)
     limits = skill_table()["limits"]
     moves = [strategy for strategy in reading.strategies if strategy != "apology"]
@@ -115,9 +116,10 @@ def _skills_shown(dialogue: Dialogue, reading: Reading) -> dict[Skill, bool | No
     only_veiled = hinted and not any(hint_in(turn.text, kinds=("overt",)) for turn in users)
     explored = explores + sum(bool(EXPLORING & set(strategies_in(past))) for past in dialogue.replies())
     hurt = (users[-1].change or 0) < 0
+    told = {fact for turn in users for fact in facts_told(turn.text, dialogue.scenario.facts)}
     return {
         Skill.FIT: fits if hinted else None,
-        Skill.GROUNDING: bool(reading.cues),
+        Skill.GROUNDING: bool(told & set(reading.cues)),
         Skill.LISTENING: explored >= min(number, 2),
         Skill.MEMORY: _remembers(dialogue, users, reading) if number >= 3 else None,
         Skill.HINTS: fits if only_veiled else None,
@@ -153,7 +155,7 @@ def _with_worth(appraisal: Appraisal, family: Family, difficulty: Difficulty) ->
     worth -= side_costs["scattered"] * appraisal.scattered
     worth -= side_costs["unneeded_apology"] * appraisal.unneeded_apology
     worth = max(worth, table["worst"])
-    understood = appraisal.reading.fluency
+    understood = appraisal.reading.clarity
     worth = worth * understood - side_costs["garble"] * (1.0 - understood)
     return replace(appraisal, worth=worth)
 
@@ -182,7 +184,7 @@ def explain(appraisal: Appraisal, family: Family, difficulty: Difficulty, *, reb
         "against": appraisal.runs_against and weight(Skill.FIT, family, difficulty) > 0,
         "repeated": appraisal.reading.similarity >= REPEATED_AT,
         "scattered": appraisal.scattered,
-        "puzzled": appraisal.reading.fluency < 0.7,
+        "puzzled": appraisal.reading.clarity < 0.7,
         "unheard": not (appraisal.reading.strategies or appraisal.reading.cues),
         "rebuff": rebuff,
     }

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from simulator.fluency import FUNCTION_WORDS, fluency, words_of
-from simulator.scenario import Fact
+from simulator.fluency import FUNCTION_WORDS, words_of
+from simulator.register import Register, clarity
+from simulator.scenario import Fact, Scenario
 
 LEXICON = Path(__file__).parent / "lexicon"
 
@@ -25,8 +26,8 @@ class Reading:
     """Indices of the scenario's facts that the reply takes up."""
     similarity: float
     """Content-word overlap (Jaccard) with the most similar earlier reply, in [0, 1]."""
-    fluency: float
-    """Share of the reply that ordinary English would not find odd, in [0, 1]."""
+    clarity: float
+    """How much of the words could be followed, in [0, 1]."""
     num_words: int
     farewell: bool
     """The agent says goodbye."""
@@ -85,13 +86,13 @@ def similarity(reply: str, earlier: str) -> float:
     return len(a & b) / len(a | b) if a or b else 1.0
 
 
-def read(reply: str, facts: tuple[Fact, ...], earlier: Sequence[str]) -> Reading:
+def read(reply: str, scenario: Scenario, earlier: Sequence[str], *, register: Register = Register.OPEN) -> Reading:
     """Reads a reply in the light of the scenario's facts and of the agent's earlier replies."""
     return Reading(
         strategies=strategies_in(reply),
-        cues=cues_in(reply, facts),
+        cues=cues_in(reply, scenario.facts),
         similarity=max((similarity(reply, past) for past in earlier), default=0.0),
-        fluency=fluency(reply),
+        clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other),
         num_words=len(words_of(reply)),
         farewell=bool(re.search(r"\b(?:goodbye|bye|farewell)\b", reply, re.IGNORECASE)),
     )

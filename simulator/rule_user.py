@@ -11,6 +11,7 @@ from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, START_EMOTION, Dialogue
 from simulator.difficulty import Difficulty
 from simulator.emotion import EXPLORING, Appraisal, appraise, change_of_emotion, explain, is_rebuff
 from simulator.reading import facts_told
+from simulator.register import Register
 from simulator.scenario import Scenario
 from simulator.skills import veiled_reserve
 from simulator.user import Reaction
@@ -24,6 +25,8 @@ class RuleUserConfig:
     """Emotion at the opening, 10-99: 40 in SAGE, 30 in RLVER's training."""
     momentum: float = 0.2
     """Share of the last change that carries over, [0, 1). Weaker than in recorded conversations, so that late turns still earn credit."""
+    register: Register | None = None
+    """`open` hears ordinary English, `world` only the embedded world's own language; unset, a training run takes what its policy speaks."""
     quantise: bool = False
     """Round changes to -10, -5, 5, 10, as SAGE's users did nearly always."""
 
@@ -56,7 +59,7 @@ class RuleUser:
 
     def answer(self, dialogue: Dialogue, reply: str) -> Reaction:
         """`react` without a loop."""
-        appraisal = appraise(dialogue, reply)
+        appraisal = appraise(dialogue, reply, register=self.config.register or Register.OPEN)
         change = change_of_emotion(appraisal, dialogue, momentum=self.config.momentum, quantise=self.config.quantise)
         emotion = max(0, min(DELIGHTED_AT, dialogue.emotion + change))
         outcome = _outcome(emotion, appraisal)

@@ -8,6 +8,7 @@ from simulator.bank import load_bank, read_toml
 from simulator.fluency import fluency
 from simulator.ladder import fill
 from simulator.reading import cues_in, read, similarity, strategies_in
+from simulator.register import Register, clarity
 from simulator.scenario import Fact, Split
 
 FACTS = (
@@ -78,7 +79,7 @@ def test_similarity_counts_content_words_only():
 
 
 def test_repetition_is_measured_against_the_most_similar_earlier_reply():
-    reading = read("Sell the piano now.", FACTS, ["Take a walk.", "Sell the piano now."])
+    reading = read("Sell the piano now.", load_bank().scenarios(Split.TRAIN)[0], ["Take a walk.", "Sell the piano now."])
     assert reading.similarity == 1.0
 
 
@@ -95,3 +96,26 @@ def test_garble_does_not_pass_the_fluency_gate(reply: str):
 def test_a_reply_without_words_is_not_fluent():
     assert fluency("") == 0.0
     assert fluency("...!") == 0.0
+
+
+def test_the_worlds_register_follows_its_own_moves_about_this_scenario():
+    scenario = load_bank().scenarios(Split.HELDOUT)[0]
+    for pools in read_toml("moves").values():
+        for line in (*pools["grounded"], *pools["plain"]):
+            text = fill(line, scenario, cue=scenario.facts[0].cue, feeling="hurt")
+            assert clarity(text, Register.WORLD, facts=scenario.facts, other=scenario.other) == 1.0, text
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "You need to say about to make talk about the wedding about the wedding?",
+        "Both you and your soup have suggest writing your twin brother you see the garage.",
+        "Who else knows about the keys on the keys?",
+        "What happened",
+        "Maybe your daughter was not what the keys about the keys.",
+    ],
+)
+def test_the_worlds_register_does_not_follow_garble_that_a_policy_once_found(reply: str):
+    scenario = load_bank().scenarios(Split.HELDOUT)[0]
+    assert clarity(reply, Register.WORLD, facts=scenario.facts, other=scenario.other) < 0.7

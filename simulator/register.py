@@ -1,0 +1,123 @@
+"""How closely a user listens to the words themselves: as to anybody's English, or as to the small language of the built-in world."""
+
+from __future__ import annotations
+
+import re
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from functools import cache, lru_cache
+from itertools import chain, pairwise
+
+from simulator.bank import load_bank, read_toml
+from simulator.fluency import END, fluency, words_of
+from simulator.scenario import Fact, Split
+
+CUE, OTHER, FEELING, START = "<cue>", "<other>", "<feeling>", "<s>"
+DETERMINERS = frozenset(["the", "your", "that", "those", "this", "these", "her", "his", "their", "its", "a", "an"])
+STRICTNESS = 3.0
+"""Fluency lost per share of word triples that the world's language does not have."""
+
+
+class Register(StrEnum):
+    """Which language a user takes as fluent."""
+
+    OPEN = "open"
+    """Ordinary English: for people and for models that speak it."""
+    WORLD = "world"
+    """The moves of the built-in world about what this user told: for the embedded policy, which speaks nothing else. There, any string of
+    words that ordinary English might just bear would be a way to be paid for garble."""
+
+
+def clarity(text: str, register: Register, *, facts: tuple[Fact, ...], other: str) -> float:
+    """How much of a reply can be followed, in [0, 1].
+
+    Args:
+        facts: the scenario's.
+        other: the scenario's other person.
+    """
+    return fluency(text) if register is Register.OPEN else _world_clarity(text, facts, other)
+
+
+@lru_cache(maxsize=65536)
+def _world_clarity(text: str, facts: tuple[Fact, ...], other: str) -> float:
+    """1 less STRICTNESS times the share of word triples, slots counting as words, that no move has."""
+    known, strange, total = _triples(), 0, 0
+    for sentence in re.split(r"[.?!]", text):
+        words = words_of(sentence)
+        if words:
+            phrases = _phrases(facts, other)
+            # "the rest" may be a thing that was told or a part of the move itself; the kinder reading counts.
+            readings = (_with_slots(words, phrases), _with_slots(words, phrases, keep=_literal_pairs()))
+            total += len(readings[0])
+            strange += min(sum(triple not in known for triple in _triples_of(reading)) for reading in readings)
+    return max(0.0, 1.0 - STRICTNESS * strange / total) if total else 0.0
+
+
+def _with_slots(
+    words: tuple[str, ...], phrases: Mapping[tuple[str, ...], str], keep: frozenset[tuple[str, ...]] = frozenset()
+) -> list[str]:
+    """The words with things, the other person and feelings replaced by their slots, but for those to keep."""
+    slotted: list[str] = []
+    i = 0
+    while i < len(words):
+        size = next((n for n in (5, 4, 3, 2, 1) if words[i : i + n] in phrases and words[i : i + n] not in keep), 0)
+        slotted.append(phrases[words[i : i + size]] if size else words[i])
+        i += max(size, 1)
+    return slotted
+
+
+@lru_cache(maxsize=4096)
+def _phrases(facts: tuple[Fact, ...], other: str) -> Mapping[tuple[str, ...], str]:
+    """What fills a slot in this scenario: things under any determiner, the other person, the world's feelings."""
+    return ChainMap({("your", *words_of(other)): OTHER}, _named(facts), _things_and_feelings())
+
+
+@cache
+def _things_and_feelings() -> dict[tuple[str, ...], str]:
+    """Things of which anybody might speak: to name one that the user did not tell of misses the point, but it can be followed."""
+    things = _named(tuple(fact for scenario in load_bank().scenarios(Split.TRAIN) for fact in scenario.facts))
+    return things | dict.fromkeys(_feelings(), FEELING)
+
+
+def _named(facts: tuple[Fact, ...]) -> dict[tuple[str, ...], str]:
+    bare = {cue[1:] if cue[0] in DETERMINERS else cue for cue in (words_of(fact.cue) for fact in facts)}
+    return {(determiner, *words): CUE for words in bare for determiner in DETERMINERS}
+
+
+@cache
+def _feelings() -> frozenset[tuple[str, ...]]:
+    return frozenset(words_of(feeling) for scenario in load_bank().scenarios(Split.TRAIN) for feeling in scenario.feelings) | {("hurt",)}
+
+
+@cache
+def _triples() -> frozenset[tuple[str, str, str]]:
+    """Neighbouring triples of all moves, sentence by sentence."""
+    slots = {"{cue}": CUE, "{other}": OTHER, "{other_cap}": OTHER, "{feeling}": FEELING}
+    triples: set[tuple[str, str, str]] = set()
+    for move in read_toml("moves").values():
+        for line in (*move["grounded"], *move["plain"]):
+            for sentence in re.split(r"[.?!]", line):
+                words = tuple(slots.get(word, word) for word in _words_and_slots(sentence))
+                if words:
+                    triples.update(_triples_of(list(words)))
+                    triples.update(_triples_of(_with_slots(words, _things_and_feelings())))
+    return frozenset(triples)
+
+
+@cache
+def _literal_pairs() -> frozenset[tuple[str, ...]]:
+    """Neighbouring words that stand in the moves themselves, and single words of them."""
+    lines = [line for move in read_toml("moves").values() for line in (*move["grounded"], *move["plain"])]
+    sentences = [_words_and_slots(sentence) for line in lines for sentence in re.split(r"[.?!]", line)]
+    return frozenset(chain.from_iterable(((a,), (a, b)) for words in sentences for a, b in pairwise((*words, END))))
+
+
+def _words_and_slots(sentence: str) -> list[str]:
+    return re.findall(r"\{\w+\}|[a-z]+(?:'(?!s\b)[a-z]+)?", sentence.lower())
+
+
+def _triples_of(words: list[str]) -> Iterator[tuple[str, str, str]]:
+    """As many triples as words, each centred on one of them."""
+    padded = [START, *words, END]
+    return zip(padded, padded[1:], padded[2:], strict=False)
