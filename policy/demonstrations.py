@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from simulator.bank import read_toml
 from simulator.dialogue import Dialogue, Speaker, Turn
@@ -41,10 +41,6 @@ HABITS = {
 """How often the demonstrator makes each move when it follows its habits: mostly solutions, as a chat model before training."""
 
 
-SKILL_PROBS = ("fit_overt_prob", "fit_veiled_prob", "ground_prob", "explore_prob", "repair_prob")
-"""Settings below that are the chance of showing a skill."""
-
-
 @dataclass
 class DemonstrationConfig:
     """What the demonstrations show; keys `policy.prior.demonstrations.*`."""
@@ -67,14 +63,16 @@ class DemonstrationConfig:
     """Only the first wording of each move: demonstrations without variety, to measure what variety buys."""
 
     def __post_init__(self) -> None:
-        for name in (*SKILL_PROBS, "earlier_prob", "collage_prob"):
-            value = getattr(self, name)
-            if not 0.0 <= value <= 1.0:
+        for setting in fields(self):
+            name, value = setting.name, getattr(self, setting.name)
+            if name.endswith("_prob") and not 0.0 <= value <= 1.0:
                 raise ValueError(f"policy.prior.demonstrations.{name} must be in [0, 1], got {value!r}")
 
     def skilled(self, prob: float) -> DemonstrationConfig:
         """The same demonstrator, showing each skill with this chance, half the time about a collage."""
-        return replace(self, collage_prob=0.5, **dict.fromkeys(SKILL_PROBS, prob))
+        return replace(
+            self, fit_overt_prob=prob, fit_veiled_prob=prob, ground_prob=prob, explore_prob=prob, repair_prob=prob, collage_prob=0.5
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
