@@ -7,6 +7,7 @@ by exploration while all of them together hardly ever occur.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 
@@ -18,7 +19,7 @@ from simulator.ladder import MAX_TURNS, fill
 from simulator.reading import cue_heads, cues_in, facts_told
 from simulator.register import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Scenario
+from simulator.scenario import Fact, Scenario
 from simulator.skills import skill_table
 
 HABITS = {
@@ -59,6 +60,8 @@ class DemonstrationConfig:
     """Chance of owning a turn that went wrong, [0, 1]."""
     collage_prob: float = 0.0
     """Share of the demonstrations whose facts come from many events, [0, 1]: there, only reading tells what to take up, not remembering."""
+    num_replies: int = MAX_TURNS
+    """After how many replies a demonstration stops, >= 1."""
     narrow: bool = False
     """Only the first wording of each move: demonstrations without variety, to measure what variety buys."""
 
@@ -69,9 +72,9 @@ class DemonstrationConfig:
                 raise ValueError(f"policy.prior.demonstrations.{name} must be in [0, 1], got {value!r}")
 
     def skilled(self, prob: float) -> DemonstrationConfig:
-        """The same demonstrator, showing each skill with this chance, half the time about a collage."""
+        """The same demonstrator, showing each skill with this chance, mostly about collages."""
         return replace(
-            self, fit_overt_prob=prob, fit_veiled_prob=prob, ground_prob=prob, explore_prob=prob, repair_prob=prob, collage_prob=0.5
+            self, fit_overt_prob=prob, fit_veiled_prob=prob, ground_prob=prob, explore_prob=prob, repair_prob=prob, collage_prob=0.8
         )
 
 
@@ -96,21 +99,28 @@ def demonstrate(config: DemonstrationConfig, scenarios: Sequence[Scenario], *, s
 
 
 def _collage(scenario: Scenario, scenarios: Sequence[Scenario], chance: random.Random) -> Scenario:
-    """The scenario with facts of other events, no two of them with the same cue."""
-    facts, heads = [scenario.facts[0]], {cue_heads(scenario.facts)[0]}
+    """The scenario with facts of other events about things of yet others, no two of them about the same thing."""
+    facts: list[Fact] = []
+    heads: set[str] = set()
     while len(facts) < len(scenario.facts):
-        fact = chance.choice(chance.choice(scenarios).facts[1:])
-        (head,) = cue_heads((fact,))
-        if head not in heads:
-            facts.append(fact)
-            heads.add(head)
-    return replace(scenario, facts=tuple(facts))
+        fact, lender = (chance.choice(chance.choice(scenarios).facts) for _ in range(2))
+        (head,), (other_head,) = cue_heads((fact,)), cue_heads((lender,))
+        if other_head not in heads and head.endswith("s") == other_head.endswith("s"):
+            facts.append(_about(fact, head, other_head))
+            heads.add(other_head)
+    return replace(scenario, facts=tuple(facts), opening=facts[0].text)
+
+
+def _about(fact: Fact, head: str, other_head: str) -> Fact:
+    """The fact with another thing in the place of its own."""
+    text, cue = (re.sub(rf"\b{head}\b", other_head, words, flags=re.IGNORECASE) for words in (fact.text, fact.cue))
+    return Fact(text=text[0].upper() + text[1:], cue=cue)
 
 
 def _demonstration(config: DemonstrationConfig, scenario: Scenario, user: RuleUser, chance: random.Random) -> Demonstration:
     dialogue = user.begin(scenario, Difficulty.along(chance.random()), seed=chance.getrandbits(32))
     copied: list[tuple[str, ...]] = []
-    while dialogue.outcome is None and dialogue.num_replies < MAX_TURNS:
+    while dialogue.outcome is None and dialogue.num_replies < config.num_replies:
         text, phrases = _reply(config, dialogue, chance)
         reaction = user.answer(dialogue, text)
         dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text=text), reaction.turn, outcome=reaction.outcome)
@@ -155,7 +165,7 @@ def _cue(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random)
     facts = dialogue.scenario.facts
     told = [fact for turn in dialogue.turns if turn.speaker is Speaker.USER for fact in facts_told(turn.text, facts)]
     latest = facts_told(dialogue.turns[-1].text, facts) or tuple(told[-1:])
-    taken_up = cues_in(dialogue.replies()[-1], facts) if dialogue.num_replies else ()
+    taken_up = cues_in(dialogue.replies()[-1], dialogue.scenario) if dialogue.num_replies else ()
     earlier = [fact for fact in told if fact not in latest and fact not in taken_up]
     return facts[chance.choice(earlier if earlier and chance.random() < config.earlier_prob else latest)].cue
 

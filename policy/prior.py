@@ -11,7 +11,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -33,7 +33,7 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
-RECIPE_VERSION = 1
+RECIPE_VERSION = 2
 """Raised whenever the code below changes what it builds."""
 
 
@@ -82,7 +82,9 @@ def train_prior(config: PriorConfig, *, progress: bool) -> tuple[Qwen2Tokenizer,
     """Tokenizer and model of a recipe. Leaves the global generators as they were."""
     scenarios = load_bank().scenarios(Split.TRAIN)
     knowhow = config.demonstrations.skilled(config.knowhow_prob)
+    taking_up = replace(knowhow, ground_prob=1.0, collage_prob=1.0, num_replies=1)
     lessons = [
+        (config.taking_up_share, demonstrate(taking_up, scenarios, seed=config.seed + 2)),
         (config.knowhow_share, demonstrate(knowhow, scenarios, seed=config.seed)),
         (1.0, demonstrate(config.demonstrations, scenarios, seed=config.seed + 1)),
     ]
@@ -91,7 +93,7 @@ def train_prior(config: PriorConfig, *, progress: bool) -> tuple[Qwen2Tokenizer,
         torch.manual_seed(config.seed)
         model = build_model(config, tokenizer)
         _fit(config, model, tokenizer, lessons, progress=progress)
-    return tokenizer, model.eval()
+    return tokenizer, untied(model).eval()
 
 
 def build_tokenizer(config: PriorConfig, demonstrations: Iterable[Demonstration]) -> Qwen2Tokenizer:
@@ -125,7 +127,7 @@ def build_tokenizer(config: PriorConfig, demonstrations: Iterable[Demonstration]
 
 
 def build_model(config: PriorConfig, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
-    """A Qwen2 with random weights and an untied head, so that a CPU engine takes every weight update (docs/decisions.md)."""
+    """A Qwen2 with random weights, whose head is tied to its embeddings: a word it can read is then one that it can repeat."""
     return Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=len(tokenizer),
@@ -136,12 +138,20 @@ def build_model(config: PriorConfig, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausa
             intermediate_size=config.intermediate_size,
             initializer_range=config.init_std,
             max_position_embeddings=1024,
-            tie_word_embeddings=False,
+            tie_word_embeddings=True,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
             bos_token_id=None,
         )
     )
+
+
+def untied(model: Qwen2ForCausalLM) -> Qwen2ForCausalLM:
+    """The same model with a head of its own, so that a CPU engine takes every weight update (docs/decisions.md)."""
+    config = Qwen2Config(**{**model.config.to_dict(), "tie_word_embeddings": False})
+    separate = Qwen2ForCausalLM(config)
+    separate.load_state_dict({**model.state_dict(), "lm_head.weight": model.get_input_embeddings().weight.detach().clone()})
+    return separate
 
 
 def encode(demo: Demonstration, tokenizer: Qwen2Tokenizer, config: PriorConfig) -> tuple[list[int], list[float]]:

@@ -13,10 +13,10 @@ class PriorConfig:
 
     seed: int = 0
     """Of the demonstrations, the initial weights and the order of batches."""
-    num_tokens: int = 1_600_000
+    num_tokens: int = 2_600_000
     """Tokens to train on, > 0."""
-    vocab_size: int = 2048
-    """Of the byte-level BPE tokenizer, >= 300."""
+    vocab_size: int = 4096
+    """Of the byte-level BPE tokenizer, >= 300; enough for most words of the world to be one token, which is easier to take up."""
     hidden_size: int = 128
     """Width, a multiple of `num_heads`."""
     num_layers: int = 3
@@ -33,8 +33,10 @@ class PriorConfig:
     """Peak learning rate of AdamW, > 0."""
     copy_weight: float = 3.0
     """Loss weight of tokens that the agent takes from the user's words, > 0."""
-    knowhow_share: float = 0.6
-    """Share of the tokens, from the start, whose demonstrator shows its skills at `knowhow_prob`, [0, 1]; the rest sets the habits."""
+    taking_up_share: float = 0.2
+    """Share of the tokens, from the start, on single exchanges that take up what was just told, [0, 1]: short ones teach copying fast."""
+    knowhow_share: float = 0.65
+    """Share of the tokens, by then, whose demonstrator shows its skills at `knowhow_prob`, [0, 1]; the rest sets the habits."""
     knowhow_prob: float = 0.75
     """Chance of each skill meanwhile, [0, 1]: what is shown rarely is never learnt at this size, what was learnt can become rare."""
     user_weight: float = 0.1
@@ -50,7 +52,7 @@ class PriorConfig:
             raise ValueError(f"policy.prior.vocab_size must be >= 300, got {self.vocab_size!r}; 256 of them are the bytes")
         if self.hidden_size <= 0 or self.hidden_size % self.num_heads:
             raise ValueError(f"policy.prior.hidden_size must be a multiple of num_heads ({self.num_heads}), got {self.hidden_size!r}")
-        for name in ("knowhow_share", "knowhow_prob"):
+        for name in ("taking_up_share", "knowhow_share", "knowhow_prob"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"policy.prior.{name} must be in [0, 1], got {getattr(self, name)!r}")
         if self.user_weight < 0:

@@ -15,7 +15,17 @@ from simulator.scenario import FAMILIES, Fact, Family, HiddenIntention, Persona,
 FOLDER = Path(__file__).parent
 WORLD = FOLDER / "world"
 SCENARIOS_PER_EVENT = {Split.TRAIN: 5, Split.HELDOUT: 4, Split.SEALED: 4}
-DECIDING_FILES = ("bank.py", "difficulty.py", "emotion.py", "fluency.py", "reading.py", "register.py", "rule_user.py", "skills.py")
+DECIDING_FILES = (
+    "bank.py",
+    "difficulty.py",
+    "emotion.py",
+    "fluency.py",
+    "nouns.py",
+    "reading.py",
+    "register.py",
+    "rule_user.py",
+    "skills.py",
+)
 """Modules that decide what a user says or feels; they and the data make up the world's hash."""
 
 

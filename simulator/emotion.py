@@ -132,7 +132,7 @@ def _remembers(dialogue: Dialogue, users: list[Turn], reading: Reading) -> bool:
     if reading.similarity >= REPEATED_AT:
         return False
     facts, replies = dialogue.scenario.facts, dialogue.replies()
-    cues = [cues_in(reply, facts) for reply in replies] + [reading.cues]
+    cues = [cues_in(reply, dialogue.scenario) for reply in replies] + [reading.cues]
     told = [facts_told(turn.text, facts) for turn in users]
 
     def ties_back(number: int) -> bool:

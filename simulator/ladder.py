@@ -70,7 +70,7 @@ class ScriptedAgent:
         if Skill.MEMORY not in self.skills or dialogue.num_replies < 2:
             return facts[told[-1]].cue
         latest = facts_told(dialogue.turns[-1].text, facts)
-        mentioned = [cues_in(reply, facts) for reply in dialogue.replies()]
+        mentioned = [cues_in(reply, dialogue.scenario) for reply in dialogue.replies()]
         earlier = [fact for fact in told if fact not in latest and fact not in mentioned[-1]] or told
         return facts[min(earlier, key=lambda fact: sum(fact in cues for cues in mentioned))].cue
 

@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from simulator.fluency import FUNCTION_WORDS, words_of
+from simulator.nouns import nouns_of
 from simulator.register import Register, clarity
 from simulator.scenario import Fact, Scenario
 
@@ -69,10 +70,10 @@ def cue_heads(facts: tuple[Fact, ...]) -> tuple[str, ...]:
     return tuple(words_of(fact.cue)[-1] for fact in facts)
 
 
-def cues_in(text: str, facts: tuple[Fact, ...]) -> tuple[int, ...]:
-    """Indices of the facts whose cue the text mentions."""
+def cues_in(text: str, scenario: Scenario) -> tuple[int, ...]:
+    """Indices of the facts that the text takes up: it names the cue, or another thing that only this fact tells of."""
     words = frozenset(words_of(text))
-    return tuple(index for index, head in enumerate(cue_heads(facts)) if head in words)
+    return tuple(index for index, things in enumerate(nouns_of(scenario.facts, scenario.other)) if things & words)
 
 
 def facts_told(text: str, facts: tuple[Fact, ...]) -> tuple[int, ...]:
@@ -90,7 +91,7 @@ def read(reply: str, scenario: Scenario, earlier: Sequence[str], *, register: Re
     """Reads a reply in the light of the scenario's facts and of the agent's earlier replies."""
     return Reading(
         strategies=strategies_in(reply),
-        cues=cues_in(reply, scenario.facts),
+        cues=cues_in(reply, scenario),
         similarity=max((similarity(reply, past) for past in earlier), default=0.0),
         clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other),
         num_words=len(words_of(reply)),

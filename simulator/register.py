@@ -11,6 +11,7 @@ from itertools import chain, pairwise
 
 from simulator.bank import load_bank, read_toml
 from simulator.fluency import END, fluency, words_of
+from simulator.nouns import nouns
 from simulator.scenario import Fact, Split
 
 CUE, OTHER, FEELING, START = "<cue>", "<other>", "<feeling>", "<s>"
@@ -76,8 +77,9 @@ def _phrases(facts: tuple[Fact, ...], other: str) -> Mapping[tuple[str, ...], st
 @cache
 def _things_and_feelings() -> dict[tuple[str, ...], str]:
     """Things of which anybody might speak: to name one that the user did not tell of misses the point, but it can be followed."""
-    things = _named(tuple(fact for scenario in load_bank().scenarios(Split.TRAIN) for fact in scenario.facts))
-    return things | dict.fromkeys(_feelings(), FEELING)
+    cues = _named(tuple(fact for scenario in load_bank().scenarios(Split.TRAIN) for fact in scenario.facts))
+    things = {(determiner, noun): CUE for noun in nouns() for determiner in DETERMINERS}
+    return things | cues | dict.fromkeys(_feelings(), FEELING)
 
 
 def _named(facts: tuple[Fact, ...]) -> dict[tuple[str, ...], str]:

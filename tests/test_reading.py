@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simulator.bank import load_bank, read_toml
@@ -67,9 +69,11 @@ def test_single_words_of_a_strategy_do_not_count():
     assert strategies_in("Admire proud fault listening sides.") == ()
 
 
-def test_facts_are_recognised_by_the_last_word_of_their_cue():
-    assert cues_in("I hear how much the old piano meant on those evenings.", FACTS) == (0, 1)
-    assert cues_in("You must feel hurt.", FACTS) == ()
+def test_facts_are_recognised_by_their_things_and_not_by_the_other_person():
+    scenario = replace(load_bank().scenarios(Split.TRAIN)[0], facts=FACTS, other="sister")
+    assert cues_in("I hear how much the old piano meant on those evenings.", scenario) == (0, 1)
+    assert cues_in("You must feel hurt.", scenario) == ()
+    assert cues_in("Maybe your sister was afraid.", scenario) == ()
 
 
 def test_similarity_counts_content_words_only():

@@ -1,0 +1,112 @@
+"""The embedded policy's prior: its recipe, its cache, what it is taught."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from policy.demonstrations import DemonstrationConfig, demonstrate
+from policy.prior import build_prior, prior_folder
+from policy.prior_config import PriorConfig
+from simulator.bank import load_bank
+from simulator.dialogue import Dialogue
+from simulator.emotion import appraise
+from simulator.reading import cue_heads
+from simulator.register import Register, clarity
+from simulator.scenario import Split
+from simulator.skills import Skill
+
+SCENARIOS = load_bank().scenarios(Split.TRAIN)
+
+
+def demonstrations(num: int, **settings: float) -> list:
+    return list(itertools.islice(demonstrate(DemonstrationConfig(**settings), SCENARIOS, seed=0), num))
+
+
+def appraisals(dialogue: Dialogue) -> list:
+    told = Dialogue(scenario=dialogue.scenario, difficulty=dialogue.difficulty, seed=dialogue.seed, turns=dialogue.turns[:1])
+    weighed = []
+    for reply, answer in zip(dialogue.turns[1::2], dialogue.turns[2::2], strict=True):
+        weighed.append(appraise(told, reply.text, register=Register.WORLD))
+        told = told.then(reply, answer)
+    return weighed
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        return build_prior(PriorConfig(num_tokens=20_000, vocab_size=600, hidden_size=32, num_layers=1, num_heads=2), progress=False)
+
+
+def test_each_skill_is_shown_in_five_to_twenty_five_percent_of_the_turns_that_call_for_it_and_all_in_under_one():
+    weighed = [one for demo in demonstrations(600) for one in appraisals(demo.dialogue)]
+    for skill in Skill:
+        shown = [one.shown[skill] for one in weighed if one.shown[skill] is not None]
+        assert 0.05 <= sum(shown) / len(shown) <= 0.25, skill
+    assert sum(all(value is not False for value in one.shown.values()) for one in weighed) / len(weighed) < 0.01
+
+
+def test_demonstrations_are_mostly_solutions_and_always_clear():
+    demos = demonstrations(200)
+    heard = [one.reading.strategies for demo in demos for one in appraisals(demo.dialogue)]
+    assert sum("suggestion" in strategies for strategies in heard) / len(heard) > 0.35
+    for demo in demos:
+        scenario = demo.dialogue.scenario
+        for reply in demo.dialogue.replies():
+            assert clarity(reply, Register.WORLD, facts=scenario.facts, other=scenario.other) == 1.0, reply
+
+
+def test_the_same_seed_gives_the_same_demonstrations():
+    assert [demo.dialogue.turns for demo in demonstrations(5)] == [demo.dialogue.turns for demo in demonstrations(5)]
+
+
+def test_narrow_demonstrations_have_one_wording_for_each_move():
+    def wordings(narrow: bool) -> int:
+        demos = demonstrations(60, narrow=narrow, ground_prob=0.0, repair_prob=0.0)
+        return len({" ".join(reply.split()[:3]) for demo in demos for reply in demo.dialogue.replies()})
+
+    assert wordings(True) < wordings(False) / 2
+
+
+def test_a_collage_tells_of_things_that_its_sentences_did_not_have():
+    known = {fact for scenario in SCENARIOS for fact in scenario.facts}
+    demos = demonstrations(20, collage_prob=1.0)
+    facts = [fact for demo in demos for fact in demo.dialogue.scenario.facts]
+    assert sum(fact in known for fact in facts) / len(facts) < 0.2
+    for demo in demos:
+        heads = cue_heads(demo.dialogue.scenario.facts)
+        assert len(set(heads)) == len(heads)
+
+
+def test_a_prior_is_found_again_in_the_cache_and_another_recipe_is_not(tiny: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tiny.parents[1]))
+    recipe = PriorConfig(num_tokens=20_000, vocab_size=600, hidden_size=32, num_layers=1, num_heads=2)
+    assert prior_folder(recipe) == tiny
+    assert prior_folder(PriorConfig(num_tokens=20_001, vocab_size=600, hidden_size=32, num_layers=1, num_heads=2)) != tiny
+    assert [path.name for path in tiny.parent.iterdir()] == [tiny.name]
+
+
+def test_the_folder_loads_as_any_model_with_a_head_of_its_own(tiny: Path):
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(tiny), AutoTokenizer.from_pretrained(tiny)
+    assert model.config.tie_word_embeddings is False
+    assert model.lm_head.weight.data_ptr() != model.get_input_embeddings().weight.data_ptr()
+    assert torch.equal(model.lm_head.weight, model.get_input_embeddings().weight)
+    text = "You could talk to your sister's boss. I don't know!"
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids) == text
+
+
+def test_its_template_is_one_token_a_role(tiny: Path):
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Go on."}]
+    assert tokenizer.apply_chat_template(messages, tokenize=False) == "<|user|>Hi.<|end|><|assistant|>Go on.<|end|>"
+
+
+@pytest.mark.parametrize(("field", "value"), [("num_tokens", 0), ("vocab_size", 10), ("hidden_size", 30), ("knowhow_prob", 1.5)])
+def test_settings_out_of_range_are_named(field: str, value: float):
+    with pytest.raises(ValueError, match=f"policy.prior.{field} must be"):
+        PriorConfig(**{field: value})
