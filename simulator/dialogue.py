@@ -54,14 +54,14 @@ class Turn:
     """Support strategies the user heard in the agent's last reply."""
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able record without what is empty; `from_dict` reads it back."""
+        """A JSON-able record without what is empty, but for the text; `from_dict` reads it back."""
         record = {**vars(self), "speaker": self.speaker.value, "heard": list(self.heard)}
-        return {key: value for key, value in record.items() if value not in (None, "", [])}
+        return {key: value for key, value in record.items() if key == "text" or value not in (None, "", [])}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Turn:
         """Reads what `to_dict` wrote."""
-        words = {"text": "", **record, "speaker": Speaker(record["speaker"]), "heard": tuple(record.get("heard", ()))}
+        words = {**record, "speaker": Speaker(record["speaker"]), "heard": tuple(record.get("heard", ()))}
         return cls(**words)
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from simulator.bank import load_bank
-from simulator.dialogue import Dialogue
+from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.difficulty import Difficulty
 from simulator.ladder import AGENTS, play
 from simulator.rule_user import RuleUser, RuleUserConfig
@@ -38,3 +38,9 @@ def test_a_record_leaves_out_what_a_turn_does_not_say():
 def test_a_record_is_not_read_into_another_scenario():
     with pytest.raises(ValueError, match="as the record says"):
         Dialogue.from_dict(played().to_dict(), scenario=train_scenarios()[1])
+
+
+def test_an_agent_that_says_nothing_still_has_a_text_in_its_record():
+    silent = Turn(speaker=Speaker.AGENT, text="")
+    assert silent.to_dict() == {"speaker": "agent", "text": ""}
+    assert Turn.from_dict(silent.to_dict()) == silent
