@@ -27,6 +27,7 @@ from policy.engine import EngineConfig
 from policy.learner_config import LearnerConfig
 from policy.prior_config import PriorConfig
 from policy.rollout import RolloutConfig
+from simulator.register import Register
 from simulator.users import USERS
 
 VARIANTS: dict[str, Mapping[str, tuple[type, Any]]] = {"teacher": TEACHERS, "algorithm": ALGORITHMS, "simulator": USERS}
@@ -172,9 +173,16 @@ def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str)
         set_typed(schema, name, value, default=defaults[name])
     schema.experiment = experiment
     try:
-        return OmegaConf.to_object(schema)
+        return with_register(OmegaConf.to_object(schema))
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def with_register(config: ExperimentConfig) -> ExperimentConfig:
+    """The configuration with a register for the simulated user; one that was left to choose listens to the language its policy speaks."""
+    if config.simulator.register is None:
+        config.simulator.register = Register.WORLD if config.policy.model == "embedded" else Register.OPEN
+    return config
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

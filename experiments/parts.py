@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from policy.model import find_model, load_model
 from policy.pool import RolloutPool
 from policy.prior import build_prior
 from simulator.bank import Bank, load_bank
-from simulator.register import Register
 from simulator.scenario import Split
 from simulator.user import UserSimulator
 from simulator.users import make_user
@@ -49,7 +48,7 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
     start_folder = model_folder(config)
     saved = load_checkpoint(checkpoint) if checkpoint else None
     bank = load_bank()
-    make = partial(make_user, config.simulator.kind, simulator_settings(config))
+    make = partial(make_user, config.simulator.kind, config.simulator)
     algorithm = make_algorithm(config.algorithm)
     model, tokenizer = load_model(checkpoint or start_folder)
     reference = load_model(start_folder)[0] if algorithm.needs_reference else None
@@ -85,13 +84,6 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
         faults=faults,
     )
     return parts, saved.state["run"] if saved else None
-
-
-def simulator_settings(config: ExperimentConfig) -> Any:
-    """The simulated user's config; one that was left to choose its register listens to the language its policy speaks."""
-    if config.simulator.register is not None:
-        return config.simulator
-    return replace(config.simulator, register=Register.WORLD if config.policy.model == "embedded" else Register.OPEN)
 
 
 def model_folder(config: ExperimentConfig) -> Path:

@@ -50,8 +50,8 @@ class Course:
         self.recorder = Recorder(folder, cut_after=(tally.step, tally.num_looks) if config.resume else None)
         provenance = {"versions": versions(), "git_commit": git_commit(), "world_hash": world_hash()}
         (folder / CONFIG).write_text(to_yaml(replace(config, resume=""), provenance), encoding="utf-8")
-        self.progress = Progress(folder, spent=self.spent())
         self.training = TrainingRun(config, parts, self.recorder, tally)
+        self.progress = Progress(folder, spent=self.training.spent())
         self.heldout = HeldOut(config.evaluation, parts.bank, should_stop=lambda: interruption.requested)
         self._saved: tuple[int, int] | None = None
         self._marked_wall_s, self._marked_cpu_s = time.monotonic(), cpu_seconds()
@@ -64,7 +64,7 @@ class Course:
             self.parts.pool.load_weights(self.parts.learner.weights(), self.parts.learner.policy_version)
             self.train()
             self.save()
-            if self.spent() >= 1.0 and self.look(full=True):
+            if self.training.spent() >= 1.0 and self.look(full=True):
                 self.finish()
                 code = ExitCode.FINISHED
         except RuntimeError as error:
@@ -82,21 +82,16 @@ class Course:
     def train(self) -> None:
         """Steps, with an evaluation at every tenth of the budget and a checkpoint now and then."""
         while not self.interruption.requested:
-            if is_due(self.spent(), latest=self.tally.tenth):
+            if is_due(self.training.spent(), latest=self.tally.tenth):
                 self.look(full=self.tally.num_looks == 0)
             if self.tally.step % self.config.checkpoint.every == 0 and not self.interruption.requested:
                 self.save()
-            if self.spent() >= 1.0 or self.interruption.requested:
+            if self.training.spent() >= 1.0 or self.interruption.requested:
                 return
             metrics, alarms = self.training.step()
-            self.progress.step(self.tally.step, metrics, spent=self.spent())
+            self.progress.step(self.tally.step, metrics, spent=self.training.spent())
             for alarm in alarms:
                 self.progress.say(f"ALARM {alarm.name} at step {alarm.step}: {alarm.message}")
-
-    def spent(self) -> float:
-        """Share of the budget that is used up, tokens or steps, whichever is more."""
-        budget = self.config.budget
-        return max(self.tally.policy_tokens / budget.policy_tokens, self.tally.step / budget.steps if budget.steps else 0.0)
 
     def look(self, *, full: bool) -> bool:
         """Evaluates; False when somebody interrupted, which leaves no trace."""
@@ -105,7 +100,7 @@ class Course:
         if summary is None:
             return False
         self.tally.num_looks += 1
-        self.tally.tenth = tenth_of(self.spent())
+        self.tally.tenth = tenth_of(self.training.spent())
         low, high = summary["score_ci95"]
         score = f"held-out {summary['score']:.1f} [{low:.1f}, {high:.1f}]"
         self.progress.say(f"step {self.tally.step:>4}  {score}  {summary['n_dialogues']} dialogues in {time.monotonic() - started:.0f} s")

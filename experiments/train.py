@@ -74,7 +74,7 @@ class TrainingRun:
         self.parts.faults.observe(groups)
 
         batch = pack(admitted(groups).groups)
-        metrics = learner.update(batch, self.parts.algorithm.targets(batch))
+        metrics = learner.update(batch, self.parts.algorithm.targets(batch), spent=self.spent())
         metrics |= dialogue_metrics(groups, success_emotion=success_emotion) | signal_metrics(outcomes)
 
         self.tally.step += 1
@@ -92,6 +92,11 @@ class TrainingRun:
         self.record(tasks, groups, metrics, alarms)
         self.record_teaching(tasks, outcomes, asdict(stats))
         return metrics, alarms
+
+    def spent(self) -> float:
+        """Share of the budget that is used up, tokens or steps, whichever is more."""
+        budget = self.config.budget
+        return max(self.tally.policy_tokens / budget.policy_tokens, self.tally.step / budget.steps if budget.steps else 0.0)
 
     def roll_out(self, tasks: Sequence[Any]) -> list[RolloutGroup]:
         """The tasks' groups, in the order of the tasks and on the bill; waits for all of them."""

@@ -15,7 +15,7 @@ from simulator.bank import read_toml
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.difficulty import Difficulty
 from simulator.emotion import hint_in
-from simulator.ladder import MAX_TURNS, fill
+from simulator.ladder import MAX_TURNS, fill, stem
 from simulator.reading import cue_heads, cues_in, facts_told
 from simulator.register import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
@@ -52,7 +52,7 @@ class DemonstrationConfig:
     """Chance of answering a veiled hint with the strategy it asks for, [0, 1]."""
     ground_prob: float = 0.2
     """Chance of taking up something the user told, [0, 1]."""
-    earlier_prob: float = 0.5
+    earlier_prob: float = 0.4
     """Given that, chance of taking up something from before the latest turn, [0, 1]."""
     explore_prob: float = 0.14
     """Extra chance of asking or restating in the first two replies, [0, 1]."""
@@ -74,7 +74,14 @@ class DemonstrationConfig:
     def skilled(self, prob: float) -> DemonstrationConfig:
         """The same demonstrator, showing each skill with this chance, mostly about collages."""
         return replace(
-            self, fit_overt_prob=prob, fit_veiled_prob=prob, ground_prob=prob, explore_prob=prob, repair_prob=prob, collage_prob=0.8
+            self,
+            fit_overt_prob=prob,
+            fit_veiled_prob=prob,
+            ground_prob=prob,
+            earlier_prob=0.6,
+            explore_prob=prob,
+            repair_prob=prob,
+            collage_prob=0.8,
         )
 
 
@@ -99,16 +106,22 @@ def demonstrate(config: DemonstrationConfig, scenarios: Sequence[Scenario], *, s
 
 
 def _collage(scenario: Scenario, scenarios: Sequence[Scenario], chance: random.Random) -> Scenario:
-    """The scenario with facts of other events about things of yet others, no two of them about the same thing."""
+    """The scenario with facts of other events about things of yet others, no two about the same thing; another person is in the opening."""
     facts: list[Fact] = []
     heads: set[str] = set()
+    other = chance.choice(scenarios).other
     while len(facts) < len(scenario.facts):
-        fact, lender = (chance.choice(chance.choice(scenarios).facts) for _ in range(2))
-        (head,), (other_head,) = cue_heads((fact,)), cue_heads((lender,))
-        if other_head not in heads and head.endswith("s") == other_head.endswith("s"):
-            facts.append(_about(fact, head, other_head))
+        donor, lender = chance.choice(scenarios), chance.choice(scenarios)
+        fact, thing = chance.choice(donor.facts), chance.choice(lender.facts)
+        (head,), (other_head,) = cue_heads((fact,)), cue_heads((thing,))
+        if other_head in heads or head.endswith("s") != other_head.endswith("s"):
+            continue
+        named = re.search(rf"\b[Mm]y {donor.other}\b", fact.text)
+        if facts or (named and head not in donor.other):
+            told = _about(fact, head, other_head)
+            facts.append(told if facts else replace(told, text=re.sub(rf"\b([Mm]y) {donor.other}\b", rf"\1 {other}", told.text)))
             heads.add(other_head)
-    return replace(scenario, facts=tuple(facts), opening=facts[0].text)
+    return replace(scenario, facts=tuple(facts), other=other, opening=facts[0].text)
 
 
 def _about(fact: Fact, head: str, other_head: str) -> Fact:
@@ -167,9 +180,18 @@ def _cue(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random)
     latest = facts_told(dialogue.turns[-1].text, facts) or tuple(told[-1:])
     taken_up = cues_in(dialogue.replies()[-1], dialogue.scenario) if dialogue.num_replies else ()
     earlier = [fact for fact in told if fact not in latest and fact not in taken_up]
-    return facts[chance.choice(earlier if earlier and chance.random() < config.earlier_prob else latest)].cue
+    return _plainly(facts[chance.choice(earlier if earlier and chance.random() < config.earlier_prob else latest)].cue)
+
+
+def _plainly(cue: str) -> str:
+    """The cue with "the" unless it is the user's own: a small model that first has to choose between eight determiners loses the noun."""
+    determiner, rest = cue.split(" ", 1)
+    return cue if determiner == "your" else f"the {rest}"
 
 
 def _wording(config: DemonstrationConfig, strategy: str, dialogue: Dialogue, chance: random.Random, *, cue: str, feeling: str) -> str:
     pool = read_toml("moves")[strategy]["grounded" if cue else "plain"]
+    if not any(dialogue.scenario.other in turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER):
+        pool = [line for line in pool if "{other" not in line] or pool
+    pool = [line for line in pool if not any(stem(line) in reply for reply in dialogue.replies())] or pool
     return fill(pool[0] if config.narrow else chance.choice(pool), dialogue.scenario, cue=cue, feeling=feeling)

@@ -104,19 +104,24 @@ class Learner:
         self.num_skipped = 0
         """Optimiser steps skipped for a loss or gradient that was not finite."""
         self._skipped_in_a_row = 0
+        self._lr = config.lr
         self._order = torch.Generator().manual_seed(seed)
 
     # One update ----------------------------------------------------------------------------------------------------------------
 
-    def update(self, batch: Batch, targets: Targets) -> dict[str, float]:
+    def update(self, batch: Batch, targets: Targets, *, spent: float = 0.0) -> dict[str, float]:
         """Trains on a batch and returns metrics; a batch without trained tokens changes nothing.
 
         The mismatch with the engine and the entropy are those of the weights before the update, over every trained token.
+
+        Args:
+            spent: share of the run's budget that is used up, by which the step size falls.
 
         Raises:
             RuntimeError: three optimiser steps in a row were skipped because the loss or the gradient was not finite.
         """
         started, cpu_started = time.perf_counter(), time.process_time()
+        self._lr = self.config.lr * (1.0 - (1.0 - self.config.lr_end) * min(1.0, spent))
         steps_before, grad_norms = self.num_steps, []
         before, during = Totals(), Totals()
         if batch.num_trained:
@@ -197,7 +202,7 @@ class Learner:
         self.num_steps += 1
         self._skipped_in_a_row = 0
         for group in self.optimizer.param_groups:
-            group["lr"] = self.config.lr * min(1.0, self.num_steps / (self.config.warmup_steps + 1))
+            group["lr"] = self._lr * min(1.0, self.num_steps / (self.config.warmup_steps + 1))
         self.optimizer.step()
 
     def _skip_step(self, reason: str) -> None:

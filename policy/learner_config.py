@@ -20,6 +20,8 @@ class LearnerConfig:
     """>= 0; decoupled, on all parameters. The update is small enough without it, and it would pull at the prior."""
     warmup_steps: int = 0
     """>= 0; optimiser steps over which the step size grows linearly to `lr`."""
+    lr_end: float = 1.0
+    """In [0, 1]; share of `lr` that is left when the budget is spent. The step size falls in a straight line; 1 keeps it."""
     max_grad_norm: float = 1.0
     """> 0; gradients are scaled down to this L2 norm."""
     num_minibatches: int = 1
@@ -39,6 +41,7 @@ class LearnerConfig:
         rules = {
             "be > 0 and finite": (lambda value: 0.0 < value < math.inf, ("lr", "max_grad_norm")),
             "be in [0, 1)": (lambda value: 0.0 <= value < 1.0, ("beta1", "beta2")),
+            "be in [0, 1]": (lambda value: 0.0 <= value <= 1.0, ("lr_end",)),
             "be >= 0": (lambda value: value >= 0, ("weight_decay", "warmup_steps")),
             "be >= 1": (lambda value: value >= 1, ("num_minibatches", "epochs", "micro_batch_rows", "micro_batch_tokens")),
         }

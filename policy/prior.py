@@ -27,13 +27,13 @@ from policy.demonstrations import Demonstration, demonstrate
 from policy.prior_config import PriorConfig
 from simulator.bank import load_bank, world_hash
 from simulator.dialogue import Speaker
-from simulator.scenario import Split
+from simulator.scenario import Scenario, Split
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
-RECIPE_VERSION = 2
+RECIPE_VERSION = 3
 """Raised whenever the code below changes what it builds."""
 
 
@@ -67,7 +67,7 @@ def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
             f"the prior's cache {folder.parent} must be writable ({error}); set XDG_CACHE_HOME to a folder that is"
         ) from error
     try:
-        tokenizer, model = train_prior(config, progress=progress)
+        tokenizer, model = train_prior(config, load_bank().scenarios(Split.TRAIN), progress=progress)
         model.save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
         (unfinished / "recipe.json").write_text(json.dumps(asdict(config), indent=2))
@@ -78,9 +78,8 @@ def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
     return folder
 
 
-def train_prior(config: PriorConfig, *, progress: bool) -> tuple[Qwen2Tokenizer, Qwen2ForCausalLM]:
-    """Tokenizer and model of a recipe. Leaves the global generators as they were."""
-    scenarios = load_bank().scenarios(Split.TRAIN)
+def train_prior(config: PriorConfig, scenarios: Sequence[Scenario], *, progress: bool) -> tuple[Qwen2Tokenizer, Qwen2ForCausalLM]:
+    """Tokenizer and model of a recipe, taught from these scenarios. Leaves the global generators as they were."""
     knowhow = config.demonstrations.skilled(config.knowhow_prob)
     taking_up = replace(knowhow, ground_prob=1.0, collage_prob=1.0, num_replies=1)
     lessons = [
@@ -93,7 +92,7 @@ def train_prior(config: PriorConfig, *, progress: bool) -> tuple[Qwen2Tokenizer,
         torch.manual_seed(config.seed)
         model = build_model(config, tokenizer)
         _fit(config, model, tokenizer, lessons, progress=progress)
-    return tokenizer, untied(model).eval()
+    return tokenizer, untied(model, temperature=config.temperature).eval()
 
 
 def build_tokenizer(config: PriorConfig, demonstrations: Iterable[Demonstration]) -> Qwen2Tokenizer:
@@ -146,16 +145,16 @@ def build_model(config: PriorConfig, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausa
     )
 
 
-def untied(model: Qwen2ForCausalLM) -> Qwen2ForCausalLM:
-    """The same model with a head of its own, so that a CPU engine takes every weight update (docs/decisions.md)."""
+def untied(model: Qwen2ForCausalLM, *, temperature: float) -> Qwen2ForCausalLM:
+    """The model as sampled at this temperature; a head of its own lets a CPU engine take every weight update (docs/decisions.md)."""
     config = Qwen2Config(**{**model.config.to_dict(), "tie_word_embeddings": False})
     separate = Qwen2ForCausalLM(config)
-    separate.load_state_dict({**model.state_dict(), "lm_head.weight": model.get_input_embeddings().weight.detach().clone()})
+    separate.load_state_dict({**model.state_dict(), "lm_head.weight": model.get_input_embeddings().weight.detach() / temperature})
     return separate
 
 
-def encode(demo: Demonstration, tokenizer: Qwen2Tokenizer, config: PriorConfig) -> tuple[list[int], list[float]]:
-    """Token ids of a dialogue and the loss weight of each, both [T]."""
+def encode(demo: Demonstration, tokenizer: Qwen2Tokenizer, config: PriorConfig, chance: random.Random) -> tuple[list[int], list[float]]:
+    """Token ids of a dialogue and the loss weight of each, both [T]; of the user's tokens, chance picks those that count."""
     ids: list[int] = []
     weights: list[float] = []
     copied = iter(demo.copied)
@@ -168,9 +167,11 @@ def encode(demo: Demonstration, tokenizer: Qwen2Tokenizer, config: PriorConfig) 
             *encoded["input_ids"],
             tokenizer.eos_token_id,
         ]
-        base = 1.0 if agent else config.user_weight
-        inside = [any(start < b and a < end for a, b in spans) for start, end in encoded["offset_mapping"]]
-        weights += [0.0, *(config.copy_weight if copy else base for copy in inside), base]
+        if agent:
+            inside = [any(start < b and a < end for a, b in spans) for start, end in encoded["offset_mapping"]]
+            weights += [0.0, *(config.copy_weight if copy else 1.0 for copy in inside), 1.0]
+        else:
+            weights += [0.0, *(float(chance.random() < config.user_share) for _ in range(len(encoded["input_ids"]) + 1))]
     return ids, weights
 
 
@@ -188,7 +189,7 @@ def _fit(
     progress: bool,
 ) -> None:
     """AdamW with warm-up and cosine decay over `num_tokens` tokens; each lesson lasts until its share of them is done."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, betas=(0.9, 0.98), weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     seen, loss_mean = 0, math.nan
     model.train()
     with tqdm(total=config.num_tokens, unit="tok", unit_scale=True, desc="Building the prior", disable=not progress) as bar:
@@ -235,7 +236,7 @@ def _batches(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Padded batches of dialogues of like length, in random order within windows of 64 batches."""
     chance = random.Random(config.seed)
-    stream = (encode(demo, tokenizer, config) for demo in demos)
+    stream = (encode(demo, tokenizer, config, chance) for demo in demos)
     while True:
         window = sorted(itertools.islice(stream, 64 * config.batch_size), key=lambda pair: len(pair[0]))
         batches = [window[i : i + config.batch_size] for i in range(0, len(window), config.batch_size)]

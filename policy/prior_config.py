@@ -13,7 +13,7 @@ class PriorConfig:
 
     seed: int = 0
     """Of the demonstrations, the initial weights and the order of batches."""
-    num_tokens: int = 2_600_000
+    num_tokens: int = 3_400_000
     """Tokens to train on, > 0."""
     vocab_size: int = 4096
     """Of the byte-level BPE tokenizer, >= 300; enough for most words of the world to be one token, which is easier to take up."""
@@ -21,8 +21,8 @@ class PriorConfig:
     """Width, a multiple of `num_heads`."""
     num_layers: int = 3
     """Transformer blocks, >= 1."""
-    num_heads: int = 4
-    """Attention heads, >= 1."""
+    num_heads: int = 2
+    """Attention heads, >= 1; few wide ones carry a word from the user's turn to the reply better than many narrow ones."""
     intermediate_size: int = 384
     """Width of the feed-forward layers, >= 1."""
     init_std: float = 0.06
@@ -39,12 +39,25 @@ class PriorConfig:
     """Share of the tokens, by then, whose demonstrator shows its skills at `knowhow_prob`, [0, 1]; the rest sets the habits."""
     knowhow_prob: float = 0.75
     """Chance of each skill meanwhile, [0, 1]: what is shown rarely is never learnt at this size, what was learnt can become rare."""
-    user_weight: float = 0.1
-    """Loss weight of the user's tokens, >= 0; the agent's count 1."""
+    user_share: float = 0.0
+    """Share of the user's tokens that are learnt, drawn anew for each dialogue, [0, 1]; the agent's all are. Learning the user's part
+    costs a small model part of what it needs to read it."""
+    temperature: float = 0.85
+    """What the taught model is sampled at, folded into its head, > 0; below 1 it leaves out most of the slips a small model makes."""
     demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
 
     def __post_init__(self) -> None:
-        for name in ("num_tokens", "num_layers", "num_heads", "intermediate_size", "batch_size", "lr", "copy_weight", "init_std"):
+        for name in (
+            "num_tokens",
+            "num_layers",
+            "num_heads",
+            "intermediate_size",
+            "batch_size",
+            "lr",
+            "copy_weight",
+            "init_std",
+            "temperature",
+        ):
             value = getattr(self, name)
             if value <= 0:
                 raise ValueError(f"policy.prior.{name} must be > 0, got {value!r}")
@@ -52,8 +65,6 @@ class PriorConfig:
             raise ValueError(f"policy.prior.vocab_size must be >= 300, got {self.vocab_size!r}; 256 of them are the bytes")
         if self.hidden_size <= 0 or self.hidden_size % self.num_heads:
             raise ValueError(f"policy.prior.hidden_size must be a multiple of num_heads ({self.num_heads}), got {self.hidden_size!r}")
-        for name in ("taking_up_share", "knowhow_share", "knowhow_prob"):
+        for name in ("taking_up_share", "knowhow_share", "knowhow_prob", "user_share"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"policy.prior.{name} must be in [0, 1], got {getattr(self, name)!r}")
-        if self.user_weight < 0:
-            raise ValueError(f"policy.prior.user_weight must be >= 0, got {self.user_weight!r}")

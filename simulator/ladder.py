@@ -60,7 +60,7 @@ class ScriptedAgent:
         pool = pools["grounded"] if cue else pools["plain"]
         if Skill.MEMORY in self.skills:
             said = dialogue.replies()
-            pool = [line for line in pool if not any(_stem(line) in reply for reply in said)] or pool
+            pool = [line for line in pool if not any(stem(line) in reply for reply in said)] or pool
         return fill(chance.choice(pool), dialogue.scenario, cue=cue, feeling=_feeling(dialogue))
 
     def _cue(self, dialogue: Dialogue) -> str:
@@ -129,7 +129,7 @@ def _feeling(dialogue: Dialogue) -> str:
 
 
 @cache
-def _stem(template: str) -> str:
+def stem(template: str) -> str:
     """The longest stretch of a template without slots, by which it is recognised."""
     parts = template.replace("{", "\0").replace("}", "\0").split("\0")[::2]
     return max(parts, key=len)

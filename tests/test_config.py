@@ -125,6 +125,12 @@ def test_a_resumed_run_may_get_more_budget_but_no_other_teacher(tmp_path):
         load_saved(path, ["seed=1"])
 
 
+def test_users_listen_to_the_language_that_the_policy_speaks():
+    assert load("smoke").simulator.register == "world"
+    assert load("smoke", ["policy.model=some/model"]).simulator.register == "open"
+    assert load("smoke", ["simulator.register=open"]).simulator.register == "open"
+
+
 def test_leaves_are_dotted_names():
     assert list(leaves({"a": {"b": 1, "c": [2]}, "d": None, "e": {}})) == [("a.b", 1), ("a.c", [2]), ("d", None)]
 

@@ -251,3 +251,9 @@ def test_broken_rows_train_nothing() -> None:
 def test_settings_out_of_range_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LearnerConfig(**settings)
+
+
+def test_the_step_size_falls_with_the_budget() -> None:
+    student, batch = learner(lr=1e-3, lr_end=0.2), random_batch(seed=0)
+    rates = [student.update(batch, student.algorithm.targets(batch), spent=spent)["actor/lr"] for spent in (0.0, 0.5, 1.0, 1.1)]
+    assert rates == pytest.approx([1e-3, 0.6e-3, 0.2e-3, 0.2e-3])
