@@ -22,6 +22,8 @@ from simulator.skills import Skill, against, meets, skill_table, weight
 EXPLORING = frozenset({"question", "restatement"})
 REPEATED_AT = 0.7
 """Content-word overlap with an earlier reply from which a reply counts as a repetition."""
+VERBATIM_AT = 0.95
+"""Overlap from which it counts as the same reply again."""
 MAX_CHANGE = 10
 QUANTA = (-10, -5, 5, 10)
 """The changes recorded in SAGE's conversations, nearly without exception."""
@@ -151,7 +153,8 @@ def _with_worth(appraisal: Appraisal, family: Family, difficulty: Difficulty) ->
             worth -= table["cost"][skill] * _demand(skill, appraisal, family, difficulty)
     side_costs = table["side_costs"]
     worth -= side_costs["against"] * weight(Skill.FIT, family, difficulty) * appraisal.runs_against
-    worth -= side_costs["repetition"] * (appraisal.reading.similarity >= REPEATED_AT)
+    if appraisal.reading.similarity >= REPEATED_AT:
+        worth -= side_costs["verbatim" if appraisal.reading.similarity >= VERBATIM_AT else "repetition"]
     worth -= side_costs["scattered"] * appraisal.scattered
     worth -= side_costs["unneeded_apology"] * appraisal.unneeded_apology
     worth = max(worth, table["worst"])

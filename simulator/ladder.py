@@ -29,9 +29,13 @@ class ScriptedAgent:
     skills: frozenset[Skill]
     always: str | None = None
     """A single strategy for every turn, instead of choosing."""
+    parrot: bool = False
+    """Says its third reply again to the end."""
 
     def reply(self, dialogue: Dialogue) -> str:
         """The next reply."""
+        if self.parrot and dialogue.num_replies >= 3:
+            return dialogue.replies()[2]
         chance = random.Random(f"{self.name}|{dialogue.scenario.scenario_id}|{dialogue.seed}|{dialogue.num_replies}")
         hurt = (dialogue.turns[-1].change or 0) < 0
         words = self._move(self._strategy(dialogue), dialogue, chance)
@@ -79,8 +83,9 @@ RUNGS = tuple(Skill)
 AGENTS = {
     **{f"L{k}": ScriptedAgent(name=f"L{k}", skills=frozenset(RUNGS[:k])) for k in range(len(RUNGS) + 1)},
     "praise": ScriptedAgent(name="praise", skills=frozenset(), always="praise"),
+    "parrot": ScriptedAgent(name="parrot", skills=frozenset(RUNGS), parrot=True),
 }
-"""The ladder, and the agent that only flatters."""
+"""The ladder, the agent that only flatters, and the one that has found a golden sentence."""
 
 
 def fill(template: str, scenario: Scenario, *, cue: str, feeling: str) -> str:

@@ -46,6 +46,12 @@ def test_flattery_pays_only_where_nothing_is_asked_for(register: Register):
     assert score("praise", 0.5, register) <= 25
 
 
+@both_registers
+def test_a_golden_sentence_does_not_carry_a_dialogue(register: Register):
+    for d in (0.2, 0.3, 0.5, 0.7):
+        assert score("parrot", d, register) <= 68 < score("L6", d, register)
+
+
 def test_every_family_climbs_the_ladder_at_its_own_onsets():
     scenarios = load_bank().scenarios(Split.TRAIN)
     for family in FAMILIES:
