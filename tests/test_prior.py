@@ -95,7 +95,7 @@ def test_the_folder_loads_as_any_model_with_a_head_of_its_own(tiny: Path):
     model, tokenizer = AutoModelForCausalLM.from_pretrained(tiny), AutoTokenizer.from_pretrained(tiny)
     assert model.config.tie_word_embeddings is False
     assert model.lm_head.weight.data_ptr() != model.get_input_embeddings().weight.data_ptr()
-    assert torch.equal(model.lm_head.weight, model.get_input_embeddings().weight)
+    torch.testing.assert_close(model.lm_head.weight, model.get_input_embeddings().weight / PriorConfig().temperature)
     text = "You could talk to your sister's boss. I don't know!"
     assert tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids) == text
 
@@ -106,7 +106,7 @@ def test_its_template_is_one_token_a_role(tiny: Path):
     assert tokenizer.apply_chat_template(messages, tokenize=False) == "<|user|>Hi.<|end|><|assistant|>Go on.<|end|>"
 
 
-@pytest.mark.parametrize(("field", "value"), [("num_tokens", 0), ("vocab_size", 10), ("hidden_size", 30), ("knowhow_prob", 1.5)])
+@pytest.mark.parametrize(("field", "value"), [("num_tokens", 0), ("vocab_size", 10), ("hidden_size", 31), ("knowhow_prob", 1.5)])
 def test_settings_out_of_range_are_named(field: str, value: float):
     with pytest.raises(ValueError, match=f"policy.prior.{field} must be"):
         PriorConfig(**{field: value})

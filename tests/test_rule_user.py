@@ -56,7 +56,7 @@ def test_another_seed_tells_the_facts_in_another_order():
 
 
 def test_emotion_stays_in_bounds_and_its_ends_end_the_dialogue():
-    pleased = play(AGENTS["L1"], load_bank().scenarios(Split.TRAIN)[3], Difficulty.along(0.05), seed=0, user=USER)
+    pleased = play(AGENTS["L4"], load_bank().scenarios(Split.TRAIN)[3], Difficulty.along(0.05), seed=0, user=USER)
     hurt = play(AGENTS["L0"], load_bank().scenarios(Split.TRAIN)[3], Difficulty.along(0.8), seed=0, user=USER)
     assert (pleased.emotion, pleased.outcome) == (100, Outcome.DELIGHTED)
     assert hurt.emotion < 10 and hurt.outcome is Outcome.LEFT
