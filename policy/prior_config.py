@@ -22,7 +22,7 @@ class PriorConfig:
     num_layers: int = 3
     """Transformer blocks, >= 1."""
     num_heads: int = 2
-    """Attention heads, >= 1; few wide ones carry a word from the user's turn to the reply better than many narrow ones."""
+    """Attention heads, >= 1."""
     intermediate_size: int = 384
     """Width of the feed-forward layers, >= 1."""
     init_std: float = 0.06
