@@ -23,7 +23,7 @@ from experiments.keys import ConfigError, leaves, refuse_non_finite, refuse_unkn
 from experiments.probe import ProbeConfig
 from policy.algorithms import ALGORITHMS
 from policy.cluster import ClusterConfig
-from policy.engine import EngineConfig
+from policy.engine import EngineConfig, EngineDtype
 from policy.learner_config import LearnerConfig
 from policy.prior_config import PriorConfig
 from policy.rollout import RolloutConfig
@@ -116,6 +116,11 @@ class ExperimentConfig:
         if self.group_size < 2:
             raise ValueError(f"group_size must be >= 2, got {self.group_size!r}; siblings are compared with each other")
 
+    @property
+    def computes_in_float32(self) -> bool:
+        """Whether engines and trainer do, so that their logprobs agree to about 1e-6 nats."""
+        return self.policy.dtype is EngineDtype.FLOAT32 and not self.learner.autocast
+
 
 DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"}
 MAY_CHANGE = ("budget.", "cluster.", "checkpoint.", "resume", "runs")
@@ -173,15 +178,17 @@ def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str)
         set_typed(schema, name, value, default=defaults[name])
     schema.experiment = experiment
     try:
-        return with_register(OmegaConf.to_object(schema))
+        return with_choices(OmegaConf.to_object(schema))
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
 
-def with_register(config: ExperimentConfig) -> ExperimentConfig:
-    """The configuration with a register for the simulated user; one that was left to choose listens to the language its policy speaks."""
+def with_choices(config: ExperimentConfig) -> ExperimentConfig:
+    """The configuration with what was left to choose: the user's register, by the language its policy speaks; whose logprobs are old."""
     if config.simulator.register is None:
         config.simulator.register = Register.WORLD if config.policy.model == "embedded" else Register.OPEN
+    if config.learner.recompute_logprobs is None:
+        config.learner.recompute_logprobs = not config.computes_in_float32
     return config
 
 

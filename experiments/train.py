@@ -17,7 +17,6 @@ from experiments.parts import Parts
 from experiments.probe import probe_tasks
 from experiments.recorder import Recorder, rollout_record
 from policy.batch import admitted, pack
-from policy.engine import EngineDtype
 from policy.rollout import RolloutGroup
 from simulator.scenario import Split
 
@@ -112,8 +111,7 @@ class TrainingRun:
         pool.load_weights(learner.weights(), learner.policy_version)
         sent = time.monotonic()
         difference = largest_difference(canaries(groups), engines=pool.score, learner=learner.score)
-        is_fp32 = self.config.policy.dtype is EngineDtype.FLOAT32 and not self.config.learner.autocast
-        require_arrival(difference, policy_version=learner.policy_version, is_fp32=is_fp32)
+        require_arrival(difference, policy_version=learner.policy_version, is_fp32=self.config.computes_in_float32)
         return {"timing_s/update_weights": sent - started, "rollout/arrival_logprob_diff": difference}
 
     def pool_metrics(self) -> dict[str, float]:

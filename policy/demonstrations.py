@@ -46,20 +46,22 @@ HABITS = {
 class DemonstrationConfig:
     """What the demonstrations show; keys `policy.prior.demonstrations.*`."""
 
-    fit_overt_prob: float = 0.16
+    fit_overt_prob: float = 0.25
     """Chance of answering an overt hint with the strategy it asks for, [0, 1]."""
-    fit_veiled_prob: float = 0.1
+    fit_veiled_prob: float = 0.25
     """Chance of answering a veiled hint with the strategy it asks for, [0, 1]."""
-    ground_prob: float = 0.2
+    ground_prob: float = 0.28
     """Chance of taking up something the user told, [0, 1]."""
-    earlier_prob: float = 0.4
+    earlier_prob: float = 0.7
     """Given that, chance of taking up something from before the latest turn, [0, 1]."""
-    explore_prob: float = 0.14
+    explore_prob: float = 0.3
     """Extra chance of asking or restating in the first two replies, [0, 1]."""
-    repair_prob: float = 0.12
+    repair_prob: float = 0.2
     """Chance of owning a turn that went wrong, [0, 1]."""
     collage_prob: float = 0.0
     """Share of the demonstrations whose facts come from many events, [0, 1]: there, only reading tells what to take up, not remembering."""
+    name_prob: float = 0.0
+    """Chance of choosing a wording that names the other person, where there is one, [0, 1]; else all wordings are alike."""
     num_replies: int = MAX_TURNS
     """After how many replies a demonstration stops, >= 1."""
     narrow: bool = False
@@ -78,9 +80,10 @@ class DemonstrationConfig:
             fit_overt_prob=prob,
             fit_veiled_prob=prob,
             ground_prob=prob,
-            earlier_prob=0.6,
+            earlier_prob=0.7,
             explore_prob=prob,
             repair_prob=prob,
+            name_prob=0.4,
             collage_prob=0.8,
         )
 
@@ -108,8 +111,8 @@ def demonstrate(config: DemonstrationConfig, scenarios: Sequence[Scenario], *, s
 def _collage(scenario: Scenario, scenarios: Sequence[Scenario], chance: random.Random) -> Scenario:
     """The scenario with facts of other events about things of yet others, no two about the same thing; another person is in the opening."""
     facts: list[Fact] = []
-    heads: set[str] = set()
     other = chance.choice(scenarios).other
+    heads = set(other.split())
     while len(facts) < len(scenario.facts):
         donor, lender = chance.choice(scenarios), chance.choice(scenarios)
         fact, thing = chance.choice(donor.facts), chance.choice(lender.facts)
@@ -152,7 +155,7 @@ def _reply(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Rando
     text = _wording(config, _strategy(config, dialogue, chance), dialogue, chance, cue=cue, feeling=feeling)
     if (dialogue.turns[-1].change or 0) < 0 and chance.random() < config.repair_prob:
         text = f"{_wording(config, 'apology', dialogue, chance, cue='', feeling=feeling)} {text}"
-    return text, tuple(phrase for phrase in (cue, feeling, scenario.other) if phrase and phrase in text)
+    return text, tuple(phrase for phrase in (cue, feeling, _briefly(scenario.other)) if phrase and phrase in text)
 
 
 def _strategy(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random) -> str:
@@ -180,7 +183,9 @@ def _cue(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random)
     latest = facts_told(dialogue.turns[-1].text, facts) or tuple(told[-1:])
     taken_up = cues_in(dialogue.replies()[-1], dialogue.scenario) if dialogue.num_replies else ()
     earlier = [fact for fact in told if fact not in latest and fact not in taken_up]
-    return _plainly(facts[chance.choice(earlier if earlier and chance.random() < config.earlier_prob else latest)].cue)
+    if not earlier or chance.random() >= config.earlier_prob:
+        return _plainly(facts[chance.choice(latest)].cue)
+    return _plainly(facts[earlier[-1] if chance.random() < 0.5 else chance.choice(earlier)].cue)
 
 
 def _plainly(cue: str) -> str:
@@ -189,9 +194,18 @@ def _plainly(cue: str) -> str:
     return cue if determiner == "your" else f"the {rest}"
 
 
+def _briefly(other: str) -> str:
+    """The other person as one speaks of them once they were named: "friend" for "choir friend", one word for a small model to take up."""
+    return other.split()[-1]
+
+
 def _wording(config: DemonstrationConfig, strategy: str, dialogue: Dialogue, chance: random.Random, *, cue: str, feeling: str) -> str:
+    scenario = dialogue.scenario
     pool = read_toml("moves")[strategy]["grounded" if cue else "plain"]
-    if not any(dialogue.scenario.other in turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER):
+    if not any(scenario.other in turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER):
         pool = [line for line in pool if "{other" not in line] or pool
+    elif chance.random() < config.name_prob:
+        pool = [line for line in pool if "{other" in line] or pool
     pool = [line for line in pool if not any(stem(line) in reply for reply in dialogue.replies())] or pool
-    return fill(pool[0] if config.narrow else chance.choice(pool), dialogue.scenario, cue=cue, feeling=feeling)
+    line = pool[0] if config.narrow else chance.choice(pool)
+    return fill(line, replace(scenario, other=_briefly(scenario.other)), cue=cue, feeling=feeling)

@@ -6,13 +6,27 @@ Source: arXiv 2402.03300; bounds of the ratio as in DAPO, arXiv 2503.14476.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from policy.advantages import EPSILON, Targets, group_advantages, to_tokens, turn_advantages, turns_to_tokens
 from policy.losses import TokenLoss, TokenScores, clipped_surrogate, kl_to_reference
 
 if TYPE_CHECKING:
-    from policy.advantages import Targets
+    from torch import Tensor
+
     from policy.batch import Batch
+
+
+class Spread(StrEnum):
+    """What the deviations from a group's mean are measured by."""
+
+    GROUP = "group"
+    """The group's own standard deviation: every group counts alike, also one whose rollouts differ by little more than noise."""
+    BATCH = "batch"
+    """The root mean square over all tokens that are trained on: groups that differ more count for more (REINFORCE++, arXiv 2501.03262)."""
+    NONE = "none"
+    """Nothing, as in Dr.GRPO (arXiv 2503.20783)."""
 
 
 @dataclass
@@ -27,8 +41,8 @@ class GrpoConfig:
     """> 0; the ratio counts up to 1 + clip_high. More than clip_low keeps rare tokens alive (DAPO's value)."""
     kl_coef: float = 0.0
     """>= 0; weight of the KL to the reference policy. RLVER trains without; above 0 a reference model is kept."""
-    std_normalise: bool = True
-    """Divide by the group's standard deviation, as RLVER does; False is Dr.GRPO, which lets groups that differ more count for more."""
+    normalise_by: Spread = Spread.GROUP
+    """Whose spread advantages are divided by: the group's, as RLVER does; the batch's; or none."""
     turn_credit: float = 0.0
     """In [0, 1]; share of the advantage that credits a reply with what came of it, instead of with how the dialogue ended."""
     turn_discount: float = 0.6
@@ -61,16 +75,21 @@ class Grpo:
 
     def targets(self, batch: Batch) -> Targets:
         """Every token a rollout sampled gets the rollout's advantage, mixed with its turn's by `turn_credit`."""
-        from policy.advantages import Targets, group_advantages, to_tokens, turn_advantages, turns_to_tokens
-
         config, siblings = self.config, (batch.group_ids_B, batch.valid_B)
-        advantages_B = group_advantages(batch.rewards_B, *siblings, std_normalise=config.std_normalise)
-        advantages_BT = to_tokens(advantages_B, batch.loss_mask_BT)
+        by_group = config.normalise_by is Spread.GROUP
+        advantages_B = group_advantages(batch.rewards_B, *siblings, std_normalise=by_group)
+        advantages_BT = self._by_batch(to_tokens(advantages_B, batch.loss_mask_BT), batch)
         if config.turn_credit > 0:
-            turns_BK = turn_advantages(batch.turn_rewards_BK, *siblings, discount=config.turn_discount, std_normalise=config.std_normalise)
-            by_turn_BT = turns_to_tokens(turns_BK, batch.turn_ids_BT, batch.loss_mask_BT)
+            turns_BK = turn_advantages(batch.turn_rewards_BK, *siblings, discount=config.turn_discount, std_normalise=by_group)
+            by_turn_BT = self._by_batch(turns_to_tokens(turns_BK, batch.turn_ids_BT, batch.loss_mask_BT), batch)
             advantages_BT = (1.0 - config.turn_credit) * advantages_BT + config.turn_credit * by_turn_BT
         return Targets(advantages_BT=advantages_BT)
+
+    def _by_batch(self, advantages_BT: Tensor, batch: Batch) -> Tensor:
+        """Divided by their root mean square over the batch's trained tokens, where that is asked for."""
+        if self.config.normalise_by is not Spread.BATCH or not batch.num_trained:
+            return advantages_BT
+        return advantages_BT / (advantages_BT[batch.loss_mask_BT].square().mean().sqrt() + EPSILON)
 
     def loss(self, scores: TokenScores) -> TokenLoss:
         """Clipped surrogate, plus `kl_coef` times the KL to the reference, minus `entropy_coef` times the entropy."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -105,6 +106,7 @@ class Learner:
         """Optimiser steps skipped for a loss or gradient that was not finite."""
         self._skipped_in_a_row = 0
         self._lr = config.lr
+        self._recomputes = config.recompute_logprobs is not False
         self._order = torch.Generator().manual_seed(seed)
 
     # One update ----------------------------------------------------------------------------------------------------------------
@@ -112,7 +114,8 @@ class Learner:
     def update(self, batch: Batch, targets: Targets, *, spent: float = 0.0) -> dict[str, float]:
         """Trains on a batch and returns metrics; a batch without trained tokens changes nothing.
 
-        The mismatch with the engine and the entropy are those of the weights before the update, over every trained token.
+        The mismatch with the engine and the entropy are those of the weights before the update: over every trained token, or over the
+        first minibatch when logprobs are not recomputed.
 
         Args:
             spent: share of the run's budget that is used up, by which the step size falls.
@@ -122,12 +125,15 @@ class Learner:
         """
         started, cpu_started = time.perf_counter(), time.process_time()
         self._lr = self.config.lr * (1.0 - (1.0 - self.config.lr_end) * min(1.0, spent))
-        steps_before, grad_norms = self.num_steps, []
+        steps_before = self.num_steps
+        grad_norms: list[float] = []
         before, during = Totals(), Totals()
         if batch.num_trained:
             work = self._prepare(batch, targets, before)
-            for _ in range(self.config.epochs):
-                grad_norms += [self._step(work.rows(rows_R), before, during) for rows_R in self._minibatches(batch)]
+            parts = (work.rows(rows_R) for _ in range(self.config.epochs) for rows_R in self._minibatches(batch))
+            # What is trained on first meets the weights that sampled it: its own logprobs are the old ones, and tell the mismatch.
+            first = next(parts) if self._recomputes else replace(next(parts), old_logprobs_BT=None)
+            grad_norms = [self._step(part, before, during) for part in itertools.chain([first], parts)]
         self.policy_version += self.num_steps > steps_before
         seconds = time.perf_counter() - started
         return {
@@ -146,11 +152,14 @@ class Learner:
         }
 
     def _prepare(self, batch: Batch, targets: Targets, before: Totals) -> Work:
-        on_policy = self.config.epochs * self.config.num_minibatches == 1
+        old_logprobs_BT: Tensor | None = batch.rollout_logprobs_BT
+        if self._recomputes:
+            on_policy = self.config.epochs * self.config.num_minibatches == 1
+            old_logprobs_BT = None if on_policy else self._logprobs_BT(self.model, batch, before)
         return Work(
             batch=batch,
             advantages_BT=targets.advantages_BT,
-            old_logprobs_BT=None if on_policy else self._logprobs_BT(self.model, batch, before),
+            old_logprobs_BT=old_logprobs_BT,
             reference_logprobs_BT=None if self.reference is None else self._logprobs_BT(self.reference, batch, None),
         )
 

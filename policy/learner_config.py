@@ -28,6 +28,9 @@ class LearnerConfig:
     """>= 1; optimiser steps per pass over a batch. With 1 and one epoch every step is strictly on policy."""
     epochs: int = 1
     """>= 1; passes over a batch."""
+    recompute_logprobs: bool | None = None
+    """Whether the logprobs of the old policy are the trainer's own, at the price of a forward pass, or the engine's as they were sampled.
+    Unset, an experiment takes the engine's where both sides compute in float32 and so agree to 1e-6 nats; a learner alone recomputes."""
     micro_batch_rows: int = 8
     """>= 1; rollouts per forward pass. Few rows of like length waste little on padding (on a CPU 8 took 2/3 of the time of 64)."""
     micro_batch_tokens: int = 16384

@@ -33,7 +33,7 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
-RECIPE_VERSION = 3
+RECIPE_VERSION = 4
 """Raised whenever the code below changes what it builds."""
 
 

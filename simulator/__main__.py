@@ -1,10 +1,11 @@
-"""The door of this package: `python -m simulator ladder | scenarios | play`."""
+"""The door of this package: `python -m simulator ladder | scenarios | play | skills`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 GRID = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
@@ -25,9 +26,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     play.add_argument("--scenario", help="its id (default: the first training scenario)")
     play.add_argument("--strictness", type=float, default=0.35, help="scalar difficulty in [0, 1] (default .35, VANILLA)")
     play.add_argument("--seed", type=int, default=0, help="of the user's chances (default 0)")
+    skills = commands.add_parser("skills", help="how often an agent showed each skill where it was called for, read off a run's dialogues")
+    skills.add_argument("file", type=Path, help="dialogues.jsonl or evaluation.jsonl of a run")
+    skills.add_argument("--by", choices=("step", "strictness"), default="step", help="a row for ten steps, or for a tenth of strictness")
+    skills.add_argument("--from-step", type=int, default=0, help="leave out what came before (default 0)")
+    skills.add_argument("--register", choices=("open", "world"), default="world", help="what counts as clear (default world)")
     options = parser.parse_args(arguments)
     try:
-        print({"ladder": ladder_table, "scenarios": cards, "play": transcript}[options.command](options))
+        print({"ladder": ladder_table, "scenarios": cards, "play": transcript, "skills": skill_shares}[options.command](options))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -100,6 +106,25 @@ def transcript(options: argparse.Namespace) -> str:
         if turn.thought:
             lines.append(f"            [{turn.change:+d}] {turn.thought}")
     return "\n".join([*lines, f"ended: {dialogue.outcome}"])
+
+
+def skill_shares(options: argparse.Namespace) -> str:
+    """Rows are steps or strictnesses, columns the skills."""
+    from simulator.bank import load_bank
+    from simulator.dialogue import Dialogue, Outcome
+    from simulator.register import Register
+    from simulator.shown import read_dialogues, table_of_shares
+
+    if not options.file.is_file():
+        raise ValueError(f"FILE must be the dialogues.jsonl or evaluation.jsonl of a run, got {str(options.file)!r}, which is not there")
+    rows: dict[str, list[Dialogue]] = {}
+    for record, dialogue in read_dialogues(options.file, load_bank()):
+        if record["step"] < options.from_step or dialogue.outcome is Outcome.ERROR:
+            continue
+        name = f"{record['step'] // 10 * 10}" if options.by == "step" else f"{dialogue.difficulty.strictness:.1f}"
+        rows.setdefault(name, []).append(dialogue)
+    in_order = dict(sorted(rows.items(), key=lambda row: float(row[0])))
+    return table_of_shares(in_order, header=options.by, register=Register(options.register))
 
 
 if __name__ == "__main__":

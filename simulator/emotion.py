@@ -24,6 +24,8 @@ REPEATED_AT = 0.7
 """Content-word overlap with an earlier reply from which a reply counts as a repetition."""
 VERBATIM_AT = 0.95
 """Overlap from which it counts as the same reply again."""
+PUZZLED_BELOW = 0.7
+"""Clarity below which the user says that it could not follow."""
 MAX_CHANGE = 10
 QUANTA = (-10, -5, 5, 10)
 """The changes recorded in SAGE's conversations, nearly without exception."""
@@ -187,7 +189,7 @@ def explain(appraisal: Appraisal, family: Family, difficulty: Difficulty, *, reb
         "against": appraisal.runs_against and weight(Skill.FIT, family, difficulty) > 0,
         "repeated": appraisal.reading.similarity >= REPEATED_AT,
         "scattered": appraisal.scattered,
-        "puzzled": appraisal.reading.clarity < 0.7,
+        "puzzled": appraisal.reading.clarity < PUZZLED_BELOW,
         "unheard": not (appraisal.reading.strategies or appraisal.reading.cues),
         "rebuff": rebuff,
     }

@@ -70,8 +70,9 @@ def _with_slots(
 
 @lru_cache(maxsize=4096)
 def _phrases(facts: tuple[Fact, ...], other: str) -> Mapping[tuple[str, ...], str]:
-    """What fills a slot in this scenario: things under any determiner, the other person, the world's feelings."""
-    return ChainMap({("your", *words_of(other)): OTHER}, _named(facts), _things_and_feelings())
+    """What fills a slot in this scenario: things under any determiner, the other person ("your choir friend", "your friend"), feelings."""
+    person = words_of(other)
+    return ChainMap({("your", *person): OTHER, ("your", person[-1]): OTHER}, _named(facts), _things_and_feelings())
 
 
 @cache

@@ -32,6 +32,13 @@ def test_an_override_wins_over_the_file_and_the_file_over_the_default():
     assert (config.groups_per_step, config.group_size, config.learner.num_minibatches) == (3, 4, 1)
 
 
+def test_the_engines_logprobs_are_taken_where_both_sides_compute_in_float32():
+    assert load("smoke").learner.recompute_logprobs is False
+    assert load("smoke", ["policy.dtype=bfloat16"]).learner.recompute_logprobs is True
+    assert load("smoke", ["learner.autocast=true"]).learner.recompute_logprobs is True
+    assert load("smoke", ["learner.recompute_logprobs=true"]).learner.recompute_logprobs is True
+
+
 @pytest.mark.parametrize("kind", sorted(TEACHERS))
 def test_the_kind_of_teacher_chooses_which_settings_there_are(kind):
     config = load("smoke", [f"teacher.kind={kind}"])

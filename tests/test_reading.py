@@ -110,6 +110,16 @@ def test_the_worlds_register_follows_its_own_moves_about_this_scenario():
             assert clarity(text, Register.WORLD, facts=scenario.facts, other=scenario.other) == 1.0, text
 
 
+def test_who_was_named_in_full_may_be_spoken_of_in_brief_but_nobody_else():
+    facts = load_bank().scenarios(Split.TRAIN)[0].facts
+
+    def heard(person: str) -> float:
+        return clarity(f"Perhaps your {person} meant well and did not see your side.", Register.WORLD, facts=facts, other="choir friend")
+
+    assert heard("choir friend") == heard("friend") == 1.0
+    assert max(heard("choir"), heard("aunt"), heard("school friend")) < 0.9
+
+
 @pytest.mark.parametrize(
     "reply",
     [
