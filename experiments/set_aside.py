@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from experiments.config import ExperimentConfig, load
-from experiments.evaluate import grid_tasks
+from experiments.evaluate import grid_tasks, spread
 from experiments.exit_code import ExitCode
 from experiments.keys import ConfigError
 from simulator.bank import load_bank
@@ -41,7 +41,7 @@ def play_unseen(config: ExperimentConfig) -> dict[float, list[Dialogue]]:
     from simulator.users import make_user
 
     scenarios = load_bank().scenarios(Split.TRAIN)
-    unseen = [scenario for scenario in scenarios if is_set_aside(scenario)]
+    unseen = spread([scenario for scenario in scenarios if is_set_aside(scenario)], config.evaluation.num_scenarios)
     tokenizer, model = train_prior(config.policy.prior, [s for s in scenarios if not is_set_aside(s)], progress=True)
     tasks = grid_tasks(unseen, config.evaluation.strictness)
     make = partial(make_user, config.simulator.kind, config.simulator)

@@ -8,6 +8,7 @@ import math
 import pytest
 
 from experiments.set_aside import is_set_aside
+from experiments.set_aside import main as set_aside_main
 from simulator.__main__ import main
 from simulator.bank import load_bank
 from simulator.ladder import score_agent
@@ -67,3 +68,18 @@ def test_an_event_is_set_aside_whole_and_about_a_sixth_of_them_are():
         by_event.setdefault(scenario.scenario_id.split("/")[1], set()).add(is_set_aside(scenario))
     assert all(len(verdicts) == 1 for verdicts in by_event.values())
     assert 1 / 9 < sum(True in verdicts for verdicts in by_event.values()) / len(by_event) < 1 / 4
+
+
+@pytest.mark.engine
+def test_a_recipe_is_measured_on_what_it_was_not_taught(tmp_path, capsys):
+    tiny = ["num_tokens=20000", "vocab_size=600", "hidden_size=32", "num_layers=1", "intermediate_size=64"]
+    settings = [*(f"policy.prior.{setting}" for setting in tiny), "evaluation.num_scenarios=3", "evaluation.strictness=[0.2,0.6]"]
+    path = tmp_path / "dialogues.jsonl"
+    assert set_aside_main(["smoke", *settings, "--dialogues", str(path)]) == 0
+    assert [row.split()[:2] for row in capsys.readouterr().out.splitlines()[-3:]] == [["0.2", "3"], ["0.6", "3"], ["all", "6"]]
+    assert all(is_set_aside(dialogue.scenario) for _, dialogue in read_dialogues(path, load_bank()))
+
+
+def test_a_recipe_that_cannot_be_is_refused(capsys):
+    assert set_aside_main(["smoke", "policy.prior.num_tokens=0"]) == 2
+    assert "policy.prior.num_tokens must be > 0" in capsys.readouterr().err
