@@ -72,7 +72,7 @@ def test_an_event_is_set_aside_whole_and_about_a_sixth_of_them_are():
 
 @pytest.mark.engine
 def test_a_recipe_is_measured_on_what_it_was_not_taught(tmp_path, capsys):
-    tiny = ["num_tokens=20000", "vocab_size=600", "hidden_size=32", "num_layers=1", "intermediate_size=64"]
+    tiny = ["num_tokens=20000", "vocab_size=600", "hidden_size=32", "num_heads=1", "num_layers=1", "intermediate_size=64"]
     settings = [*(f"policy.prior.{setting}" for setting in tiny), "evaluation.num_scenarios=3", "evaluation.strictness=[0.2,0.6]"]
     path = tmp_path / "dialogues.jsonl"
     assert set_aside_main(["smoke", *settings, "--dialogues", str(path)]) == 0
