@@ -44,7 +44,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_skill_is_shown_now_and_then_and_all_together_hardly_ever():
-    # The model shows a skill about half as often as its demonstrators: 5-25 % of turns, as `experiments.set_aside` measures.
+    # The model shows most skills about half as often as its demonstrators (measured: 14-26 % of the turns that call for one).
     weighed = [one for demo in demonstrations(600) for one in appraisals(demo.dialogue)]
     for skill in Skill:
         shown = [one.shown[skill] for one in weighed if one.shown[skill] is not None]
