@@ -12,9 +12,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from policy.demonstrations import DemonstrationConfig, demonstrate
 from policy.prior import build_prior, prior_folder
 from policy.prior_config import PriorConfig
+from simulator import shown
 from simulator.bank import load_bank
 from simulator.dialogue import Dialogue
-from simulator.emotion import appraise
 from simulator.reading import cue_heads
 from simulator.register import Register, clarity
 from simulator.scenario import Split
@@ -28,12 +28,7 @@ def demonstrations(num: int, **settings: float) -> list:
 
 
 def appraisals(dialogue: Dialogue) -> list:
-    told = Dialogue(scenario=dialogue.scenario, difficulty=dialogue.difficulty, seed=dialogue.seed, turns=dialogue.turns[:1])
-    weighed = []
-    for reply, answer in zip(dialogue.turns[1::2], dialogue.turns[2::2], strict=True):
-        weighed.append(appraise(told, reply.text, register=Register.WORLD))
-        told = told.then(reply, answer)
-    return weighed
+    return list(shown.appraisals(dialogue, register=Register.WORLD))
 
 
 @pytest.fixture(scope="module")
