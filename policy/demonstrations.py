@@ -16,7 +16,7 @@ from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.difficulty import Difficulty
 from simulator.emotion import hint_in
 from simulator.ladder import MAX_TURNS, fill, stem
-from simulator.reading import cue_heads, cues_in, facts_told
+from simulator.reading import cue_heads, facts_told
 from simulator.register import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Fact, Scenario
@@ -53,7 +53,7 @@ class DemonstrationConfig:
     ground_prob: float = 0.28
     """Chance of taking up something the user told, [0, 1]."""
     earlier_prob: float = 0.7
-    """Given that, chance of taking up something from before the latest turn, [0, 1]."""
+    """Given that, from the third reply on, chance of taking up what was told two turns before the latest, [0, 1]."""
     explore_prob: float = 0.3
     """Extra chance of asking or restating in the first two replies, [0, 1]."""
     repair_prob: float = 0.2
@@ -80,7 +80,7 @@ class DemonstrationConfig:
             fit_overt_prob=prob,
             fit_veiled_prob=prob,
             ground_prob=prob,
-            earlier_prob=0.7,
+            earlier_prob=0.6,
             explore_prob=prob,
             repair_prob=prob,
             name_prob=0.4,
@@ -178,20 +178,29 @@ def _latest_hint(dialogue: Dialogue) -> tuple[str | None, str | None]:
 
 
 def _cue(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random) -> str:
+    """What the latest turn told, as "the jam"; or, from the third reply on, what the turn two before it told, as "that jam".
+
+    Which thing it is follows from the determiner and its place alone: a small model learns to read one place, not to mix several. Two
+    turns before, because the last reply then never named it: neither "the" (one turn before) nor "that" (three before) did.
+    """
     facts = dialogue.scenario.facts
-    told = [fact for turn in dialogue.turns if turn.speaker is Speaker.USER for fact in facts_told(turn.text, facts)]
-    latest = facts_told(dialogue.turns[-1].text, facts) or tuple(told[-1:])
-    taken_up = cues_in(dialogue.replies()[-1], dialogue.scenario) if dialogue.num_replies else ()
-    earlier = [fact for fact in told if fact not in latest and fact not in taken_up]
-    if not earlier or chance.random() >= config.earlier_prob:
-        return _plainly(facts[chance.choice(latest)].cue)
-    return _plainly(facts[earlier[-1] if chance.random() < 0.5 else chance.choice(earlier)].cue)
+    told = [facts_told(turn.text, facts) for turn in dialogue.turns if turn.speaker is Speaker.USER]
+    if len(told) >= 3 and told[-3] and chance.random() < config.earlier_prob:
+        return _pointing_back(facts[told[-3][-1]].cue)
+    latest = next(told_now for told_now in reversed(told) if told_now)
+    return _plainly(facts[latest[-1]].cue)
 
 
 def _plainly(cue: str) -> str:
     """The cue with "the" unless it is the user's own: a small model that first has to choose between eight determiners loses the noun."""
     determiner, rest = cue.split(" ", 1)
     return cue if determiner == "your" else f"the {rest}"
+
+
+def _pointing_back(cue: str) -> str:
+    """The cue as one takes up what was said before: "that jam", "those letters"."""
+    noun = cue.split(" ", 1)[1]
+    return f"{'those' if noun.endswith('s') and not noun.endswith('ss') else 'that'} {noun}"
 
 
 def _briefly(other: str) -> str:

@@ -33,7 +33,7 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
-RECIPE_VERSION = 4
+RECIPE_VERSION = 5
 """Raised whenever the code below changes what it builds."""
 
 
@@ -126,8 +126,8 @@ def build_tokenizer(config: PriorConfig, demonstrations: Iterable[Demonstration]
 
 
 def build_model(config: PriorConfig, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
-    """A Qwen2 with random weights, whose head is tied to its embeddings: a word it can read is then one that it can repeat."""
-    return Qwen2ForCausalLM(
+    """A Qwen2 that repeats what it looks at; its head is tied to its embeddings: a word it can read is then one that it can repeat."""
+    model = Qwen2ForCausalLM(
         Qwen2Config(
             vocab_size=len(tokenizer),
             hidden_size=config.hidden_size,
@@ -143,6 +143,20 @@ def build_model(config: PriorConfig, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausa
             bos_token_id=None,
         )
     )
+    _start_copying(model, config.copy_init)
+    return model
+
+
+@torch.no_grad()
+def _start_copying(model: Qwen2ForCausalLM, strength: float) -> None:
+    """Adds to each layer's value and output weights a rotation and its inverse, whose product is `strength` times the identity.
+
+    Source: mimetic initialisation, arXiv 2305.09828, which starts image models near what attention layers come to look like.
+    """
+    for layer in model.model.layers:
+        rotation_HH = torch.linalg.qr(torch.randn(model.config.hidden_size, model.config.hidden_size)).Q
+        layer.self_attn.v_proj.weight.add_(rotation_HH, alpha=strength**0.5)
+        layer.self_attn.o_proj.weight.add_(rotation_HH.T, alpha=strength**0.5)
 
 
 def untied(model: Qwen2ForCausalLM, *, temperature: float) -> Qwen2ForCausalLM:

@@ -13,7 +13,7 @@ class PriorConfig:
 
     seed: int = 0
     """Of the demonstrations, the initial weights and the order of batches."""
-    num_tokens: int = 3_400_000
+    num_tokens: int = 2_800_000
     """Tokens to train on, > 0."""
     vocab_size: int = 4096
     """Of the byte-level BPE tokenizer, >= 300; enough for most words of the world to be one token, which is easier to take up."""
@@ -27,13 +27,16 @@ class PriorConfig:
     """Width of the feed-forward layers, >= 1."""
     init_std: float = 0.06
     """Of the initial weights; .02 learns to copy far later at this size."""
+    copy_init: float = 3.0
+    """>= 0; how strongly every attention layer repeats what it looks at before anything was learnt: value and output weights start as this
+    multiple of the identity, up to noise. Without it a model of this size finds copying late or not at all (docs/decisions.md)."""
     batch_size: int = 8
     """Dialogues an update, >= 1."""
     lr: float = 3e-3
     """Peak learning rate of AdamW, > 0."""
     copy_weight: float = 3.0
     """Loss weight of tokens that the agent takes from the user's words, > 0."""
-    taking_up_share: float = 0.2
+    taking_up_share: float = 0.1
     """Share of the tokens, from the start, on single exchanges that take up what was just told, [0, 1]: short ones teach copying fast."""
     knowhow_share: float = 0.65
     """Share of the tokens, by then, whose demonstrator shows its skills at `knowhow_prob`, [0, 1]; the rest sets the habits."""
@@ -65,6 +68,8 @@ class PriorConfig:
             raise ValueError(f"policy.prior.vocab_size must be >= 300, got {self.vocab_size!r}; 256 of them are the bytes")
         if self.hidden_size <= 0 or self.hidden_size % self.num_heads:
             raise ValueError(f"policy.prior.hidden_size must be a multiple of num_heads ({self.num_heads}), got {self.hidden_size!r}")
+        if not self.copy_init >= 0:
+            raise ValueError(f"policy.prior.copy_init must be >= 0, got {self.copy_init!r}")
         for name in ("taking_up_share", "knowhow_share", "knowhow_prob", "user_share"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"policy.prior.{name} must be in [0, 1], got {getattr(self, name)!r}")

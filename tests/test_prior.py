@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,13 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from policy.demonstrations import DemonstrationConfig, demonstrate
-from policy.prior import build_prior, prior_folder
+from policy.prior import build_model, build_prior, build_tokenizer, prior_folder
 from policy.prior_config import PriorConfig
 from simulator import shown
 from simulator.bank import load_bank
-from simulator.dialogue import Dialogue
-from simulator.reading import cue_heads
+from simulator.dialogue import Dialogue, Speaker
+from simulator.emotion import REPEATED_AT
+from simulator.reading import cue_heads, facts_told
 from simulator.register import Register, clarity
 from simulator.scenario import Split
 from simulator.skills import Skill
@@ -39,13 +41,33 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_skill_is_shown_now_and_then_and_all_together_hardly_ever():
-    # The model shows most skills about half as often as its demonstrators (measured: 14-26 % of the turns that call for one).
+    # The model shows them at .5 to .9 of these rates (measured: 15-23 % of the replies that call for one, docs/decisions.md).
     weighed = [one for demo in demonstrations(600) for one in appraisals(demo.dialogue)]
     for skill in Skill:
         shown = [one.shown[skill] for one in weighed if one.shown[skill] is not None]
-        assert 0.15 <= sum(shown) / len(shown) <= 0.45, skill
+        assert 0.15 <= sum(shown) / len(shown) <= 0.36, skill
     late = [one for one in weighed if one.shown[Skill.MEMORY] is not None]
     assert sum(all(value is not False for value in one.shown.values()) for one in late) / len(late) < 0.01
+
+
+def test_that_thing_was_told_two_turns_before_so_that_each_such_reply_ties_back():
+    for demo in demonstrations(40, ground_prob=1.0, earlier_prob=1.0, repair_prob=0.0):
+        facts = demo.dialogue.scenario.facts
+        told = [facts_told(turn.text, facts) for turn in demo.dialogue.turns if turn.speaker is Speaker.USER]
+        for number, one in enumerate(appraisals(demo.dialogue)):
+            if number >= 2 and told[number - 2]:
+                assert set(told[number - 2]) & set(one.reading.cues)
+                assert one.shown[Skill.MEMORY] or one.reading.similarity >= REPEATED_AT
+
+
+def test_attention_starts_out_repeating_what_it_looks_at():
+    recipe = PriorConfig(vocab_size=600, hidden_size=32, num_layers=2, num_heads=2, copy_init=3.0)
+    tokenizer = build_tokenizer(recipe, demonstrations(5))
+    for strength in (0.0, 3.0):
+        torch.manual_seed(0)
+        for layer in build_model(replace(recipe, copy_init=strength), tokenizer).model.layers:
+            seen_HH = (layer.self_attn.o_proj.weight @ layer.self_attn.v_proj.weight).detach()
+            assert abs(seen_HH.diagonal().mean() - strength) < 0.3
 
 
 def test_demonstrations_are_mostly_solutions_and_always_clear():
@@ -65,9 +87,9 @@ def test_the_same_seed_gives_the_same_demonstrations():
 def test_narrow_demonstrations_have_one_wording_for_each_move():
     def wordings(narrow: bool) -> int:
         demos = demonstrations(60, narrow=narrow, ground_prob=0.0, repair_prob=0.0)
-        return len({" ".join(reply.split()[:3]) for demo in demos for reply in demo.dialogue.replies()})
+        return len({" ".join(reply.split()[:4]) for demo in demos for reply in demo.dialogue.replies()})
 
-    assert wordings(True) < 0.6 * wordings(False)
+    assert wordings(True) < 0.5 * wordings(False)
 
 
 def test_a_collage_tells_of_things_that_its_sentences_did_not_have():
@@ -103,7 +125,9 @@ def test_its_template_is_one_token_a_role(tiny: Path):
     assert tokenizer.apply_chat_template(messages, tokenize=False) == "<|user|>Hi.<|end|><|assistant|>Go on.<|end|>"
 
 
-@pytest.mark.parametrize(("field", "value"), [("num_tokens", 0), ("vocab_size", 10), ("hidden_size", 31), ("knowhow_prob", 1.5)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("num_tokens", 0), ("vocab_size", 10), ("hidden_size", 31), ("knowhow_prob", 1.5), ("copy_init", -1.0)]
+)
 def test_settings_out_of_range_are_named(field: str, value: float):
     with pytest.raises(ValueError, match=f"policy.prior.{field} must be"):
         PriorConfig(**{field: value})
