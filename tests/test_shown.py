@@ -83,3 +83,8 @@ def test_a_recipe_is_measured_on_what_it_was_not_taught(tmp_path, capsys):
 def test_a_recipe_that_cannot_be_is_refused(capsys):
     assert set_aside_main(["smoke", "policy.prior.num_tokens=0"]) == 2
     assert "policy.prior.num_tokens must be > 0" in capsys.readouterr().err
+
+
+def test_a_model_that_nobody_here_taught_is_refused(capsys):
+    assert set_aside_main(["smoke", "policy.model=Qwen/Qwen2.5-0.5B-Instruct"]) == 2
+    assert "policy.model must be embedded here" in capsys.readouterr().err
