@@ -69,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = load(options.experiment, options.overrides)
         if config.policy.model != "embedded":
-            raise ConfigError(f"policy.model must be embedded here, got {config.policy.model!r}: only a prior is taught without some events")
+            raise ConfigError(
+                f"policy.model must be embedded here, got {config.policy.model!r}: only a prior is taught without some events"
+            )
         if options.dialogues and not options.dialogues.parent.is_dir():
             raise ConfigError(f"--dialogues must lie in a folder that exists, got {str(options.dialogues)!r}")
     except ConfigError as error:
