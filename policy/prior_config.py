@@ -15,8 +15,9 @@ class PriorConfig:
     """Of the demonstrations, the initial weights and the order of batches."""
     num_tokens: int = 2_800_000
     """Tokens to train on, > 0."""
-    vocab_size: int = 4096
-    """Of the byte-level BPE tokenizer, >= 300; enough for most words of the world to be one token, which is easier to take up."""
+    vocab_size: int = 6144
+    """Of the byte-level BPE tokenizer at most, >= 300; enough for every word that a user tells to be one token: of one in pieces a small
+    model takes up the last piece alone."""
     hidden_size: int = 128
     """Width, a multiple of `num_heads`."""
     num_layers: int = 3

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from policy.demonstrations import DemonstrationConfig, demonstrate
-from policy.prior import build_model, build_prior, build_tokenizer, prior_folder
+from policy.prior import WORD_WEIGHT, build_model, build_prior, build_tokenizer, prior_folder, words_told
 from policy.prior_config import PriorConfig
 from simulator import shown
 from simulator.bank import load_bank
@@ -64,7 +64,7 @@ def test_that_thing_was_told_two_turns_before_so_that_such_a_reply_ties_back():
 
 def test_attention_starts_out_repeating_what_it_looks_at():
     recipe = PriorConfig(vocab_size=600, hidden_size=32, num_layers=2, num_heads=2, copy_init=3.0)
-    tokenizer = build_tokenizer(recipe, demonstrations(5))
+    tokenizer = build_tokenizer(recipe, [words_told(SCENARIOS)])
     for strength in (0.0, 3.0):
         torch.manual_seed(0)
         for layer in build_model(replace(recipe, copy_init=strength), tokenizer).model.layers:
@@ -119,6 +119,12 @@ def test_the_folder_loads_as_any_model_with_a_head_of_its_own(tiny: Path):
     torch.testing.assert_close(model.lm_head.weight, model.get_input_embeddings().weight / PriorConfig().temperature)
     text = "You could talk to your sister's boss. I don't know!"
     assert tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids) == text
+
+
+def test_every_word_that_a_user_tells_is_one_token():
+    words = words_told(SCENARIOS)
+    tokenizer = build_tokenizer(PriorConfig(), WORD_WEIGHT * [words])
+    assert all(len(tokenizer(f" {word}", add_special_tokens=False).input_ids) == 1 for word in words.split())
 
 
 def test_its_template_is_one_token_a_role(tiny: Path):
