@@ -181,7 +181,8 @@ def _cue(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random)
     """What the latest turn told, as "the jam"; or, from the third reply on, what the turn two before it told, as "that jam".
 
     Which thing it is follows from the determiner and its place alone: a small model learns to read one place, not to mix several. Two
-    turns before, because the last reply then did not name it, unless the turn between told nothing: neither "the" (one turn before) nor "that" (three before) did.
+    turns before, because the last reply then did not name it, unless the turn between told nothing: neither "the" (one turn before) nor
+    "that" (three before) did.
     """
     facts = dialogue.scenario.facts
     told = [facts_told(turn.text, facts) for turn in dialogue.turns if turn.speaker is Speaker.USER]
