@@ -20,7 +20,7 @@ from simulator.reading import cue_heads, facts_told
 from simulator.register import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Fact, Scenario
-from simulator.skills import skill_table
+from simulator.skills import skill_table, veiled_reserve
 
 HABITS = {
     "suggestion": 0.5,
@@ -46,20 +46,24 @@ HABITS = {
 class DemonstrationConfig:
     """What the demonstrations show; keys `policy.prior.demonstrations.*`."""
 
-    fit_overt_prob: float = 0.25
+    fit_overt_prob: float = 0.2
     """Chance of answering an overt hint with the strategy it asks for, [0, 1]."""
-    fit_veiled_prob: float = 0.25
+    fit_veiled_prob: float = 0.2
     """Chance of answering a veiled hint with the strategy it asks for, [0, 1]."""
-    ground_prob: float = 0.28
+    ground_prob: float = 0.32
     """Chance of taking up something the user told, [0, 1]."""
     earlier_prob: float = 0.7
     """Given that, from the third reply on, chance of taking up what was told two turns before the latest, [0, 1]."""
-    explore_prob: float = 0.3
+    explore_prob: float = 0.33
     """Extra chance of asking or restating in the first two replies, [0, 1]."""
     repair_prob: float = 0.2
     """Chance of owning a turn that went wrong, [0, 1]."""
     collage_prob: float = 0.0
     """Share of the demonstrations whose facts come from many events, [0, 1]: there, only reading tells what to take up, not remembering."""
+    open_prob: float = 0.0
+    """Share of the demonstrations whose user hides nothing and names the wish in the opening, [0, 1]; else reserve follows difficulty."""
+    veiled_prob: float = 0.0
+    """Share of the demonstrations whose user is so reserved that every hint is veiled, [0, 1]; with `open_prob` at most 1."""
     name_prob: float = 0.0
     """Chance of choosing a wording that names the other person, where there is one, [0, 1]; else all wordings are alike."""
     num_replies: int = MAX_TURNS
@@ -72,6 +76,26 @@ class DemonstrationConfig:
             name, value = setting.name, getattr(self, setting.name)
             if name.endswith("_prob") and not 0.0 <= value <= 1.0:
                 raise ValueError(f"policy.prior.demonstrations.{name} must be in [0, 1], got {value!r}")
+        if self.open_prob + self.veiled_prob > 1.0:
+            raise ValueError(f"policy.prior.demonstrations.veiled_prob must be at most 1 - open_prob, got {self.veiled_prob!r}")
+
+    def answering_hints(self) -> DemonstrationConfig:
+        """The same demonstrator in the first three replies of a dialogue, doing nothing but what each hint asks for."""
+        return replace(
+            self,
+            fit_overt_prob=1.0,
+            fit_veiled_prob=1.0,
+            ground_prob=0.0,
+            explore_prob=0.0,
+            open_prob=0.5,
+            veiled_prob=0.5,
+            collage_prob=1.0,
+            num_replies=3,
+        )
+
+    def taking_up(self) -> DemonstrationConfig:
+        """The same demonstrator in first replies that all take up what was just told."""
+        return replace(self, ground_prob=1.0, collage_prob=1.0, num_replies=1)
 
     def skilled(self, prob: float) -> DemonstrationConfig:
         """The same demonstrator, showing each skill with this chance, mostly about collages."""
@@ -84,6 +108,7 @@ class DemonstrationConfig:
             explore_prob=prob,
             repair_prob=prob,
             name_prob=0.4,
+            veiled_prob=0.4,
             collage_prob=0.8,
         )
 
@@ -134,7 +159,7 @@ def _about(fact: Fact, head: str, other_head: str) -> Fact:
 
 
 def _demonstration(config: DemonstrationConfig, scenario: Scenario, user: RuleUser, chance: random.Random) -> Demonstration:
-    dialogue = user.begin(scenario, Difficulty.along(chance.random()), seed=chance.getrandbits(32))
+    dialogue = user.begin(scenario, _difficulty(config, scenario, chance), seed=chance.getrandbits(32))
     copied: list[tuple[str, ...]] = []
     while dialogue.outcome is None and dialogue.num_replies < config.num_replies:
         text, phrases = _reply(config, dialogue, chance)
@@ -142,6 +167,15 @@ def _demonstration(config: DemonstrationConfig, scenario: Scenario, user: RuleUs
         dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text=text), reaction.turn, outcome=reaction.outcome)
         copied.append(phrases)
     return Demonstration(dialogue=dialogue, copied=tuple(copied))
+
+
+def _difficulty(config: DemonstrationConfig, scenario: Scenario, chance: random.Random) -> Difficulty:
+    difficulty, kind = Difficulty.along(chance.random()), chance.random()
+    if kind < config.open_prob:
+        return replace(difficulty, reserve=0.0)
+    if kind < config.open_prob + config.veiled_prob:
+        return replace(difficulty, reserve=chance.uniform(veiled_reserve(scenario.family), 1.0))
+    return difficulty
 
 
 def _reply(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random) -> tuple[str, tuple[str, ...]]:
@@ -181,12 +215,11 @@ def _cue(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random)
     """What the latest turn told, as "the jam"; or, from the third reply on, what the turn two before it told, as "that jam".
 
     Which thing it is follows from the determiner and its place alone: a small model learns to read one place, not to mix several. Two
-    turns before, because the last reply then did not name it, unless the turn between told nothing: neither "the" (one turn before) nor
-    "that" (three before) did.
+    turns before, because the last reply then did not name it: neither "the" (one turn before) nor "that" (three before) did.
     """
     facts = dialogue.scenario.facts
     told = [facts_told(turn.text, facts) for turn in dialogue.turns if turn.speaker is Speaker.USER]
-    if len(told) >= 3 and told[-3] and chance.random() < config.earlier_prob:
+    if len(told) >= 3 and told[-3] and told[-2] and chance.random() < config.earlier_prob:
         return _pointing_back(facts[told[-3][-1]].cue)
     latest = next(told_now for told_now in reversed(told) if told_now)
     return _plainly(facts[latest[-1]].cue)

@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -34,8 +34,10 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
-RECIPE_VERSION = 6
+RECIPE_VERSION = 7
 """Raised whenever the code below changes what it builds."""
+CHOICE_TOKENS = 3
+"""With which a reply begins; they nearly always tell its strategy."""
 WORD_WEIGHT = 20
 """How often each word that is told counts beside the demonstrations when the tokenizer is trained: enough for rare ones to stay whole."""
 
@@ -84,9 +86,9 @@ def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
 def train_prior(config: PriorConfig, scenarios: Sequence[Scenario], *, progress: bool) -> tuple[Qwen2Tokenizer, Qwen2ForCausalLM]:
     """Tokenizer and model of a recipe, taught from these scenarios. Leaves the global generators as they were."""
     knowhow = config.demonstrations.skilled(config.knowhow_prob)
-    taking_up = replace(knowhow, ground_prob=1.0, collage_prob=1.0, num_replies=1)
     lessons = [
-        (config.taking_up_share, demonstrate(taking_up, scenarios, seed=config.seed + 2)),
+        (config.hints_share, demonstrate(knowhow.answering_hints(), scenarios, seed=config.seed + 3)),
+        (config.taking_up_share, demonstrate(knowhow.taking_up(), scenarios, seed=config.seed + 2)),
         (config.knowhow_share, demonstrate(knowhow, scenarios, seed=config.seed)),
         (1.0, demonstrate(config.demonstrations, scenarios, seed=config.seed + 1)),
     ]
@@ -194,7 +196,8 @@ def encode(demo: Demonstration, tokenizer: Qwen2Tokenizer, config: PriorConfig, 
         ]
         if agent:
             inside = [any(start < b and a < end for a, b in spans) for start, end in encoded["offset_mapping"]]
-            weights += [0.0, *(config.copy_weight if copy else 1.0 for copy in inside), 1.0]
+            chosen = [config.choice_weight if number < CHOICE_TOKENS else 1.0 for number in range(len(inside))]
+            weights += [0.0, *(config.copy_weight if copy else choice for copy, choice in zip(inside, chosen, strict=True)), 1.0]
         else:
             weights += [0.0, *(float(chance.random() < config.user_share) for _ in range(len(encoded["input_ids"]) + 1))]
     return ids, weights

@@ -28,18 +28,22 @@ class PriorConfig:
     """Width of the feed-forward layers, >= 1."""
     init_std: float = 0.06
     """Of the initial weights; .02 learns to copy far later at this size."""
-    copy_init: float = 3.0
+    copy_init: float = 1.5
     """>= 0; how strongly every attention layer repeats what it looks at before anything was learnt: value and output weights start as this
     multiple of the identity, up to noise. Without it a model of this size finds copying late or not at all (docs/decisions.md)."""
     batch_size: int = 8
     """Dialogues an update, >= 1."""
-    lr: float = 3e-3
+    lr: float = 2e-3
     """Peak learning rate of AdamW, > 0."""
     copy_weight: float = 3.0
     """Loss weight of tokens that the agent takes from the user's words, > 0."""
-    taking_up_share: float = 0.1
-    """Share of the tokens, from the start, on single exchanges that take up what was just told, [0, 1]: short ones teach copying fast."""
-    knowhow_share: float = 0.65
+    choice_weight: float = 2.5
+    """Loss weight of a reply's first tokens, where its strategy is chosen, > 0."""
+    hints_share: float = 0.18
+    """Share of the tokens, from the start, on short exchanges in which each reply does what the latest hint asks for, [0, 1]."""
+    taking_up_share: float = 0.27
+    """Share of the tokens, by then, on single exchanges that take up what was just told, [0, 1]: short ones teach copying fast."""
+    knowhow_share: float = 0.7
     """Share of the tokens, by then, whose demonstrator shows its skills at `knowhow_prob`, [0, 1]; the rest sets the habits."""
     knowhow_prob: float = 0.75
     """Chance of each skill meanwhile, [0, 1]: what is shown rarely is never learnt at this size, what was learnt can become rare."""
@@ -59,6 +63,7 @@ class PriorConfig:
             "batch_size",
             "lr",
             "copy_weight",
+            "choice_weight",
             "init_std",
             "temperature",
         ):
@@ -71,6 +76,6 @@ class PriorConfig:
             raise ValueError(f"policy.prior.hidden_size must be a multiple of num_heads ({self.num_heads}), got {self.hidden_size!r}")
         if not self.copy_init >= 0:
             raise ValueError(f"policy.prior.copy_init must be >= 0, got {self.copy_init!r}")
-        for name in ("taking_up_share", "knowhow_share", "knowhow_prob", "user_share"):
+        for name in ("hints_share", "taking_up_share", "knowhow_share", "knowhow_prob", "user_share"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"policy.prior.{name} must be in [0, 1], got {getattr(self, name)!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from policy.demonstrations import DemonstrationConfig, demonstrate
-from policy.prior import WORD_WEIGHT, build_model, build_prior, build_tokenizer, prior_folder, words_told
+from policy.prior import CHOICE_TOKENS, WORD_WEIGHT, build_model, build_prior, build_tokenizer, encode, prior_folder, words_told
 from policy.prior_config import PriorConfig
 from simulator import shown
 from simulator.bank import load_bank
@@ -56,10 +57,34 @@ def test_that_thing_was_told_two_turns_before_so_that_such_a_reply_ties_back():
         facts = demo.dialogue.scenario.facts
         told = [facts_told(turn.text, facts) for turn in demo.dialogue.turns if turn.speaker is Speaker.USER]
         for number, one in enumerate(appraisals(demo.dialogue)):
-            if number >= 2 and told[number - 2]:
+            if number >= 2 and told[number - 2] and told[number - 1]:
                 assert set(told[number - 2]) & set(one.reading.cues)
                 ties.append(bool(one.shown[Skill.MEMORY]) or one.reading.similarity >= REPEATED_AT)
-    assert sum(ties) / len(ties) > 0.9  # not where the turn between told nothing
+    assert sum(ties) / len(ties) > 0.98
+
+
+def test_lessons_in_answering_hints_show_what_each_hint_asks_for_and_nothing_else():
+    demos = list(itertools.islice(demonstrate(DemonstrationConfig().skilled(0.7).answering_hints(), SCENARIOS, seed=0), 60))
+    kinds: list[bool] = []
+    for demo in demos:
+        assert demo.dialogue.num_replies <= 3
+        for one in appraisals(demo.dialogue):
+            if one.shown[Skill.FIT] is not None:
+                assert one.shown[Skill.FIT]
+                kinds.append(one.shown[Skill.HINTS] is not None)
+            assert not one.shown[Skill.GROUNDING]
+    assert 0.3 < sum(kinds) / len(kinds) < 0.7  # veiled ones among them
+
+
+def test_where_a_strategy_is_chosen_and_what_is_taken_up_weigh_more():
+    recipe = PriorConfig(vocab_size=600, choice_weight=4.0, copy_weight=3.0)
+    tokenizer = build_tokenizer(recipe, [words_told(SCENARIOS)])
+    demo = next(demo for demo in demonstrations(50, ground_prob=1.0) if len(demo.copied[0]) == 1)
+    ids, weights = encode(demo, tokenizer, recipe, random.Random(0))
+    start = ids.index(tokenizer.convert_tokens_to_ids("<|assistant|>")) + 1
+    assert not any(weights[:start])  # the user's part is not learnt
+    reply = weights[start : ids.index(tokenizer.eos_token_id, start)]
+    assert set(reply[:CHOICE_TOKENS]) <= {4.0, 3.0} and {3.0, 1.0} <= set(reply)
 
 
 def test_attention_starts_out_repeating_what_it_looks_at():
@@ -134,8 +159,14 @@ def test_its_template_is_one_token_a_role(tiny: Path):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("num_tokens", 0), ("vocab_size", 10), ("hidden_size", 31), ("knowhow_prob", 1.5), ("copy_init", -1.0)]
+    ("field", "value"),
+    [("num_tokens", 0), ("vocab_size", 10), ("hidden_size", 31), ("knowhow_prob", 1.5), ("copy_init", -1.0), ("choice_weight", 0.0)],
 )
 def test_settings_out_of_range_are_named(field: str, value: float):
     with pytest.raises(ValueError, match=f"policy.prior.{field} must be"):
         PriorConfig(**{field: value})
+
+
+def test_open_and_veiled_users_are_shares_of_one_whole():
+    with pytest.raises(ValueError, match=r"policy\.prior\.demonstrations\.veiled_prob must be at most 1 - open_prob, got 0\.6"):
+        DemonstrationConfig(open_prob=0.5, veiled_prob=0.6)
