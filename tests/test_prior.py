@@ -42,7 +42,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_skill_is_shown_now_and_then_and_all_together_hardly_ever():
-    # The model shows them less often (measured: 6-25 % of the replies that call for one, docs/decisions.md).
+    # The model shows them less often (measured: 16-25 % of the replies that call for one, docs/decisions.md).
     weighed = [one for demo in demonstrations(600) for one in appraisals(demo.dialogue)]
     for skill in Skill:
         shown = [one.shown[skill] for one in weighed if one.shown[skill] is not None]
