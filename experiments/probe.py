@@ -17,7 +17,7 @@ class ProbeConfig:
 
     num_dialogues: int = 25
     """>= 0: dialogues on the panel; 0 switches it off."""
-    every: int = 5
+    every: int = 10
     """> 0: steps between two looks."""
 
     def __post_init__(self) -> None:
@@ -27,7 +27,7 @@ class ProbeConfig:
             raise ValueError(f"probe.every must be > 0, got {self.every!r}")
 
     def is_due(self, step: int) -> bool:
-        """Whether the panel is looked at after this step."""
+        """Whether the panel is played together with this step's rollouts, with the weights that these are sampled from."""
         return self.num_dialogues > 0 and step % self.every == 0
 
 

@@ -66,7 +66,9 @@ class TrainingRun:
         started = time.monotonic()
 
         tasks = teacher.propose(self.config.groups_per_step, policy_version=learner.policy_version)
-        groups = self.roll_out(tasks)
+        panel = self.panel if self.config.probe.is_due(self.tally.step + 1) else []
+        played = self.roll_out([*tasks, *panel])
+        groups, on_panel = played[: len(tasks)], played[len(tasks) :]
         rolled_out = time.monotonic()
         outcomes = [measure(group, success_emotion=success_emotion) for group in groups]
         teacher.observe(outcomes)
@@ -83,8 +85,9 @@ class TrainingRun:
 
         alarms = self.parts.collapse.observe(self.tally.step, collapse_values(metrics))
         metrics |= self.parts.collapse.metrics() | teacher.metrics() | self.pool_metrics()
-        if self.config.probe.is_due(self.tally.step):
-            metrics |= self.look_at_panel()
+        if on_panel:
+            metrics |= probe_metrics([group.rollouts[0] for group in on_panel])
+            self.record_panel(on_panel)
         metrics |= {"timing_s/gen": rolled_out - started, "timing_s/step": time.monotonic() - started}
         metrics |= {"perf/policy_tokens": float(self.tally.policy_tokens)}
 
@@ -126,15 +129,13 @@ class TrainingRun:
             "rollout/num_restarts": float(now["num_restarts"]),
         }
 
-    def look_at_panel(self) -> dict[str, float]:
-        """Plays the probe panel with the new weights."""
-        rollouts = [group.rollouts[0] for group in self.roll_out(self.panel)]
+    def record_panel(self, groups: Sequence[RolloutGroup]) -> None:
+        """Leaves the panel's transcripts."""
         records = [
-            rollout_record(rollout, kind="probe", uid=task.uid, strictness=task.strictness)
-            for task, rollout in zip(self.panel, rollouts, strict=True)
+            rollout_record(group.rollouts[0], kind="probe", uid=task.uid, strictness=task.strictness)
+            for task, group in zip(self.panel, groups, strict=True)
         ]
         self.recorder.dialogues(self.tally.step, records)
-        return probe_metrics(rollouts)
 
     def record(self, tasks: Sequence[TaskSpec], groups: Sequence[RolloutGroup], metrics: dict[str, float], alarms: Sequence[Alarm]) -> None:
         """Leaves the step's transcripts, metrics and alarms in the run's folder."""

@@ -10,6 +10,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 
 from simulator.bank import read_toml
 from simulator.dialogue import Dialogue, Speaker, Turn
@@ -144,18 +145,28 @@ def _collage(scenario: Scenario, scenarios: Sequence[Scenario], chance: random.R
         (head,), (other_head,) = cue_heads((fact,)), cue_heads((thing,))
         if other_head in heads or head.endswith("s") != other_head.endswith("s"):
             continue
-        named = re.search(rf"\b[Mm]y {donor.other}\b", fact.text)
+        named = _mine(donor.other).search(fact.text)
         if facts or (named and head not in donor.other):
             told = _about(fact, head, other_head)
-            facts.append(told if facts else replace(told, text=re.sub(rf"\b([Mm]y) {donor.other}\b", rf"\1 {other}", told.text)))
+            facts.append(told if facts else replace(told, text=_mine(donor.other).sub(rf"\1 {other}", told.text)))
             heads.add(other_head)
     return replace(scenario, facts=tuple(facts), other=other, opening=facts[0].text)
 
 
 def _about(fact: Fact, head: str, other_head: str) -> Fact:
     """The fact with another thing in the place of its own."""
-    text, cue = (re.sub(rf"\b{head}\b", other_head, words, flags=re.IGNORECASE) for words in (fact.text, fact.cue))
+    text, cue = (_whole(head).sub(other_head, words) for words in (fact.text, fact.cue))
     return Fact(text=text[0].upper() + text[1:], cue=cue)
+
+
+@cache
+def _mine(other: str) -> re.Pattern[str]:
+    return re.compile(rf"\b([Mm]y) {other}\b")
+
+
+@cache
+def _whole(word: str) -> re.Pattern[str]:
+    return re.compile(rf"\b{word}\b", re.IGNORECASE)
 
 
 def _demonstration(config: DemonstrationConfig, scenario: Scenario, user: RuleUser, chance: random.Random) -> Demonstration:

@@ -7,12 +7,12 @@ help. All figures stand in `world/skills.toml`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
 from simulator.bank import read_toml
-from simulator.dialogue import Dialogue, Speaker, Turn
+from simulator.dialogue import Dialogue, Speaker
 from simulator.difficulty import Difficulty
 from simulator.reading import Reading, cues_in, facts_told, read, strategies_in
 from simulator.register import Register
@@ -100,6 +100,7 @@ def is_rebuff(dialogue: Dialogue) -> bool:
     return dialogue.num_replies + 1 in (3 + dialogue.seed % 2, 6 + dialogue.seed // 2 % 2)
 
 
+@lru_cache(maxsize=65536)
 def hint_in(text: str, *, kinds: tuple[str, ...] = ("overt", "veiled")) -> HiddenIntention | None:
     """The hidden intention that a user's turn hints at, if it does."""
     return next((intention for kind, line, intention in _hint_lines() if kind in kinds and line in text), None)
@@ -120,30 +121,28 @@ def _skills_shown(dialogue: Dialogue, reading: Reading) -> dict[Skill, bool | No
     only_veiled = hinted and not any(hint_in(turn.text, kinds=("overt",)) for turn in users)
     explored = explores + sum(bool(EXPLORING & set(strategies_in(past))) for past in dialogue.replies())
     hurt = (users[-1].change or 0) < 0
-    told = {fact for turn in users for fact in facts_told(turn.text, dialogue.scenario.facts)}
+    told = [set(facts_told(turn.text, dialogue.scenario.facts)) for turn in users]
     return {
         Skill.FIT: fits if hinted else None,
-        Skill.GROUNDING: bool(told & set(reading.cues)),
+        Skill.GROUNDING: bool(set().union(*told) & set(reading.cues)),
         Skill.LISTENING: explored >= min(number, 2),
-        Skill.MEMORY: _remembers(dialogue, users, reading) if number >= 3 else None,
+        Skill.MEMORY: _remembers(dialogue, told, reading) if number >= 3 else None,
         Skill.HINTS: fits if only_veiled else None,
         Skill.REPAIR: "apology" in reading.strategies if hurt else None,
     }
 
 
-def _remembers(dialogue: Dialogue, users: list[Turn], reading: Reading) -> bool:
-    """No repetition, and this reply or the one before ties back to what was told before the latest turn."""
+def _remembers(dialogue: Dialogue, told: Sequence[set[int]], reading: Reading) -> bool:
+    """No repetition, and this reply or the one before ties back to what was told before the turn that it answers.
+
+    Args:
+        told: facts by the user's turn, three turns or more.
+    """
     if reading.similarity >= REPEATED_AT:
         return False
-    facts, replies = dialogue.scenario.facts, dialogue.replies()
-    cues = [cues_in(reply, dialogue.scenario) for reply in replies] + [reading.cues]
-    told = [facts_told(turn.text, facts) for turn in users]
-
-    def ties_back(number: int) -> bool:
-        earlier = {fact for facts_of_turn in told[: number - 1] for fact in facts_of_turn}
-        return bool((set(cues[number - 1]) & earlier) - set(cues[number - 2]))
-
-    return ties_back(len(users)) or ties_back(len(users) - 1)
+    two_before, before = (set(cues_in(reply, dialogue.scenario)) for reply in dialogue.replies()[-2:])
+    earlier = set().union(*told[:-2])
+    return bool((set(reading.cues) & (earlier | told[-2])) - before or (before & earlier) - two_before)
 
 
 def _with_worth(appraisal: Appraisal, family: Family, difficulty: Difficulty) -> Appraisal:

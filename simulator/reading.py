@@ -35,12 +35,12 @@ class Reading:
 
 
 @cache
-def lexicon() -> dict[str, tuple[bool, tuple[re.Pattern[str], ...]]]:
-    """Strategy -> (whether it claims the sentence for itself, its patterns), in the order of the file."""
+def lexicon() -> dict[str, tuple[bool, re.Pattern[str]]]:
+    """Strategy -> (whether it claims the sentence for itself, its patterns as one), in the order of the file."""
     with (LEXICON / "en.toml").open("rb") as file:
         table = tomllib.load(file)
     return {
-        strategy: (entry.get("claims", False), tuple(re.compile(pattern, re.IGNORECASE) for pattern in entry["patterns"]))
+        strategy: (entry.get("claims", False), re.compile("|".join(f"(?:{pattern})" for pattern in entry["patterns"]), re.IGNORECASE))
         for strategy, entry in table.items()
     }
 
@@ -51,7 +51,7 @@ def strategies_in(text: str) -> tuple[str, ...]:
     heard: dict[str, None] = {}
     for sentence in re.findall(r"[^.!?]+[.!?]*", text):
         for strategy, (claims, patterns) in lexicon().items():
-            if any(pattern.search(sentence.strip()) for pattern in patterns):
+            if patterns.search(sentence.strip()):
                 heard[strategy] = None
                 if claims:
                     break

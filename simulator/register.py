@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
 from itertools import chain, pairwise
@@ -15,7 +14,11 @@ from simulator.nouns import nouns
 from simulator.scenario import Fact, Split
 
 CUE, OTHER, FEELING, START = "<cue>", "<other>", "<feeling>", "<s>"
+Phrases = Sequence[Mapping[tuple[str, ...], str]]
+"""Tables from the words of a phrase to the slot that it fills; the first that has it counts."""
 DETERMINERS = frozenset(["the", "your", "that", "those", "this", "these", "her", "his", "their", "its", "a", "an"])
+MAX_PHRASE = 5
+"""Words in the longest phrase that fills a slot."""
 STRICTNESS = 3.0
 """Fluency lost per share of word triples that the world's language does not have."""
 
@@ -55,24 +58,36 @@ def _world_clarity(text: str, facts: tuple[Fact, ...], other: str) -> float:
     return max(0.0, 1.0 - STRICTNESS * strange / total) if total else 0.0
 
 
-def _with_slots(
-    words: tuple[str, ...], phrases: Mapping[tuple[str, ...], str], keep: frozenset[tuple[str, ...]] = frozenset()
-) -> list[str]:
-    """The words with things, the other person and feelings replaced by their slots, but for those to keep."""
+def _with_slots(words: tuple[str, ...], phrases: Phrases, keep: frozenset[tuple[str, ...]] = frozenset()) -> list[str]:
+    """The words with things, the other person and feelings replaced by their slots, but for those to keep; the longest phrase counts."""
     slotted: list[str] = []
+    begins = _first_words()
     i = 0
     while i < len(words):
-        size = next((n for n in (5, 4, 3, 2, 1) if words[i : i + n] in phrases and words[i : i + n] not in keep), 0)
-        slotted.append(phrases[words[i : i + size]] if size else words[i])
-        i += max(size, 1)
+        word, size = words[i], 1
+        if word in begins:
+            for n in range(min(MAX_PHRASE, len(words) - i), 0, -1):
+                phrase = words[i : i + n]
+                slot = next((table[phrase] for table in phrases if phrase in table), None)
+                if slot and phrase not in keep:
+                    word, size = slot, n
+                    break
+        slotted.append(word)
+        i += size
     return slotted
 
 
 @lru_cache(maxsize=4096)
-def _phrases(facts: tuple[Fact, ...], other: str) -> Mapping[tuple[str, ...], str]:
+def _phrases(facts: tuple[Fact, ...], other: str) -> Phrases:
     """What fills a slot in this scenario: things under any determiner, the other person ("your choir friend", "your friend"), feelings."""
     person = words_of(other)
-    return ChainMap({("your", *person): OTHER, ("your", person[-1]): OTHER}, _named(facts), _things_and_feelings())
+    return {**_named(facts), ("your", *person): OTHER, ("your", person[-1]): OTHER}, _things_and_feelings()
+
+
+@cache
+def _first_words() -> frozenset[str]:
+    """Words with which something that fills a slot can begin: all that is worth looking up."""
+    return DETERMINERS | {phrase[0] for phrase in _things_and_feelings()}
 
 
 @cache
@@ -104,7 +119,7 @@ def _triples() -> frozenset[tuple[str, str, str]]:
                 words = tuple(slots.get(word, word) for word in _words_and_slots(sentence))
                 if words:
                     triples.update(_triples_of(list(words)))
-                    triples.update(_triples_of(_with_slots(words, _things_and_feelings())))
+                    triples.update(_triples_of(_with_slots(words, (_things_and_feelings(),))))
     return frozenset(triples)
 
 
