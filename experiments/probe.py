@@ -17,7 +17,7 @@ class ProbeConfig:
 
     num_dialogues: int = 25
     """>= 0: dialogues on the panel; 0 switches it off."""
-    every: int = 10
+    every: int = 5
     """> 0: steps between two looks."""
 
     def __post_init__(self) -> None:
