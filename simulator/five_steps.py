@@ -186,8 +186,13 @@ def _rate_in_figures(kind: str, strictness: float) -> str:
     """How the points for a worth of 1 follow from strictness."""
     table, d = skill_table()["points"], figure(strictness)
     if kind == "gain":
-        return f"{figure(table['gain'])} + {figure(table['gain_slope'])} \u00d7 {d}"
-    return f"{figure(table['loss'])} \u00d7 ({figure(table['loss_floor'])} + {figure(table['loss_slope'])} \u00d7 {d})"
+        return f"{figure(table['gain'])} {plus(table['gain_slope'])} \u00d7 {d}"
+    return f"{figure(table['loss'])} \u00d7 ({figure(table['loss_floor'])} {plus(table['loss_slope'])} \u00d7 {d})"
+
+
+def plus(value: float) -> str:
+    """A term of a sum with the sign before it."""
+    return f"\u2212 {figure(-value)}" if value < 0 else f"+ {figure(value)}"
 
 
 def signed(change: int) -> str:
