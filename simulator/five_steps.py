@@ -29,6 +29,8 @@ LACKS = {
 }
 """What each cost is for, as part of a sentence."""
 
+TITLES = ("what the reply says", "the hidden intention", "inner activity", "feeling", "change")
+
 
 @dataclass(frozen=True, kw_only=True)
 class FiveSteps:
@@ -47,8 +49,7 @@ class FiveSteps:
 
     def named(self) -> tuple[tuple[str, str], ...]:
         """Title and text of each step, in order."""
-        titles = ("what the reply says", "the hidden intention", "inner activity", "feeling", "change")
-        return tuple(zip(titles, (self.says, self.meets, self.activity, self.feeling, self.change), strict=True))
+        return tuple(zip(TITLES, (self.says, self.meets, self.activity, self.feeling, self.change), strict=True))
 
 
 def five_steps(explanation: Explanation) -> FiveSteps:
