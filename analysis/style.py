@@ -131,7 +131,7 @@ body.viewer { height: 100vh; overflow: hidden; }
 .filters .check { flex-direction: row; align-items: center; gap: 5px; }
 .viewer input, .viewer select, .viewer button { font: inherit; font-size: 13.5px; color: var(--ink); background: var(--ground); }
 .viewer input, .viewer select, .viewer button { border: 1px solid var(--rule); border-radius: 6px; padding: 3px 8px; }
-.viewer input[type=search] { width: 210px; }
+.viewer input[type=search] { width: 175px; }
 .filters select { max-width: 150px; }
 .viewer input[type=number] { width: 64px; }
 .viewer button { cursor: pointer; }

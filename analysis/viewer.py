@@ -142,7 +142,7 @@ def nth(num: int) -> str:
 
 
 FORM = """<form id="filters" class="filters" autocomplete="off">
-<label>search<input id="search" type="search" placeholder="words said or thought ( / )"></label>
+<label>search<input id="search" type="search" placeholder="said or thought ( / )"></label>
 <label>kind<select id="kind"><option value="">all</option></select></label>
 <label>wish<select id="intention"><option value="">all</option></select></label>
 <label>persona<select id="persona"><option value="">all</option></select></label>
