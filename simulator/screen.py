@@ -59,7 +59,7 @@ class Screen:
         self.line(f"{opening}{'█' * filled}{'░' * (BAR_CELLS - filled)} {emotion:3}{moved} {mood}", colour=colour)
 
 
-ASCII = str.maketrans({"█": "#", "░": ".", "▲": "^", "▼": "v", "−": "-", "×": "x", "→": ">", "±": "+"})
+ASCII = str.maketrans({"█": "#", "░": ".", "▲": "^", "▼": "v", "−": "-", "×": "x", "→": ">", "±": "+", "“": '"', "”": '"'})
 """What stands for the characters that a poorer terminal lacks."""
 
 
