@@ -8,7 +8,7 @@ PORT ?= 6006
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-dev test experiment tensorboard report chat bench lint format requirements clean run-named
+.PHONY: help setup setup-dev test experiment tensorboard report transcripts chat bench lint format requirements clean run-named
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -30,6 +30,9 @@ tensorboard: setup ## the dashboards of all runs, on loopback (RUN=runs/... for 
 
 report: run-named setup ## one HTML page about a run: RUN=runs/<experiment>/<name>
 	@$(RUN_PYTHON) -m analysis report $(RUN) $(ARGS)
+
+transcripts: run-named setup ## all dialogues of a run on one page, to filter and search: RUN=... (ARGS=--steps explains each change)
+	@$(RUN_PYTHON) -m analysis transcripts $(RUN) $(ARGS)
 
 chat: simulator/chat.py setup ## talk to a simulated user yourself
 	@$(RUN_PYTHON) -m simulator chat $(ARGS)

@@ -1,4 +1,4 @@
-"""The door of this package: `python -m analysis report RUN | tensorboard`."""
+"""The door of this package: `python -m analysis report RUN | transcripts RUN | tensorboard`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     report = commands.add_parser("report", help="write report.html into a run's folder: one page with verdict, figures and transcripts")
     report.add_argument("run", type=Path, metavar="RUN", help="the run's folder, runs/<experiment>/<name>")
+    viewer = commands.add_parser("transcripts", help="write transcripts.html into a run's folder: all its dialogues, to filter and search")
+    viewer.add_argument("run", type=Path, metavar="RUN", help="the run's folder, runs/<experiment>/<name>")
+    viewer.add_argument("--steps", action="store_true", help="with the five steps to each change; takes a while longer")
     board = commands.add_parser("tensorboard", help="start TensorBoard, reachable from this machine only")
     board.add_argument("--logdir", type=Path, default=Path("runs"), help="a run's folder or one that holds runs (default runs)")
     board.add_argument("--port", type=int, default=6006, help="1 to 65535 (default 6006)")
     options = parser.parse_args(arguments)
     try:
-        {"report": write, "tensorboard": serve}[options.command](options)
+        {"report": write, "transcripts": write_viewer, "tensorboard": serve}[options.command](options)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -36,6 +39,17 @@ def write(options: argparse.Namespace) -> None:
     from analysis.report import write_report
 
     print(write_report(options.run))
+
+
+def write_viewer(options: argparse.Namespace) -> None:
+    """Writes the transcripts and says where; a report that is there is written again, so that it links to them."""
+    from analysis.report import write_report
+    from analysis.runs import REPORT
+    from analysis.viewer import write_transcripts
+
+    print(write_transcripts(options.run, steps=options.steps))
+    if (options.run / REPORT).is_file():
+        write_report(options.run)
 
 
 def serve(options: argparse.Namespace) -> None:

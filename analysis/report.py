@@ -8,7 +8,7 @@ from pathlib import Path
 from analysis.before_after import BeforeAfter, before_after
 from analysis.charts import Row, number_line
 from analysis.runs import REPORT, Run, read_run, setting
-from analysis.sections import alarm_steps, alarms, cost, dialogues, evaluation, repeat, training
+from analysis.sections import alarm_steps, alarms, all_transcripts, cost, dialogues, evaluation, repeat, training
 from analysis.style import STYLE
 from analysis.verdict import alarms_of, caveat, count, verdict
 from analysis.wording import duration, text
@@ -45,6 +45,7 @@ def page(run: Run) -> str:
         evaluation(run, held_out),
         alarms(run),
         dialogues(held_out),
+        all_transcripts(run),
         cost(run),
         repeat(run),
     ]

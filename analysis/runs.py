@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 CONFIG, METRICS, TEACHER, DIALOGUES = "config.yaml", "metrics.jsonl", "teacher.jsonl", "dialogues.jsonl"
-EVALUATION, SUMMARY, REPORT = "evaluation.jsonl", "summary.json", "report.html"
+EVALUATION, SUMMARY, REPORT, TRANSCRIPTS = "evaluation.jsonl", "summary.json", "report.html", "transcripts.html"
 PROVENANCE = "provenance"
 """Key of `config.yaml` that holds versions and the git commit, which are no settings."""
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from analysis.axes import WIDE
 from analysis.before_after import BeforeAfter, typical
 from analysis.charts import Level, Line, bar_chart, line_chart
-from analysis.runs import Run, flatten, setting
+from analysis.runs import TRANSCRIPTS, Run, flatten, setting
 from analysis.transcripts import side_by_side
 from analysis.verdict import alarms_of
 from analysis.wording import duration, text, two_columns, with_interval
@@ -142,6 +142,14 @@ def dialogues(held_out: BeforeAfter) -> str:
     )
     wish = f"<b>Hidden wish, which the agent is never shown:</b> {escape(pair.before['hidden_intention'])}"
     return f'{title}<p class="note">{escape(chosen)}</p><p>{wish}</p>{side_by_side(pair)}'
+
+
+def all_transcripts(run: Run) -> str:
+    """Where the other dialogues are to be read."""
+    if (run.folder / TRANSCRIPTS).is_file():
+        return f'<p class="note"><a href="{TRANSCRIPTS}">All transcripts of this run</a>, to filter and search.</p>'
+    command = f"python -m analysis transcripts {run.folder}"
+    return f'<p class="note">All transcripts of this run, to filter and search: <code>{escape(command)}</code></p>'
 
 
 def cost(run: Run) -> str:

@@ -35,6 +35,7 @@ h2 { font-size: 18px; margin: 44px 0 4px; }
 h3 { font-size: 14px; margin: 0 0 2px; }
 code, pre { font: 13px/1.5 ui-monospace, "SF Mono", Menlo, "DejaVu Sans Mono", monospace; }
 pre { background: var(--panel); padding: 12px 16px; border-radius: 8px; overflow-x: auto; }
+a { color: var(--a); }
 summary { cursor: pointer; color: var(--soft); }
 .where, .lead, .note, figcaption { color: var(--soft); }
 .where { margin: 0; }
@@ -118,6 +119,69 @@ PAPER = """
   details { display: none; }
 }
 """
+
+VIEWER = """
+body.viewer { height: 100vh; overflow: hidden; }
+.viewer main { max-width: 1500px; height: 100%; padding: 18px 24px 0; display: flex; flex-direction: column; }
+.viewer h1 { margin: 0 0 6px; }
+.filters { display: flex; flex-wrap: wrap; gap: 8px 14px; align-items: end; padding: 10px 14px; }
+.filters { background: var(--panel); border: 1px solid var(--rule); border-radius: 8px; }
+.filters label { display: flex; flex-direction: column; font-size: 12.5px; color: var(--soft); }
+.checks { display: flex; gap: 12px; }
+.filters .check { flex-direction: row; align-items: center; gap: 5px; }
+.viewer input, .viewer select, .viewer button { font: inherit; font-size: 13.5px; color: var(--ink); background: var(--ground); }
+.viewer input, .viewer select, .viewer button { border: 1px solid var(--rule); border-radius: 6px; padding: 3px 8px; }
+.viewer input[type=search] { width: 175px; }
+.filters select { max-width: 150px; }
+.viewer input[type=number] { width: 64px; }
+.viewer button { cursor: pointer; }
+.viewer :focus-visible { outline: 2px solid var(--a); outline-offset: 1px; }
+.range { display: flex; gap: 4px; }
+.tally { margin: 8px 0; font-size: 13px; color: var(--soft); font-variant-numeric: tabular-nums; }
+.panes { flex: 1; min-height: 0; display: grid; grid-template-columns: minmax(340px, 440px) 1fr; gap: 22px; padding-bottom: 18px; }
+#list { overflow-y: auto; border: 1px solid var(--rule); border-radius: 8px; }
+#rows { position: relative; }
+.row { position: absolute; left: 0; right: 0; height: 52px; padding: 5px 12px; display: flex; gap: 12px; align-items: center; }
+.row { border-bottom: 1px solid var(--rule); cursor: pointer; font-size: 13.5px; line-height: 1.35; }
+.row:hover { background: var(--panel); }
+.row.chosen { background: var(--user); box-shadow: inset 4px 0 0 var(--a); }
+.row .words { flex: 1; min-width: 0; }
+.row .words > * { display: block; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+.row b { font-weight: 500; }
+.row small { color: var(--soft); font-size: 12px; }
+.row .end { text-align: right; font-variant-numeric: tabular-nums; }
+.row .end > * { display: block; }
+.row .spark { flex: none; width: 74px; height: 34px; }
+#detail { overflow-y: auto; padding: 0 8px 24px 2px; }
+#detail > * { max-width: 820px; }
+#detail h2 { margin: 0 0 2px; overflow-wrap: anywhere; }
+#detail .note { margin: 0 0 .3em; overflow-wrap: anywhere; }
+#detail header > p:not(.note) { margin: .5em 0; }
+#detail pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+.course { display: block; width: 100%; max-width: 640px; height: auto; margin: 4px 0; }
+.relatives button { margin: 0 4px 4px 0; padding: 1px 8px; font-variant-numeric: tabular-nums; }
+.relatives button.chosen { border-color: var(--a); color: var(--a); font-weight: 600; }
+.viewer .transcript { margin: 10px 0 16px; }
+.viewer .turn:first-child { border-top: 0; }
+.said { white-space: pre-wrap; overflow-wrap: anywhere; }
+mark { background: var(--b); color: var(--ground); border-radius: 2px; }
+.turn details { margin: 2px 0; font-size: 13px; }
+.turn details ol { margin: 2px 0 6px; padding-left: 22px; }
+.same { color: var(--soft); }
+@media (max-width: 860px) {
+  body.viewer { height: auto; overflow: visible; }
+  .viewer main { height: auto; padding: 14px 12px; }
+  .panes { grid-template-columns: 1fr; }
+  #list { height: 45vh; }
+}
+@media print {
+  body.viewer { height: auto; overflow: visible; }
+  .filters, #list { display: none; }
+  .viewer main, #detail { height: auto; overflow: visible; display: block; }
+  .panes { display: block; }
+}
+"""
+"""The page of all transcripts, on top of what the report has."""
 
 STYLE = COLOURS + WORDS + FIGURES + TRANSCRIPTS + PAPER
 """All of it."""

@@ -1,12 +1,19 @@
-"""The door of this package: `python -m simulator ladder | scenarios | play | skills`."""
+"""The door of this package: `python -m simulator ladder | scenarios | play | skills | chat | explain | convert`."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from simulator.options import chat_options, convert_options, explain_options
+
+USAGE_ERROR = 2
+"""Exit code of a request that cannot be met."""
+READER_GONE = 141
+"""Exit code, as of a program that SIGPIPE ends."""
 GRID = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
@@ -31,12 +38,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skills.add_argument("--by", choices=("step", "strictness"), default="step", help="a row for ten steps, or for a tenth of strictness")
     skills.add_argument("--from-step", type=int, default=0, help="leave out what came before (default 0)")
     skills.add_argument("--register", choices=("open", "world"), default="world", help="what counts as clear (default world)")
+    chat_options(commands.add_parser("chat", help="talk to a simulated user in the terminal, or watch a scripted agent do it"))
+    explain_options(commands.add_parser("explain", help="replay recorded dialogues and show, step by step, how each change comes about"))
+    convert_options(commands.add_parser("convert", help="transcripts into SAGE's format, or from it"))
     options = parser.parse_args(arguments)
     try:
-        print({"ladder": ladder_table, "scenarios": cards, "play": transcript, "skills": skill_shares}[options.command](options))
-    except ValueError as error:
+        if options.command in ACTIONS:
+            return ACTIONS[options.command](options)
+        print(TABLES[options.command](options))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read us has seen enough; Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return USAGE_ERROR
     return 0
 
 
@@ -125,6 +142,39 @@ def skill_shares(options: argparse.Namespace) -> str:
         rows.setdefault(name, []).append(dialogue)
     in_order = dict(sorted(rows.items(), key=lambda row: float(row[0])))
     return table_of_shares(in_order, header=options.by, register=Register(options.register))
+
+
+def chat(options: argparse.Namespace) -> int:
+    """A conversation in the terminal."""
+    from simulator.chat import converse
+
+    return converse(options)
+
+
+def explanations(options: argparse.Namespace) -> int:
+    """Recorded changes, replayed and explained."""
+    from simulator.explain import explain_dialogues
+
+    return explain_dialogues(options)
+
+
+def converted(options: argparse.Namespace) -> str:
+    """A file in the other format."""
+    from simulator.convert_files import convert
+
+    return convert(options)
+
+
+TABLES: dict[str, Callable[[argparse.Namespace], str]] = {
+    "ladder": ladder_table,
+    "scenarios": cards,
+    "play": transcript,
+    "skills": skill_shares,
+    "convert": converted,
+}
+"""Commands that answer with a text."""
+ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {"chat": chat, "explain": explanations}
+"""Commands that print as they go and answer with an exit code."""
 
 
 if __name__ == "__main__":

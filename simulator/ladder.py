@@ -101,11 +101,15 @@ def play(
     """One dialogue between a scripted agent and the embedded user."""
     dialogue = user.begin(scenario, difficulty, seed=seed)
     while dialogue.outcome is None:
-        text = agent.reply(dialogue)
-        reaction = user.answer(dialogue, text)
-        ended = reaction.outcome or (Outcome.MAX_TURNS if dialogue.num_replies + 1 >= max_turns else None)
-        dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text=text), reaction.turn, outcome=ended)
+        dialogue = exchange(dialogue, agent.reply(dialogue), user=user, max_turns=max_turns)
     return dialogue
+
+
+def exchange(dialogue: Dialogue, text: str, *, user: RuleUser, max_turns: int = MAX_TURNS) -> Dialogue:
+    """The dialogue after one more reply and the embedded user's answer to it."""
+    reaction = user.answer(dialogue, text)
+    ended = reaction.outcome or (Outcome.MAX_TURNS if dialogue.num_replies + 1 >= max_turns else None)
+    return dialogue.then(Turn(speaker=Speaker.AGENT, text=text), reaction.turn, outcome=ended)
 
 
 def score_agent(

@@ -1,0 +1,238 @@
+"""Transcripts between our JSONL and SAGE's own format, record by record, so that the way back gives exactly what went in.
+
+What one format has no place for travels under a key of its own (`attune` in SAGE's records, `sage` in ours), unless that is not wanted.
+Source: SAGE, arXiv 2505.02847, the published transcripts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from simulator.bank import load_bank
+from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Outcome
+from simulator.difficulty import VANILLA
+from simulator.scenario import Family, HiddenIntention, PersonaType, Scenario
+
+
+class Format(StrEnum):
+    """Whose records they are; also the key under which the other's records carry what they have no place for."""
+
+    SAGE = "sage"
+    ATTUNE = "attune"
+
+
+BANDS = ((DELIGHTED_AT, "Emotion-S"), (70, "Emotion-A"), (40, "Emotion-B"), (LEFT_BELOW, "Emotion-C"), (0, "Emotion-F"))
+"""SAGE's name for the final emotion, by its lower bound."""
+CHARACTERS = {PersonaType.NEGATIVE: "负面型", PersonaType.PASSIVE: "被动型", PersonaType.AVOIDANT: "回避型"}
+TASKS = {
+    HiddenIntention.ADVICE: "你想获得能真实帮助你解决当下困境的建议",
+    HiddenIntention.EMPATHY: "你希望对方深刻共情你的感受，而不是简单的安慰",
+    HiddenIntention.LISTENED: "你希望对方用心倾听你的情绪宣泄",
+    HiddenIntention.PRAISE: "你希望对方真诚地夸奖你在事件中的具体行为",
+    HiddenIntention.REFLECTION: "你希望对方引导你针对事件进行自我反思，收获自我成长",
+    HiddenIntention.BOTH_SIDES: "你希望对方辩证地分析事件中的问题",
+    HiddenIntention.MOTIVES: "你想分析事件中其他人物这么做的原因",
+    HiddenIntention.NOT_AT_FAULT: "你认为自己在事件中没有任何责任和错误，你想要对方也认同你没有错",
+}
+"""The labels by which SAGE's records name persona types and hidden intentions."""
+TARGET = "eq"
+"""What all of SAGE's recorded dialogues are about."""
+SAGE_FIELDS = ("id", "emo_point", "emo_state", "target", "player", "scene", "character", "topic", "task", "history")
+OUR_FIELDS = ("scenario_id", "family", "hidden_intention", "difficulty", "seed", "outcome", "emotion", "error", "turns")
+PLANNING_FIELDS = ("activity", "TargetCompletion", "content", "analyse", "change")
+HEARD = re.compile(r"heard: ([a-z_]+(?:, [a-z_]+)*)")
+"""How strategies stand in SAGE's `planning.content`, which says what a reply expresses."""
+Record = Mapping[str, Any]
+
+
+def to_sage(record: Record, *, bare: bool = False, apart: Counter[str] | None = None) -> dict[str, Any]:
+    """Our record as one of SAGE's.
+
+    Args:
+        bare: leave out what SAGE's format has no place for.
+        apart: counts the fields that have none.
+
+    Raises:
+        ValueError: a field is missing or has a value that the format does not know.
+    """
+    ours = {key: value for key, value in record.items() if key != Format.SAGE}
+    native = merged(_sage_of(ours), record.get(Format.SAGE, {}))
+    rest = difference(ours, _ours_of(native))
+    return _with_rest(native, rest, Format.ATTUNE, bare=bare, apart=apart)
+
+
+def from_sage(native: Record, *, bare: bool = False, apart: Counter[str] | None = None) -> dict[str, Any]:
+    """One of SAGE's records as ours; the arguments are those of `to_sage`.
+
+    The user of SAGE knows one difficulty, which stands where RLVER's "vanilla" does; a seed it has not, so that it is 0.
+    """
+    theirs = {key: value for key, value in native.items() if key != Format.ATTUNE}
+    found = merged(_ours_of(theirs), native.get(Format.ATTUNE, {}))
+    ours = {key: found[key] for key in (*(key for key in found if key not in OUR_FIELDS), *OUR_FIELDS)}
+    rest = difference(theirs, _sage_of(ours))
+    return _with_rest(ours, rest, Format.SAGE, bare=bare, apart=apart)
+
+
+def difference(whole: Any, part: Any) -> Any:
+    """What `merged` has to add to `part` for it to be `whole`; lists of equal length by the number of the entry."""
+    if isinstance(whole, Mapping) and isinstance(part, Mapping):
+        return {key: difference(value, part.get(key)) for key, value in whole.items() if key not in part or value != part[key]}
+    if isinstance(whole, list) and isinstance(part, list) and len(whole) == len(part):
+        return {str(i): difference(a, b) for i, (a, b) in enumerate(zip(whole, part, strict=True)) if a != b}
+    return whole
+
+
+def merged(part: Any, added: Any) -> Any:
+    """The inverse of `difference`."""
+    if isinstance(part, Mapping) and isinstance(added, Mapping):
+        return {**part, **{key: merged(part[key], value) if key in part else value for key, value in added.items()}}
+    if isinstance(part, list) and isinstance(added, Mapping):
+        return [merged(value, added[str(i)]) if str(i) in added else value for i, value in enumerate(part)]
+    return added
+
+
+def _with_rest(record: dict[str, Any], rest: dict[str, Any], key: Format, *, bare: bool, apart: Counter[str] | None) -> dict[str, Any]:
+    if apart is not None:
+        apart.update(_names(rest))
+    return record if bare or not rest else {**record, key.value: rest}
+
+
+def _names(rest: Record) -> set[str]:
+    """Fields with something left over, those of turns as `turns.<field>`."""
+    names: set[str] = set()
+    for key, value in rest.items():
+        inner = [name for entry in value.values() for name in entry] if key in ("turns", "history") and isinstance(value, Mapping) else [""]
+        names.update(f"{key}.{name}".rstrip(".") for name in inner)
+    return names
+
+
+def _sage_of(record: Record) -> dict[str, Any]:
+    """Our record in SAGE's fields alone."""
+    require(record, OUR_FIELDS)
+    require(record["difficulty"], tuple(VANILLA.to_dict()), where="difficulty.")
+    family = Family.parse(record["family"])
+    card = _card(record["scenario_id"])
+    values = {
+        "id": record["scenario_id"],
+        "emo_point": record["emotion"],
+        "emo_state": next(name for bound, name in BANDS if record["emotion"] >= bound),
+        "target": TARGET,
+        "character": CHARACTERS[family.persona],
+        "task": TASKS[family.intention],
+        "history": [_message_of(turn, number) for number, turn in enumerate(record["turns"], start=1)],
+        **card,
+    }
+    return {name: values[name] for name in SAGE_FIELDS}
+
+
+def _message_of(turn: Record, number: int) -> dict[str, Any]:
+    """A turn as one of SAGE's messages; the first is the user's opening."""
+    require(turn, ("speaker", "text"), where=f"turns[{number - 1}].")
+    if turn["speaker"] == "agent":
+        return {"role": "assistant", "content": turn["text"]}
+    if number == 1:
+        require(turn, ("emotion",), where="turns[0].")
+        return {"role": "user", "content": turn["text"], "emotion-point": turn["emotion"]}
+    require(turn, ("emotion", "change"), where=f"turns[{number - 1}].")
+    heard = turn.get("heard") or []
+    planning = {"activity": "", "TargetCompletion": "", "content": f"heard: {', '.join(heard)}" if heard else ""}
+    planning |= {"analyse": turn.get("thought", ""), "change": turn["change"]}
+    return {"role": "user", "content": turn["text"], "thinking": "", "emotion-point": turn["emotion"], "planning": planning}
+
+
+def _ours_of(native: Record) -> dict[str, Any]:
+    """One of SAGE's records in our fields alone."""
+    require(native, SAGE_FIELDS)
+    family = Family(intention=_key_of(TASKS, native["task"], "task"), persona=_key_of(CHARACTERS, native["character"], "character"))
+    scenario = load_bank().by_id.get(native["id"])
+    return {
+        "scenario_id": native["id"],
+        "family": str(family),
+        "hidden_intention": native["task"] if scenario is None else scenario.hidden_intention,
+        "difficulty": VANILLA.to_dict(),
+        "seed": 0,
+        "outcome": _outcome_at(native["emo_point"]),
+        "emotion": native["emo_point"],
+        "error": "",
+        "turns": [_turn_of(message, number) for number, message in enumerate(native["history"], start=1)],
+    }
+
+
+def _turn_of(message: Record, number: int) -> dict[str, Any]:
+    """One of SAGE's messages as a turn."""
+    where = f"history[{number - 1}]."
+    require(message, ("role", "content"), where=where)
+    if message["role"] == "assistant":
+        return {"speaker": "agent", "text": message["content"]}
+    if message["role"] != "user":
+        raise ValueError(f"{where}role must be user or assistant, got {message['role']!r}")
+    require(message, ("emotion-point",), where=where)
+    turn = {"speaker": "user", "text": message["content"], "emotion": message["emotion-point"]}
+    if number == 1:
+        return turn
+    require(message, ("thinking", "planning"), where=where)
+    planning = message["planning"]
+    require(planning, PLANNING_FIELDS, where=f"{where}planning.")
+    turn["change"] = planning["change"]
+    if planning["analyse"]:
+        turn["thought"] = planning["analyse"]
+    heard = HEARD.fullmatch(planning["content"])
+    if heard:
+        turn["heard"] = heard[1].split(", ")
+    return turn
+
+
+def _outcome_at(emotion: int) -> Outcome:
+    """How a dialogue of SAGE ended, which its final emotion says."""
+    if emotion >= DELIGHTED_AT:
+        return Outcome.DELIGHTED
+    return Outcome.LEFT if emotion < LEFT_BELOW else Outcome.MAX_TURNS
+
+
+def _card(scenario_id: str) -> dict[str, str]:
+    """Who the user is and what happened, in words; empty for a scenario that is not of the built-in world."""
+    scenario: Scenario | None = load_bank().by_id.get(scenario_id)
+    if scenario is None:
+        return {"player": "", "scene": "", "topic": ""}
+    persona = scenario.persona
+    happened = "\n".join(f"- {fact.text}" for fact in scenario.facts)
+    return {
+        "player": f"Name: {persona.name}\nAge: {persona.age}\nOccupation: {persona.occupation}\nPersona: {persona.persona_type}",
+        "scene": f"{scenario.background}\n\n{happened}\n\nGoal: {scenario.goal}\nHidden intention: {scenario.hidden_intention}",
+        "topic": scenario_id.split("/")[1].replace("_", " "),
+    }
+
+
+def _key_of(labels: Mapping[Any, str], label: str, name: str) -> Any:
+    found = next((key for key, value in labels.items() if value == label), None)
+    if found is None:
+        raise ValueError(f"{name} must be one of SAGE's {len(labels)} ({', '.join(labels.values())}), got {label!r}")
+    return found
+
+
+def require(record: Any, names: tuple[str, ...], *, where: str = "") -> None:
+    """Raises unless a record holds all of the fields.
+
+    Raises:
+        ValueError: naming those that are missing.
+    """
+    if not isinstance(record, Mapping):
+        raise ValueError(f"{where.rstrip('.') or 'record'} must be a JSON object, got {type(record).__name__}")
+    missing = [f"{where}{name}" for name in names if name not in record]
+    if missing:
+        raise ValueError(f"record must hold {', '.join(missing)}, got {', '.join(record) or 'nothing'}")
+
+
+def format_of(record: Any) -> Format:
+    """Whose record it is, by where the words stand.
+
+    Raises:
+        ValueError: nobody's.
+    """
+    if isinstance(record, Mapping) and ("history" in record) != ("turns" in record):
+        return Format.SAGE if "history" in record else Format.ATTUNE
+    raise ValueError("record must hold either SAGE's 'history' or our 'turns'")

@@ -1,0 +1,129 @@
+"""Files of transcripts from one format into the other, plain or gzipped: what `python -m simulator convert` does."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from simulator.convert import Format, format_of, from_sage, to_sage
+from simulator.dialogue import Outcome
+
+
+@dataclass
+class Converted:
+    """What became of a file's records."""
+
+    num: int = 0
+    num_errors: int = 0
+    """ERROR dialogues, left out: SAGE's format would show them as ordinary ones."""
+    apart: Counter[str] = field(default_factory=Counter)
+    """In how many records a field had no place in the other format."""
+
+
+def convert(options: argparse.Namespace) -> str:
+    """Converts the file that was named; returns what is to be said about it."""
+    wanted = None if options.to is None else Format(options.to)
+    to, done = convert_file(options.source, options.target, to=wanted, bare=options.bare, force=options.force)
+    return summary(options.target, to, done, bare=options.bare)
+
+
+def convert_file(
+    source: Path, target: Path, *, to: Format | None = None, bare: bool = False, force: bool = False
+) -> tuple[Format, Converted]:
+    """Converts a file of one record a line; gzipped or not, as `source` is and as the name of `target` says.
+
+    Args:
+        to: the wanted format; None takes the one that `source` is not in.
+        force: write over a file that is there.
+
+    Returns:
+        The format of `target`, and what became of the records.
+
+    Raises:
+        ValueError: a line is broken or lacks a field (its number is named), or `target` is there.
+    """
+    if not source.is_file():
+        raise ValueError(f"SOURCE must be a file of transcripts, got {str(source)!r}, which is not there")
+    if target.exists() and not force:
+        raise ValueError(f"TARGET must be new, got {str(target)!r}; --force writes over it")
+    if not target.parent.is_dir():
+        raise ValueError(f"TARGET must lie in a folder that is there, got {str(target)!r}")
+    done = Converted()
+    draft = target.with_name(f".{target.name}.tmp")
+    try:
+        with _writing(draft, gzipped=target.suffix == ".gz") as file:
+            for number, record in _records(source):
+                try:
+                    to = to or other(format_of(record))
+                    if format_of(record) is to:
+                        raise ValueError(f"record must be in {other(to)}'s format to be converted to {to}'s, got one in {to}'s")
+                    if record.get("outcome") == Outcome.ERROR:
+                        done.num_errors += 1
+                        continue
+                    found = (to_sage if to is Format.SAGE else from_sage)(record, bare=bare, apart=done.apart)
+                except (ValueError, TypeError, AttributeError) as error:
+                    raise ValueError(f"{source} line {number}: {error}") from error
+                done.num += 1
+                file.write(json.dumps(found, ensure_ascii=False) + "\n")
+        if to is None:
+            raise ValueError(f"{source} must hold at least one record, got none")
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return to, done
+
+
+def other(format: Format) -> Format:
+    """The format that is not this one."""
+    return Format.ATTUNE if format is Format.SAGE else Format.SAGE
+
+
+def _records(path: Path) -> Iterator[tuple[int, Any]]:
+    """Line numbers and what stands in the lines; gzipped files are recognised by their first bytes."""
+    with path.open("rb") as file:
+        is_gzipped = file.read(2) == b"\x1f\x8b"
+    number = 0
+    try:
+        with gzip.open(path, "rb") if is_gzipped else path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                yield number, json.loads(line.decode("utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} line {number} must be a JSON object, got {line[:60]!r} ({error})") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} must be a whole gzip file, got one that breaks off after line {number} ({error})") from error
+
+
+@contextmanager
+def _writing(path: Path, *, gzipped: bool) -> Iterator[IO[str]]:
+    """A text file to write; gzipped without the time, so that the same records give the same bytes."""
+    if not gzipped:
+        with path.open("w", encoding="utf-8") as plain:
+            yield plain
+        return
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as packed,
+        io.TextIOWrapper(packed, encoding="utf-8") as text,
+    ):
+        yield text
+
+
+def summary(target: Path, to: Format, done: Converted, *, bare: bool) -> str:
+    """What was written, and what the other format had no place for."""
+    lines = [f"{target}: {done.num:,} dialogue{'' if done.num == 1 else 's'} in {to}'s format"]
+    if done.num_errors:
+        lines.append(f"  left out: {done.num_errors:,} that ended in an error, which SAGE's format cannot say")
+    if done.apart:
+        fate = "lost, since it has no place for them" if bare else f"kept under {other(to).value!r}, since it has no place for them"
+        fields = ", ".join(f"{name} ({num:,})" for name, num in sorted(done.apart.items()))
+        lines.append(f"  {fate}: {fields}")
+    return "\n".join(lines)

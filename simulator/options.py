@@ -1,0 +1,63 @@
+"""What the longer commands of `python -m simulator` take; nothing but words, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def chat_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `chat`."""
+    who = parser.add_argument_group("who is there")
+    who.add_argument("--scenario", help="its id (default: one that --split, --family and --seed choose)")
+    who.add_argument("--family", help="hidden intention and persona type, such as advice/negative")
+    who.add_argument("--split", choices=("train", "heldout", "sealed"), default="train", help="whose scenarios (default train)")
+    who.add_argument("--seed", type=int, default=0, help="chooses the scenario and what the user leaves to chance (default 0)")
+    who.add_argument("--agent", help="watch a scripted agent talk instead of you: L0 to L6, praise or parrot")
+    who.add_argument("--auto", action="store_true", help="with --agent: all at once instead of a reply for each Enter")
+    hard = parser.add_argument_group("how hard they are to please")
+    hard.add_argument("--strictness", type=float, default=0.35, help="scalar difficulty in [0, 1] (default .35, VANILLA)")
+    hard.add_argument(
+        "--strictness-axis", type=float, help="how much skill a reply must show, in [0, 1]; instead of what --strictness gives"
+    )
+    hard.add_argument("--reserve", type=float, help="how little they say of what they want and felt; instead of what --strictness gives")
+    hard.add_argument("--impatience", type=float, help="how fast emotion drains; instead of what --strictness gives")
+    hard.add_argument("--max-turns", type=int, default=8, help="replies until it is over (default 8)")
+    user_options(parser, "how they listen and feel")
+    shown = parser.add_argument_group("what is shown and kept")
+    shown.add_argument("--why", action="store_true", help="always show what they thought and which strategies they heard")
+    shown.add_argument("--steps", action="store_true", help="always show the five steps to each change, with the figures")
+    shown.add_argument("--save", type=Path, metavar="FILE", help="append each dialogue to this JSONL file")
+
+
+def explain_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `explain`."""
+    parser.description = "Exit code 0: every change is the one that the rule gives; 1: one differs; 2: it could not be replayed."
+    parser.add_argument("dialogue", type=Path, metavar="DIALOGUE", help="a JSONL file of ours, or a run's folder")
+    parser.add_argument("--evaluation", action="store_true", help="of a run's folder the held-out dialogues, not those of training")
+    parser.add_argument("--uid", help="only dialogues of this uid")
+    parser.add_argument("--sibling", type=int, help="only this one of a group")
+    parser.add_argument("--step", type=int, help="only dialogues of this step")
+    parser.add_argument("--index", type=int, help="only the dialogue of this number in the file, from 1")
+    parser.add_argument("--num", type=int, default=1, help="how many are shown in full (default 1); all that are selected are replayed")
+    user_options(parser, "how the user was set (default: as the record or the run's config.yaml says, else as in brackets)")
+
+
+def user_options(parser: argparse.ArgumentParser, title: str) -> None:
+    """Settings of the embedded user; None leaves them to what is recorded, or to their defaults."""
+    group = parser.add_argument_group(title)
+    group.add_argument(
+        "--register", choices=("open", "world"), help="the language that counts as clear: any English, or the world's (open)"
+    )
+    group.add_argument("--momentum", type=float, help="share of the last change that carries over, in [0, 1) (.2)")
+    group.add_argument("--start-emotion", type=int, help="emotion at the opening, 10 to 99 (40)")
+    group.add_argument("--quantise", action=argparse.BooleanOptionalAction, help="round changes to those of SAGE's users (no)")
+
+
+def convert_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `convert`."""
+    parser.add_argument("source", type=Path, metavar="SOURCE", help="a file of ours or of SAGE's, one dialogue a line, gzipped or not")
+    parser.add_argument("target", type=Path, metavar="TARGET", help="the file to write; gzipped if its name ends in .gz")
+    parser.add_argument("--to", choices=("sage", "attune"), help="the wanted format (default: the one that SOURCE is not in)")
+    parser.add_argument("--bare", action="store_true", help="leave out what the format has no place for, instead of keeping it apart")
+    parser.add_argument("--force", action="store_true", help="write over TARGET")
