@@ -1,4 +1,4 @@
-"""The door of this package: `python -m policy prior`."""
+"""The door of this package: `python -m policy prior | reads`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prior.add_argument("--seed", type=int, default=0, help="of demonstrations, weights and batches (default 0)")
     prior.add_argument("--narrow", action="store_true", help="demonstrations with a single wording for each move")
     prior.add_argument("--num-tokens", type=int, help="tokens to train on (default: the recipe's)")
+    reads = commands.add_parser("reads", help="whether a policy reads hints and nouns, by its own likelihoods on training scenarios")
+    reads.add_argument("model", nargs="?", help="a Hugging Face folder, such as a run's checkpoint (default: the prior)")
+    reads.add_argument("--num", type=int, default=600, help="replies for each measure (default 600, a minute)")
+    reads.add_argument("--seed", type=int, default=99, help="of the demonstrations (default 99)")
     options = parser.parse_args(arguments)
     try:
-        print(build(options))
+        print({"prior": build, "reads": read_report}[options.command](options))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -32,6 +36,18 @@ def build(options: argparse.Namespace) -> str:
     settings = {"num_tokens": options.num_tokens} if options.num_tokens is not None else {}
     config = PriorConfig(seed=options.seed, demonstrations=DemonstrationConfig(narrow=options.narrow), **settings)
     return str(build_prior(config))
+
+
+def read_report(options: argparse.Namespace) -> str:
+    """Measures a policy's reading and returns the tables."""
+    if options.num < 1:
+        raise ValueError(f"--num must be at least 1, got {options.num}")
+    from policy.model import find_model
+    from policy.prior import PriorConfig, build_prior
+    from policy.reads import report
+
+    folder = find_model(options.model) if options.model else build_prior(PriorConfig())
+    return report(folder, num=options.num, seed=options.seed)
 
 
 if __name__ == "__main__":
