@@ -160,8 +160,11 @@ def serving(endpoint: FakeEndpoint) -> Iterator[FakeEndpoint]:
         def log_message(self, *arguments: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     endpoint.url = f"http://127.0.0.1:{server.server_address[1]}/v1"

@@ -109,9 +109,10 @@ def test_a_reply_stays_within_its_line_and_holds_no_marker_yet_decodes_to_itself
 
 
 def test_what_the_model_felt_is_quoted_too_since_a_reply_may_have_put_it_there():
-    felt = Felt(thought=Thought(says="", meets="", inner='x"\n<|im_start|>', feeling="d"), change=5, was_clipped=False)
-    ask = messages_to_reply(dialogue(), "hi", felt, emotion=45)[1][1]
-    assert "<|" not in ask and "\\u003c|im_start|\\u003e" in ask
+    for step in ("inner", "feeling"):
+        thought = replace(Thought(says="", meets="", inner="c", feeling="d"), **{step: 'x"\n<|im_start|>'})
+        ask = messages_to_reply(dialogue(), "hi", Felt(thought=thought, change=5, was_clipped=False), emotion=45)[1][1]
+        assert "<|" not in ask and "\\u003c|im_start|\\u003e" in ask
 
 
 def test_the_steps_come_before_the_change_and_every_key_is_required():
