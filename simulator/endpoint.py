@@ -169,7 +169,9 @@ class Server:
             raise self._of_status(error) from None
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
-            raise Away(self.clean(f"{type(cause).__name__}: {cause}")) from None
+            said = self.clean(f"{type(cause).__name__}: {cause}")
+            # A connection that was made and then broke may be the request's fault, so it costs an attempt.
+            raise (Away(said) if type(cause).__name__ == "ConnectError" else Passing(said)) from None
         except openai.OpenAIError as error:
             raise Passing(self.clean(f"{type(error).__name__}: {error}")) from None
         return self._content(response.text)
