@@ -28,6 +28,7 @@ from policy.learner_config import LearnerConfig
 from policy.prior_config import PriorConfig
 from policy.rollout import RolloutConfig
 from simulator.register import Register
+from simulator.rule_user import RuleUserConfig
 from simulator.users import USERS
 
 VARIANTS: dict[str, Mapping[str, tuple[type, Any]]] = {"teacher": TEACHERS, "algorithm": ALGORITHMS, "simulator": USERS}
@@ -123,7 +124,11 @@ class ExperimentConfig:
 
 
 DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"}
-MAY_CHANGE = ("budget.", "cluster.", "checkpoint.", "resume", "runs")
+MAY_CHANGE = (
+    *("budget.", "cluster.", "checkpoint.", "resume", "runs"),
+    *("simulator.urls", "simulator.api_key_env", "simulator.concurrency", "simulator.timeout_s", "simulator.retr", "simulator.max_wait_s"),
+    *("simulator.first_backoff_s", "simulator.max_backoff_s", "simulator.circuit_", "simulator.cache", "simulator.price_"),
+)
 """Settings that a resumed run may be given anew: nothing that was already trained depends on them."""
 
 
@@ -185,7 +190,7 @@ def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str)
 
 def with_choices(config: ExperimentConfig) -> ExperimentConfig:
     """The configuration with what was left to choose: the user's register, by the language its policy speaks; whose logprobs are old."""
-    if config.simulator.register is None:
+    if isinstance(config.simulator, RuleUserConfig) and config.simulator.register is None:
         config.simulator.register = Register.WORLD if config.policy.model == "embedded" else Register.OPEN
     if config.learner.recompute_logprobs is None:
         config.learner.recompute_logprobs = not config.computes_in_float32

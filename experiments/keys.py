@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 BIASED = {"top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "penalties"}
-"""Sampling settings that change the distribution after the logprobs are taken."""
+"""Sampling settings that change the distribution after the logprobs are taken; the simulated user's sampling is not trained on."""
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}
 
 
@@ -39,7 +39,7 @@ def refuse_unknown(names: Sequence[str], known: Mapping[str, Any]) -> None:
     for name in names:
         if name in known:
             continue
-        if name.rpartition(".")[2] in BIASED:
+        if name.rpartition(".")[2] in BIASED and not name.startswith("simulator."):
             raise ConfigError(f"{name} must not be set: it would bias the importance ratio; training samples from the full distribution")
         parts = [key for key in known if key.startswith(f"{name}.")]
         if parts:

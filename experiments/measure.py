@@ -59,6 +59,13 @@ def heard_shares(dialogues: Sequence[Dialogue]) -> dict[str, float]:
     return {f"heard/{strategy}": count / len(answered) for strategy, count in sorted(counts.items())}
 
 
+def suspicious_share(dialogues: Sequence[Dialogue]) -> float:
+    """Share of answered replies that address whoever plays the user; NaN without any. Only an llm user looks for them."""
+    return mean(
+        np.array([bool(turn.suspicion) for dialogue in dialogues for turn in dialogue.turns if turn.change is not None], dtype=float)
+    )
+
+
 def signal_metrics(outcomes: Sequence[GroupOutcome]) -> dict[str, float]:
     """How much the groups of a step have to teach, over all of them, whatever is trained on."""
     rewards = [outcome.rewards for outcome in outcomes]
@@ -109,6 +116,7 @@ def dialogue_metrics(groups: Sequence[RolloutGroup], *, success_emotion: float) 
         "dialogue/error_share": 1.0 - len(good) / len(rollouts) if rollouts else float("nan"),
         **{f"dialogue/{outcome}": outcomes[outcome] / max(len(good), 1) for outcome in Outcome if outcome is not Outcome.ERROR},
         **{f"dialogue/{key}": share for key, share in heard_shares([rollout.dialogue for rollout in good]).items()},
+        "simulator/suspicious_share": suspicious_share([rollout.dialogue for rollout in good]),
         "rollout/entropy_sampled": entropy_sampled(good),
     }
 

@@ -18,10 +18,10 @@ from policy.learner import Learner
 from policy.model import find_model, load_model
 from policy.pool import RolloutPool
 from policy.prior import build_prior
-from simulator.bank import Bank, load_bank
-from simulator.scenario import Split
+from simulator.bank import Bank
+from simulator.scenario import Family, Split
 from simulator.user import UserSimulator
-from simulator.users import make_user
+from simulator.users import make_bank, make_user
 
 
 @dataclass(kw_only=True)
@@ -47,15 +47,13 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
     """
     start_folder = model_folder(config)
     saved = load_checkpoint(checkpoint) if checkpoint else None
-    bank = load_bank()
+    bank = make_bank(config.simulator)
     make = partial(make_user, config.simulator.kind, config.simulator)
     algorithm = make_algorithm(config.algorithm)
     model, tokenizer = load_model(checkpoint or start_folder)
     reference = load_model(start_folder)[0] if algorithm.needs_reference else None
     learner = Learner(config.learner, algorithm, model, reference=reference, temperature=config.rollout.temperature, seed=config.seed)
-    teacher = TEACHERS[config.teacher.kind][1](
-        config.teacher, scenarios=bank.by_family(Split.TRAIN), group_size=config.group_size, seed=config.seed
-    )
+    teacher = TEACHERS[config.teacher.kind][1](config.teacher, scenarios=practised(bank), group_size=config.group_size, seed=config.seed)
     collapse = CollapseMonitor(config.collapse)
     faults = FaultBudget(config.rollout.max_error_share)
     if saved is not None:
@@ -68,7 +66,7 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
         config.policy,
         model_folder=start_folder,
         user_factory=make,
-        scenarios=load_bank,
+        scenarios=partial(make_bank, config.simulator),
         seed=config.seed,
         cluster=config.cluster,
     )
@@ -84,6 +82,11 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
         faults=faults,
     )
     return parts, saved.state["run"] if saved else None
+
+
+def practised(bank: Bank) -> dict[Family, list[str]]:
+    """Training scenarios by family, without the families that a bank of profiles may lack."""
+    return {family: ids for family, ids in bank.by_family(Split.TRAIN).items() if ids}
 
 
 def model_folder(config: ExperimentConfig) -> Path:

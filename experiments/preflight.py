@@ -15,6 +15,8 @@ from experiments.config import ExperimentConfig, PolicyConfig
 from experiments.keys import ConfigError
 from policy.engine import EngineKind
 from simulator.bank import world_hash
+from simulator.scenario import Split
+from simulator.users import check_user, make_bank
 
 GIB = 2**30
 ENGINE_BYTES = GIB
@@ -54,13 +56,15 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     """Refuses a run that cannot work.
 
     Raises:
-        ConfigError: the run exists, its folder cannot be written, the model is not there or memory does not suffice.
+        ConfigError: the run exists, its folder cannot be written, the model is not there, memory does not suffice or the simulated user
+            lacks something.
     """
     if not resuming and folder.exists():
         raise ConfigError(f"name must be new, got {folder.name!r}; {folder} is there: take another name, or go on with resume={folder}")
     check_writable(folder)
     check_model(config.policy)
     check_memory(config)
+    check_simulator(config)
 
 
 def check_writable(folder: Path) -> None:
@@ -99,6 +103,17 @@ def check_memory(config: ExperimentConfig) -> None:
             f"policy.kv_cache_mb must leave the engines room in memory, got {cache_mb!r}: rollout.num_engines={num_engines} need about"
             f" {needed / GIB:.1f} GiB and {free / GIB:.1f} GiB are free; lower one of the two"
         )
+
+
+def check_simulator(config: ExperimentConfig) -> None:
+    """Raises when the simulated user lacks something: a profile, a key, a server that answers, scenarios to be judged by."""
+    try:
+        check_user(config.simulator)
+        has_scenarios = bool(make_bank(config.simulator).scenarios(Split(config.evaluation.split)))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if not has_scenarios:
+        raise ConfigError(f"evaluation.split must be heldout with simulator.heldout_profiles, got {config.evaluation.split!r}")
 
 
 def free_bytes() -> int:

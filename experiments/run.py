@@ -135,6 +135,11 @@ class Course:
         """Writes the summary and the report, and says how it went and where it lies."""
         self.mark_time()
         config, tally = self.config, self.tally
+        self.training.user_metrics()
+        if tally.simulator_cost:
+            self.progress.say(
+                f"the simulated users cost {tally.simulator_cost:.2f}, by simulator.price_prompt and simulator.price_completion"
+            )
         facts = {
             "experiment": config.experiment,
             "name": config.name,

@@ -32,6 +32,8 @@ class Tally:
     policy_tokens: int = 0
     """Sampled in training and on the probe panel; evaluation is not billed."""
     simulator_calls: int = 0
+    simulator_cost: float = 0.0
+    """Money, for users that cost any."""
     num_looks: int = 0
     """Evaluations taken."""
     tenth: int = -1
@@ -53,6 +55,7 @@ class TrainingRun:
     def __init__(self, config: ExperimentConfig, parts: Parts, recorder: Recorder, tally: Tally) -> None:
         self.config, self.parts, self.recorder, self.tally = config, parts, recorder, tally
         self._pool_before: dict[str, float] = parts.pool.stats()
+        self._users_before: dict[str, float] = parts.pool.user_counts()
         self.panel = probe_tasks(config.probe.num_dialogues, parts.bank.by_family(Split.TRAIN), seed=config.seed)
 
     def step(self) -> tuple[dict[str, float], list[Alarm]]:
@@ -84,7 +87,7 @@ class TrainingRun:
         metrics |= self.send_weights(groups)
 
         alarms = self.parts.collapse.observe(self.tally.step, collapse_values(metrics))
-        metrics |= self.parts.collapse.metrics() | teacher.metrics() | self.pool_metrics()
+        metrics |= self.parts.collapse.metrics() | teacher.metrics() | self.pool_metrics() | self.user_metrics()
         if on_panel:
             metrics |= probe_metrics([group.rollouts[0] for group in on_panel])
             self.record_panel(on_panel)
@@ -128,6 +131,14 @@ class TrainingRun:
             "rollout/engine_busy_share": since["engine_busy_s"] / rollout_s / self.config.rollout.num_engines,
             "rollout/num_restarts": float(now["num_restarts"]),
         }
+
+    def user_metrics(self) -> dict[str, float]:
+        """What the simulated users used up since the last time this was asked, and the cost so far; nothing where users are free."""
+        now = self.parts.pool.user_counts()
+        since = {name: value - self._users_before.get(name, 0.0) for name, value in now.items()}
+        self._users_before = now
+        self.tally.simulator_cost += since.get("cost", 0.0)
+        return {f"simulator/{name}": self.tally.simulator_cost if name == "cost" else value for name, value in since.items()}
 
     def record_panel(self, groups: Sequence[RolloutGroup]) -> None:
         """Leaves the panel's transcripts."""

@@ -6,7 +6,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -91,6 +91,8 @@ class RolloutPool:
             ("num_dialogues", "num_replies", "num_tokens", "num_simulator_errors", "num_engine_errors", "num_restarts"), 0
         )
         self._rollout_s, self._busy_since = 0.0, 0.0
+        self._user_counts: list[dict[str, float]] = [{} for _ in range(config.num_engines)]
+        self._counts_of_the_dead: dict[str, float] = {}
         # Not in $TMPDIR, which may be too long for the names of sockets.
         self._folder = tempfile.TemporaryDirectory(prefix="attune-", dir="/tmp", ignore_cleanup_errors=True)
         self._started_ray = _start_ray(config, self._cluster, Path(self._folder.name))
@@ -181,6 +183,12 @@ class RolloutPool:
         busy = ray.get([worker.busy_s.remote() for worker in self._workers], timeout=self._engine_config.load_timeout_s)
         return {**self._totals, "rollout_s": self._rollout_s, "engine_busy_s": sum(busy)}
 
+    def user_counts(self) -> dict[str, float]:
+        """What the simulated users counted since the start, over all workers and those that died; empty where users count nothing."""
+        calls = [worker.user_counts.remote() for worker in self._workers]
+        self._user_counts = ray.get(calls, timeout=self._engine_config.load_timeout_s)
+        return summed([*self._user_counts, self._counts_of_the_dead])
+
     def close(self) -> None:
         """Ends the workers, and Ray if this pool started it."""
         if ray.is_initialized():
@@ -248,6 +256,9 @@ class RolloutPool:
         if self._totals["num_restarts"] > MAX_RESTARTS:
             raise RuntimeError(f"rollout workers must not die more than {MAX_RESTARTS} times, got one more: {error}") from error
         log.warning("rollout worker %d died (%s): starting it again", worker, str(error).splitlines()[0])
+        # What it counted since it was last asked is lost.
+        self._counts_of_the_dead = summed([self._counts_of_the_dead, self._user_counts[worker]])
+        self._user_counts[worker] = {}
         ray.kill(self._workers[worker])
         self._workers[worker] = self._new_worker()
         return self._await_start(self._workers[worker].start.remote(self._weights))[1]
@@ -264,6 +275,15 @@ class RolloutPool:
             self._totals["num_tokens"] += rollout.num_sampled
             self._totals["num_engine_errors"] += by_engine
             self._totals["num_simulator_errors"] += failed and not by_engine
+
+
+def summed(counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The sum by name."""
+    total: dict[str, float] = {}
+    for part in counts:
+        for name, value in part.items():
+            total[name] = total.get(name, 0.0) + value
+    return total
 
 
 def check_pool(config: RolloutConfig, engine_config: EngineConfig, cluster: ClusterConfig, model_folder: str | Path) -> None:

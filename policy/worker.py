@@ -12,7 +12,7 @@ from policy.engine import Completion, EngineConfig, EngineError, Generate, Reque
 from policy.rollout import Conduct, Rollout, RolloutConfig, RolloutGroup, Task, roll_out_group, sampling_seed
 from policy.weights import PackedWeights, Receipt
 from simulator.scenario import Scenario
-from simulator.user import UserSimulator
+from simulator.user import Counts, UserSimulator
 
 
 class Scenarios(Protocol):
@@ -100,6 +100,10 @@ class RolloutWorker:
     async def busy_s(self) -> float:
         """Seconds the engine has spent computing."""
         return self._engine.busy_s
+
+    async def user_counts(self) -> dict[str, float]:
+        """What the user counted so far; empty for one that counts nothing."""
+        return self._user.counts() if isinstance(self._user, Counts) else {}
 
     def close(self) -> None:
         """Stops the engine."""

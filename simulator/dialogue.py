@@ -52,17 +52,19 @@ class Turn:
     """Why the emotion changed, in the user's words."""
     heard: tuple[str, ...] = ()
     """Support strategies the user heard in the agent's last reply."""
+    suspicion: tuple[str, ...] = ()
+    """Kinds of attempts, in the agent's last reply, to address whoever plays the user instead of the user (`simulator/suspicion.py`)."""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able record without what is empty, but for the text; `from_dict` reads it back."""
-        record = {**vars(self), "speaker": self.speaker.value, "heard": list(self.heard)}
+        record = {**vars(self), "speaker": self.speaker.value, "heard": list(self.heard), "suspicion": list(self.suspicion)}
         return {key: value for key, value in record.items() if key == "text" or value not in (None, "", [])}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Turn:
         """Reads what `to_dict` wrote."""
-        words = {**record, "speaker": Speaker(record["speaker"]), "heard": tuple(record.get("heard", ()))}
-        return cls(**words)
+        lists = {name: tuple(record.get(name, ())) for name in ("heard", "suspicion")}
+        return cls(**{**record, "speaker": Speaker(record["speaker"]), **lists})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,6 +66,10 @@ class Persona:
     age: int
     occupation: str
     persona_type: PersonaType
+    traits: tuple[str, ...] = ()
+    """What others would call this person (SAGE's `cha_group`); none in the built-in world."""
+    card: str = ""
+    """The person at length, where a profile says more than the fields above."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +107,11 @@ class Scenario:
     @classmethod
     def from_dict(cls, record: dict) -> Scenario:
         """Reads what `to_dict` wrote."""
-        persona = {**record["persona"], "persona_type": PersonaType(record["persona"]["persona_type"])}
+        persona = {
+            **record["persona"],
+            "persona_type": PersonaType(record["persona"]["persona_type"]),
+            "traits": tuple(record["persona"].get("traits", ())),
+        }
         return cls(
             **{
                 **record,

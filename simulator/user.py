@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from simulator.dialogue import Dialogue, Outcome, Turn
 from simulator.difficulty import Difficulty
@@ -30,4 +30,13 @@ class UserSimulator(Protocol):
 
     async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
         """The user's answer to `reply`, which is not yet in `dialogue.turns`."""
+        ...
+
+
+@runtime_checkable
+class Counts(Protocol):
+    """A user that counts what it uses up."""
+
+    def counts(self) -> dict[str, float]:
+        """Totals since it was built, which only grow."""
         ...

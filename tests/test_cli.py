@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from fake_endpoint import KEY, FakeEndpoint, serving
 
 from experiments.__main__ import main
 from experiments.config import load, to_yaml
-from simulator.bank import world_hash
+from simulator.bank import load_bank, world_hash
+from simulator.sage import write_profiles
+from simulator.scenario import Split
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "transformers", "ray", "vllm", "tensorboard")
@@ -116,3 +119,46 @@ def test_a_run_of_another_experiment_or_another_world_is_not_resumed(capsys, tmp
     assert "a run of adaptive_curriculum" in refused(capsys, "smoke", f"resume={other}")
     elsewhere = make_saved_run(tmp_path / "smoke" / "b", world="0123")
     assert "got one of world 0123; start a new run" in refused(capsys, "smoke", f"resume={elsewhere}")
+
+
+def with_model(server: FakeEndpoint, tmp_path: Path, *settings: str) -> list[str]:
+    return ["smoke", f"runs={tmp_path}/runs", "simulator.kind=llm", f"simulator.urls=[{server.url}]", "simulator.model=m", *settings]
+
+
+def test_a_run_with_a_model_as_user_is_planned_once_its_server_answers(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("MADE_UP_KEY", KEY)
+    with serving(FakeEndpoint(key=KEY)) as server:
+        assert main([*with_model(server, tmp_path, "simulator.api_key_env=MADE_UP_KEY"), "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    assert "on the llm user" in out and "api_key_env: MADE_UP_KEY" in out
+    assert KEY not in out + err and len(server.requests) == 1
+
+
+def test_a_run_whose_user_cannot_be_reached_is_refused_before_it_begins(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("MADE_UP_KEY", "sk-wrong-9876")
+    with serving(FakeEndpoint(key=KEY)) as server:
+        message = refused(capsys, *with_model(server, tmp_path, "simulator.api_key_env=MADE_UP_KEY"))
+        assert message.startswith("simulator.api_key_env must name a variable whose key") and "sk-wrong" not in message
+    with serving(FakeEndpoint()) as server:
+        assert refused(capsys, *with_model(server, tmp_path, "simulator.model=n")).endswith("serves (m), got 'n'")
+    gone = refused(capsys, *with_model(server, tmp_path))
+    assert gone.startswith(f"simulator.urls must name servers that answer, got '{server.url}'")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_profiles_that_cannot_be_read_are_refused_by_file_and_line(capsys, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"id": "p1"}\n')
+    with serving(FakeEndpoint()) as server:
+        files = [f"simulator.profiles={tmp_path}/a.jsonl", f"simulator.heldout_profiles={tmp_path}/gone.jsonl"]
+        message = refused(capsys, *with_model(server, tmp_path, *files))
+    assert message.startswith(f"{tmp_path}/a.jsonl line 1 must be a SAGE profile: scene must be text that is not empty, got None")
+    assert server.requests == []
+
+
+def test_profiles_have_no_sealed_half(capsys, tmp_path):
+    write_profiles(tmp_path / "a.jsonl", load_bank().scenarios(Split.TRAIN)[:2])
+    write_profiles(tmp_path / "b.jsonl", load_bank().scenarios(Split.TRAIN)[2:4])
+    with serving(FakeEndpoint()) as server:
+        files = [f"simulator.profiles={tmp_path}/a.jsonl", f"simulator.heldout_profiles={tmp_path}/b.jsonl"]
+        message = refused(capsys, *with_model(server, tmp_path, *files, "evaluation.split=sealed"))
+    assert message == "evaluation.split must be heldout with simulator.heldout_profiles, got 'sealed'"

@@ -11,6 +11,7 @@ from experiments.catalogue import experiments
 from experiments.config import load, load_saved, to_plain, to_yaml
 from experiments.keys import ConfigError, leaves, nearest
 from policy.engine import EngineKind
+from simulator.llm_user import LLMUserConfig
 
 
 def refusal(*overrides: str, experiment: str = "smoke") -> str:
@@ -136,6 +137,47 @@ def test_users_listen_to_the_language_that_the_policy_speaks():
     assert load("smoke").simulator.register == "world"
     assert load("smoke", ["policy.model=some/model"]).simulator.register == "open"
     assert load("smoke", ["simulator.register=open"]).simulator.register == "open"
+
+
+def test_the_kind_of_user_chooses_which_settings_there_are():
+    config = load(
+        "smoke", ["simulator.kind=llm", "simulator.model=m", "simulator.urls=[http://a:1/v1,https://b/v1]", "simulator.temperature=null"]
+    )
+    assert isinstance(config.simulator, LLMUserConfig)
+    assert (config.simulator.urls, config.simulator.temperature) == (["http://a:1/v1", "https://b/v1"], None)
+    assert to_plain(config)["simulator"]["answer_format"] == "json_schema"
+    assert "simulator.register is not a setting" in refusal("simulator.kind=llm", "simulator.model=m", "simulator.register=open")
+    assert "simulator.urls is not a setting" in refusal("simulator.urls=[http://a/v1]")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("simulator.model=", "simulator.model must be text, got None"),
+        ("simulator.model=''", "simulator.model must name the model that the servers serve, got ''"),
+        ("simulator.urls=http://a/v1", "simulator.urls must be a list, got 'http://a/v1'"),
+        ("simulator.urls=[]", "simulator.urls must name at least one server, each once, got []"),
+        ("simulator.concurrency=many", "simulator.concurrency must be a whole number, got 'many'"),
+        ("simulator.timeout_s=0", "simulator.timeout_s must be > 0, got 0.0"),
+        ("simulator.start_emotion=5", "simulator.start_emotion must be in [10, 100), got 5"),
+        ("simulator.answer_format=xml", "simulator.answer_format must be one of json_schema, json_object, text, got 'xml'"),
+        ("simulator.temprature=1", "simulator.temprature is not a setting; did you mean simulator.temperature?"),
+    ],
+)
+def test_a_wrong_setting_of_the_llm_user_is_refused(override, message):
+    assert refusal("simulator.kind=llm", "simulator.model=m", override) == message
+
+
+def test_how_the_llm_user_samples_biases_no_ratio():
+    assert refusal("simulator.kind=llm", "simulator.model=m", "simulator.top_p=0.9").startswith("simulator.top_p is not a setting; did you")
+
+
+def test_a_resumed_run_may_find_its_user_elsewhere_but_not_another_user(tmp_path):
+    path = save(load("smoke", ["simulator.kind=llm", "simulator.model=m"]), tmp_path)
+    moved = load_saved(path, ["simulator.urls=[http://b/v1]", "simulator.concurrency=3", "simulator.api_key_env=KEY"])
+    assert moved.simulator.urls == ["http://b/v1"]
+    with pytest.raises(ConfigError, match=r"simulator\.model must stay 'm' in a resumed run, got 'n'"):
+        load_saved(path, ["simulator.model=n"])
 
 
 def test_leaves_are_dotted_names():

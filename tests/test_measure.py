@@ -11,7 +11,7 @@ from policy_factories import group, rollout
 from curriculum.collapse import INDICATORS
 from curriculum.teacher import Mode, Status, TaskSpec
 from experiments.faults import FaultBudget
-from experiments.measure import INDICATOR_METRICS, dialogue_metrics, entropy_sampled, measure, signal_metrics
+from experiments.measure import INDICATOR_METRICS, dialogue_metrics, entropy_sampled, measure, signal_metrics, suspicious_share
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
@@ -145,3 +145,10 @@ def test_the_fault_budget_resumes_where_it_was():
     assert again.state_dict() == faults.state_dict()
     with pytest.raises(RuntimeError, match="got 11"):
         again.observe([broken_group(num_good=0, num_broken=1)])
+
+
+def test_replies_that_address_the_simulator_are_a_share_of_those_answered():
+    plain, odd = make_rollout().dialogue, make_rollout().dialogue
+    odd = replace(odd, turns=(*odd.turns[:-1], replace(odd.turns[-1], suspicion=("score", "format"))))
+    assert suspicious_share([plain, plain, odd, plain]) == 0.25
+    assert math.isnan(suspicious_share([]))

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from policy.cluster import ClusterConfig
 from policy.engine import EngineConfig, EngineKind
-from policy.pool import RolloutPool, check_pool
+from policy.pool import RolloutPool, check_pool, summed
 from policy.rollout import Conduct, RolloutConfig
 from policy.worker import RolloutWorker
 from simulator.dialogue import Outcome
@@ -202,3 +202,7 @@ def test_pool_without_a_model_is_refused_before_anything_starts(tmp_path, monkey
     build = functools.partial(RolloutPool, CONFIG, EngineConfig(), user_factory=NumberingUser, scenarios=FakeScenarios, seed=0)
     with pytest.raises(ValueError, match=r"policy\.model must be a folder"):
         build(model_folder=tmp_path / "nowhere")
+
+
+def test_what_users_count_is_summed_by_name():
+    assert summed([{"calls": 2.0, "cost": 0.5}, {}, {"calls": 3.0, "retries": 0.0}]) == {"calls": 5.0, "cost": 0.5, "retries": 0.0}

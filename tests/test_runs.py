@@ -14,6 +14,7 @@ from curriculum import TEACHERS
 from curriculum.collapse import INDICATORS, CollapseConfig, CollapseMonitor
 from experiments.heldout import SHOWN
 from experiments.measure import dialogue_metrics, probe_metrics, signal_metrics
+from simulator.llm_user import USER_COUNTS
 from simulator.scenario import FAMILIES
 
 
@@ -173,6 +174,7 @@ def logged_keys() -> set[str]:
     monitor = CollapseMonitor(CollapseConfig())
     for step in range(10):
         monitor.observe(step, {**dict.fromkeys(INDICATORS, 0.5), "entropy": 1.0 - 0.05 * step})
+    keys |= {f"simulator/{name}" for name in USER_COUNTS}
     return keys | set(monitor.metrics()) | {f"eval/{grid}_{name}" for grid in ("full", "during") for name in SHOWN}
 
 
@@ -186,7 +188,9 @@ def test_every_metric_is_documented_once():
 
 
 def test_what_is_documented_of_these_packages_is_logged():
-    documented = [key for key in documented_keys() if key.startswith(("actor/", "collapse/", "probe/", "num_turns/", "reward/"))]
+    documented = [
+        key for key in documented_keys() if key.startswith(("actor/", "collapse/", "probe/", "num_turns/", "reward/", "simulator/"))
+    ]
     logged = logged_keys()
     assert [key for key in documented if key not in logged] == []
 

@@ -53,7 +53,14 @@ def _tokenizer(vocab_size: int, special: list[str], end: str, template: str) -> 
 
 
 def save_tiny_policy(
-    folder: Path, *, tied: bool = False, hidden: int = 128, layers: int = 3, vocab_size: int = 1000, seed: int = 0
+    folder: Path,
+    *,
+    tied: bool = False,
+    hidden: int = 128,
+    layers: int = 3,
+    vocab_size: int = 1000,
+    positions: int = 1024,
+    seed: int = 0,
 ) -> Path:
     """Writes a random Qwen2 with its tokenizer as a Hugging Face folder; as often, its vocabulary is larger than the tokenizer's."""
     tokenizer = tiny_tokenizer()
@@ -64,7 +71,7 @@ def save_tiny_policy(
         num_hidden_layers=layers,
         num_attention_heads=hidden // 32,
         num_key_value_heads=hidden // 32,
-        max_position_embeddings=1024,
+        max_position_embeddings=positions,
         tie_word_embeddings=tied,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

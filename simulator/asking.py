@@ -1,0 +1,264 @@
+"""What a model is asked that plays the user, and what counts as an answer.
+
+Source: the protocol of SAGE, arXiv 2505.02847 (five steps from a reply to a change, then the user's words), in our own prompts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Speaker
+from simulator.difficulty import Difficulty
+from simulator.scenario import Scenario
+from simulator.thought import Thought
+
+PROMPTS = Path(__file__).parent / "prompts"
+LANGUAGES = ("en", "zh")
+MAX_CHANGE = 10
+"""Points that one reply can move a user, either way."""
+STEPS = ("says", "meets", "inner", "feeling")
+AT_EASE_FROM, UNSETTLED_FROM = 70, 40
+MID_FROM, HIGH_FROM = 1 / 3, 2 / 3
+"""Where an axis of difficulty, in [0, 1], is put in other words."""
+ESCAPED = re.compile("[<>\\[\\]&\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ud800-\udfff\U000e0000-\U000e007f]")
+"""What could be taken for a role marker or a special token, or cannot be seen; JSON may write each as an escape."""
+CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
+"""Control characters that are no white space."""
+
+Schema = Mapping[str, Any]
+
+
+class Unusable(ValueError):
+    """An answer that is not what was asked for; it may be asked for again and is never a score."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Felt:
+    """What a reply did to the user, as the model put it."""
+
+    thought: Thought
+    change: int
+    """Points in [-10, 10]."""
+    was_clipped: bool
+    """The model wanted to go beyond."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """The user's next words."""
+
+    text: str
+    goodbye: bool
+    """They end the talk for good."""
+
+
+Messages = tuple[tuple[str, str], ...]
+"""Role and content of each message."""
+
+
+def messages_to_open(scenario: Scenario, difficulty: Difficulty, *, emotion: int) -> Messages:
+    """Asks for the first words of a user whose scenario has none."""
+    words = prompts(scenario.language)
+    ask = words["ask"]["open"].format(emotion=emotion, manner_of_speech=words["ask"]["manner_of_speech"])
+    return _messages(scenario, difficulty, ask)
+
+
+def messages_to_judge(dialogue: Dialogue, reply: str, *, with_reply: bool) -> Messages:
+    """Asks what a reply that is not yet in the dialogue did to the user.
+
+    Args:
+        with_reply: ask for the user's next words in the same answer.
+    """
+    ask = prompts(dialogue.scenario.language)["ask"]
+    judge = ask["judge"].format(conversation=conversation(dialogue, reply), emotion=dialogue.emotion)
+    text = ask["judge_and_reply"].format(judge=judge, manner_of_speech=ask["manner_of_speech"]) if with_reply else judge
+    return _messages(dialogue.scenario, dialogue.difficulty, text)
+
+
+def messages_to_reply(dialogue: Dialogue, reply: str, felt: Felt, *, emotion: int) -> Messages:
+    """Asks for the user's next words.
+
+    Args:
+        emotion: after the change.
+    """
+    words = prompts(dialogue.scenario.language)
+    ask = words["ask"]["reply"].format(
+        conversation=conversation(dialogue, reply),
+        # In the model's words, but the reply may have put them there.
+        feeling=quoted(felt.thought.feeling),
+        inner=quoted(felt.thought.inner),
+        change=emotion - dialogue.emotion,
+        emotion=emotion,
+        state=words["state"][_state(emotion)],
+        manner_of_speech=words["ask"]["manner_of_speech"],
+    )
+    return _messages(dialogue.scenario, dialogue.difficulty, ask)
+
+
+def schema_to_open(*, max_chars: int) -> Schema:
+    """JSON schema of an opening; `max_chars` limits its texts where it is not 0."""
+    return _object({"reply": _text(max_chars)})
+
+
+def schema_to_judge(*, max_chars: int, with_reply: bool) -> Schema:
+    """JSON schema of a judgement, its five steps in the order in which they are to be thought."""
+    # An enumeration, because not every server that enforces a schema knows of bounds.
+    judged = {**{step: _text(max_chars) for step in STEPS}, "change": {"type": "integer", "enum": list(range(-MAX_CHANGE, MAX_CHANGE + 1))}}
+    return _object({**judged, **schema_to_reply(max_chars=max_chars)["properties"]} if with_reply else judged)
+
+
+def schema_to_reply(*, max_chars: int) -> Schema:
+    """JSON schema of the user's next words."""
+    return _object({"reply": _text(max_chars), "goodbye": {"type": "boolean"}})
+
+
+def read_felt(answer: str) -> Felt:
+    """The judgement in an answer, its change clipped.
+
+    Raises:
+        Unusable: the answer is no such JSON.
+    """
+    record = _record(answer)
+    steps = {step: _string(record, step) for step in STEPS}
+    change = record.get("change")
+    if isinstance(change, bool) or not isinstance(change, int | float) or change != change // 1:
+        raise Unusable(f"change must be a whole number, got {change!r}")
+    clipped = int(max(-MAX_CHANGE, min(MAX_CHANGE, change)))
+    return Felt(thought=Thought(**steps), change=clipped, was_clipped=clipped != change)
+
+
+def read_said(answer: str) -> Said:
+    """The user's words in an answer.
+
+    Raises:
+        Unusable: the answer is no such JSON, or the words are empty.
+    """
+    goodbye = _record(answer).get("goodbye")
+    if not isinstance(goodbye, bool):
+        raise Unusable(f"goodbye must be true or false, got {goodbye!r}")
+    return Said(text=read_words(answer), goodbye=goodbye)
+
+
+def read_words(answer: str) -> str:
+    """The user's words in an answer that may hold nothing else, on one line.
+
+    Raises:
+        Unusable: the answer is no such JSON, or the words are empty.
+    """
+    text = " ".join(CONTROL.sub("", _string(_record(answer), "reply")).split())
+    if not text:
+        raise Unusable("reply must not be empty, got ''")
+    return text
+
+
+def conversation(dialogue: Dialogue, reply: str) -> str:
+    """The dialogue and a reply as lines of JSON in which nothing that was said can end its line or pass for a marker."""
+    names = {Speaker.USER: "you", Speaker.AGENT: "other"}
+    said = [*((names[turn.speaker], turn.text) for turn in dialogue.turns), (names[Speaker.AGENT], reply)]
+    return "\n".join(f'{{"speaker": "{name}", "text": {quoted(text)}}}' for name, text in said)
+
+
+def quoted(text: str) -> str:
+    """The text as a JSON string that decodes to the same text and holds no markup, special token or invisible character."""
+    return ESCAPED.sub(_escape, json.dumps(text, ensure_ascii=False))
+
+
+@cache
+def prompts(language: str) -> dict[str, Any]:
+    """The prompts of a language.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if language not in LANGUAGES:
+        raise ValueError(f"scenario.language must be one of {', '.join(LANGUAGES)} for an llm user, got {language!r}")
+    with (PROMPTS / f"{language}.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+def _messages(scenario: Scenario, difficulty: Difficulty, ask: str) -> Messages:
+    words = prompts(scenario.language)
+    axes = difficulty.to_dict()
+    system = words["system"].format(
+        person=_person(scenario),
+        background=_background(scenario),
+        goal=scenario.goal,
+        hidden=scenario.hidden_intention,
+        **axes,
+        **{f"{axis}_words": words[axis][_degree(value)] for axis, value in axes.items()},
+    )
+    return ("system", system.strip()), ("user", ask.strip())
+
+
+def _person(scenario: Scenario) -> str:
+    """The person's card where there is one, else what the scenario knows."""
+    persona, words = scenario.persona, prompts(scenario.language)
+    if persona.card:
+        return "\n".join([persona.card, *filter(None, ["、".join(persona.traits)])])
+    manner = words["manner"][persona.persona_type]
+    return words["persona"].format(name=persona.name, age=persona.age, occupation=persona.occupation, manner=manner).strip()
+
+
+def _background(scenario: Scenario) -> str:
+    words = prompts(scenario.language)["background"]
+    parts = [scenario.background]
+    if scenario.other:
+        parts.append(words["other"].format(other=scenario.other))
+    if scenario.feelings:
+        parts.append(words["feelings"].format(feelings=", ".join(scenario.feelings)))
+    if scenario.facts:
+        parts += [words["told"], *(f"- {fact.text}" for fact in scenario.facts)]
+    return "\n".join(parts)
+
+
+def _degree(value: float) -> str:
+    return "low" if value < MID_FROM else "mid" if value < HIGH_FROM else "high"
+
+
+def _state(emotion: int) -> str:
+    if emotion >= DELIGHTED_AT:
+        return "delighted"
+    if emotion < LEFT_BELOW:
+        return "left"
+    return "high" if emotion >= AT_EASE_FROM else "mid" if emotion >= UNSETTLED_FROM else "low"
+
+
+def _escape(found: re.Match[str]) -> str:
+    """The JSON escape of a character, two of them beyond the basic plane; `json` itself leaves ASCII as it is."""
+    character = found.group()
+    return f"\\u{ord(character):04x}" if character.isascii() else json.dumps(character)[1:-1]
+
+
+def _text(max_chars: int) -> dict[str, Any]:
+    return {"type": "string", "maxLength": max_chars} if max_chars else {"type": "string"}
+
+
+def _object(properties: Mapping[str, Any]) -> Schema:
+    return {"type": "object", "properties": dict(properties), "required": list(properties), "additionalProperties": False}
+
+
+def _record(answer: str) -> dict[str, Any]:
+    """The JSON object that an answer is, but for a code fence around it."""
+    fenced = re.fullmatch(r"\s*```(?:json)?\s*(.*?)\s*```\s*", answer, re.DOTALL)
+    try:
+        # Not strict: models, and servers that enforce a schema, let line breaks and the like stand in strings.
+        record = json.loads(fenced.group(1) if fenced else answer, strict=False)
+    except (ValueError, RecursionError) as error:
+        raise Unusable(f"an answer must be a JSON object, got {answer[:80]!r}") from error
+    if not isinstance(record, dict):
+        raise Unusable(f"an answer must be a JSON object, got {answer[:80]!r}")
+    return record
+
+
+def _string(record: Mapping[str, Any], key: str) -> str:
+    value = record.get(key)
+    if not isinstance(value, str):
+        raise Unusable(f"{key} must be text, got {value!r}")
+    return value

@@ -1,0 +1,263 @@
+"""Several servers as one: the load spread, failures retried within bounds, answers kept, and the same question never paid for twice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from simulator.answers import Answers, answers_folder, key_of
+from simulator.asking import Unusable
+from simulator.endpoint import Away, Passing, Question, RateLimited, Refused, Server, body_of, is_client_installed
+from simulator.endpoint_config import EndpointConfig
+from simulator.retrying import RetryBudget, backoff_s
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+COUNTS = ("calls", "cache_hits", "retries", "rate_limited", "unusable", "failures", "prompt_tokens", "completion_tokens", "cost")
+"""What is counted; everything only grows."""
+FEW_TOKENS = 16
+SHORTEST_HOLD_S = 0.05
+NUM_SEEDS = 2**31
+
+
+class SimulatorError(RuntimeError):
+    """The model that plays the user gave no usable answer; such a dialogue is an ERROR and has no score."""
+
+
+class Endpoints:
+    """Asks any of the servers and gives back what could be read; one object for each process.
+
+    Building it calls nobody. It works on whichever event loop asks, and what it counts goes on over all of them.
+
+    Args:
+        rng: decides how far pauses are spread, and nothing else.
+
+    Raises:
+        ValueError: the key's environment variable is not set.
+    """
+
+    def __init__(self, config: EndpointConfig, *, rng: random.Random | None = None) -> None:
+        self.config = config
+        self.counts: dict[str, float] = dict.fromkeys(COUNTS, 0.0)
+        self._key = config.key()
+        self._rng = rng or random.Random()
+        self._answers = Answers(answers_folder(config.cache))
+        self._budget = RetryBudget(config.retry_share)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._servers: list[Server] = []
+        self._under_way: dict[str, asyncio.Task[Any]] = {}
+        self._may_keep = True
+
+    async def ask(self, question: Question, read: Callable[[str], T]) -> T:
+        """The answer to a question: from the disk if it was ever given, and sent once if it is asked twice at a time.
+
+        Args:
+            read: turns the text into what it says, or raises Unusable; the question is asked again then, with another seed.
+
+        Raises:
+            SimulatorError: no usable answer after all retries and waiting.
+        """
+        self._settle()
+        key = key_of(body_of(question, self.config))
+        kept = self._answers.find(key)
+        if kept is not None:
+            try:
+                found = read(kept)
+            except Unusable:
+                self._answers.forget(key)
+            else:
+                self.counts["cache_hits"] += 1
+                return found
+        task = self._under_way.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._answer(key, question, read))
+            task.add_done_callback(lambda done: self._finished(key, done))
+            self._under_way[key] = task
+        else:
+            self.counts["cache_hits"] += 1
+        # Whoever else waits for the same answer still gets it when this caller is cancelled.
+        return await asyncio.shield(task)
+
+    async def check(self) -> None:
+        """Asks every server for a few tokens.
+
+        Raises:
+            ValueError: one does not answer, refuses the key, or does not take the model or the settings.
+        """
+        self._settle()
+        schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+        question = Question(name="check", messages=(("user", 'Answer {"ok": true} as JSON.'),), schema=schema, seed=0)
+        body = {**body_of(question, self.config), self.config.token_limit.value: FEW_TOKENS}
+        for server in self._servers:
+            try:
+                await server.ask(body)
+            except (RateLimited, Unusable):
+                continue  # it is there and takes the key; whether its answers are of use shows in the first dialogue
+            except Refused as error:
+                raise ValueError(await self._refusal(server, error)) from None
+            except Passing as error:
+                raise ValueError(f"simulator.urls must name servers that answer, got {server.url!r}: {error}") from None
+
+    async def close(self) -> None:
+        """Closes the connections; the next question opens them again."""
+        for server in self._servers:
+            await server.close()
+        self._loop, self._servers = None, []
+
+    def _settle(self) -> None:
+        """Connects on the running loop: connections and semaphores belong to one."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._servers = [Server(url, self.config, key=self._key, counts=self.counts) for url in self.config.urls]
+            self._loop, self._under_way = loop, {}
+
+    def _finished(self, key: str, task: asyncio.Task[Any]) -> None:
+        if self._under_way.get(key) is task:
+            del self._under_way[key]
+        if not task.cancelled():
+            task.exception()  # looked at, so that nobody complains when all who asked were cancelled
+
+    async def _answer(self, key: str, question: Question, read: Callable[[str], T]) -> T:
+        try:
+            text, value = await self._insist(question, read)
+        except SimulatorError:
+            self.counts["failures"] += 1
+            raise
+        try:
+            kept = self._answers.keep(key, text) if self._may_keep else text
+        except OSError as error:
+            self._may_keep = False
+            log.warning("answers of the simulated user are no longer kept on disk: %s", error)
+            return value
+        return value if kept == text else read(kept)
+
+    async def _insist(self, question: Question, read: Callable[[str], T]) -> tuple[str, T]:
+        """Asks until there is a usable answer or patience ends.
+
+        A server that is away or limits the rate costs waiting, of which there is `max_wait_s`; a request that was looked at and failed
+        costs an attempt, of which there are `retries` more.
+        """
+        body, clock = body_of(question, self.config), asyncio.get_running_loop().time
+        num_failures, waited_s = 0, 0.0
+        avoid: Server | None = None
+        while True:
+            server, wait_s = self._choose(avoid)
+            if server is None:
+                waited_s = await self._pause(wait_s, waited_s)
+                continue
+            asked_at = clock()
+            try:
+                text = await self._ask(server, body)
+                if text is None:
+                    continue
+                value = read(text)
+            except Away as error:
+                self.counts["retries"] += 1
+                server.complaint, avoid = str(error), server
+                waited_s = await self._leave_alone(server, error, waited_s + clock() - asked_at)
+                continue
+            except Refused as error:
+                raise SimulatorError(f"{server.url} must take the request: {error}") from None
+            except (Passing, Unusable) as error:
+                failure = error
+            else:
+                server.num_away = 0
+                self._budget.earn()
+                return text, value
+            server.complaint, avoid = server.clean(str(failure)), server
+            num_failures += 1
+            if isinstance(failure, Unusable):
+                self.counts["unusable"] += 1
+                if "seed" in body:
+                    body["seed"] = (body["seed"] + 1) % NUM_SEEDS
+            self._require_retry(num_failures, server)
+            waited_s = await self._pause(self._backoff_s(num_failures), waited_s)
+
+    async def _ask(self, server: Server, body: dict[str, Any]) -> str | None:
+        """An answer's text; None if the server went away while others were served there first."""
+        server.load += 1
+        try:
+            async with server.places:
+                return None if server.wait_s() > 0.0 else await server.ask(body)
+        finally:
+            server.load -= 1
+
+    def _choose(self, avoid: Server | None) -> tuple[Server | None, float]:
+        """The least loaded server that may be asked, another than `avoid` if there is one; or how long until there is."""
+        waits = {server: server.wait_s() for server in self._servers}
+        free = [server for server, wait_s in waits.items() if wait_s <= 0.0]
+        if not free:
+            return None, min(waits.values())
+        return min([server for server in free if server is not avoid] or free, key=lambda server: server.load), 0.0
+
+    async def _leave_alone(self, server: Server, error: Away, waited_s: float) -> float:
+        """Does as the server asked, or waits a little before anybody is asked; returns how long the question has waited in all."""
+        server.num_away += 1
+        if error.retry_after_s is None and not isinstance(error, RateLimited):
+            return await self._pause(self._backoff_s(server.num_away), waited_s)
+        server.hold(max(self._backoff_s(server.num_away) if error.retry_after_s is None else error.retry_after_s, SHORTEST_HOLD_S))
+        return waited_s
+
+    def _require_retry(self, num_failures: int, server: Server) -> None:
+        """Counts one more attempt, or raises when there is none left."""
+        config = self.config
+        if num_failures > config.retries:
+            last = f"the last, at {server.url}: {server.complaint}"
+            raise SimulatorError(f"the simulated user must answer within simulator.retries={config.retries} retries; {last}")
+        if not self._budget.spend():
+            last = f"{server.url}: {server.complaint}"
+            raise SimulatorError(f"retries must stay within simulator.retry_share={config.retry_share:g} of successes; {last}")
+        self.counts["retries"] += 1
+
+    async def _pause(self, seconds: float, waited_s: float) -> float:
+        """Waits, spread out a little; returns how long the question has waited in all.
+
+        Raises:
+            SimulatorError: that would be longer than a question may wait.
+        """
+        if waited_s + seconds > self.config.max_wait_s:
+            complaints = "; ".join(f"{server.url}: {server.complaint}" for server in self._servers if server.complaint)
+            raise SimulatorError(f"a server must be ready within simulator.max_wait_s={self.config.max_wait_s:g} s; {complaints}")
+        seconds *= self._rng.uniform(1.0, 1.1)
+        await asyncio.sleep(seconds)
+        return waited_s + seconds
+
+    def _backoff_s(self, failures: int) -> float:
+        return backoff_s(failures, first_s=self.config.first_backoff_s, longest_s=self.config.max_backoff_s, rng=self._rng)
+
+    async def _refusal(self, server: Server, error: Refused) -> str:
+        """The sentence for a request that a server will never take."""
+        config = self.config
+        if error.status in (401, 403):
+            got = repr(config.api_key_env) if config.api_key_env else "'', so that none was sent"
+            return f"simulator.api_key_env must name a variable whose key {server.url} accepts, got {got}: {error}"
+        if error.status == 404:
+            served = await server.models()
+            if served and config.model not in served:
+                return f"simulator.model must be one that {server.url} serves ({', '.join(served)}), got {config.model!r}"
+            return f"simulator.urls must be base addresses, such as http://127.0.0.1:8000/v1, got {server.url!r}: {error}"
+        return f"simulator.* must be settings that {server.url} takes: {error}"
+
+
+def check_endpoints(config: EndpointConfig) -> None:
+    """Refuses servers that cannot be worked with, before anything is started.
+
+    Raises:
+        ValueError: the client is not installed, the key is not set, or a server does not answer or refuses; the sentence says which.
+    """
+    if not is_client_installed():
+        raise ValueError("simulator.kind must be another where the openai client is not installed, got 'llm'; pip install openai")
+
+    async def check() -> None:
+        endpoints = Endpoints(config)
+        try:
+            await endpoints.check()
+        finally:
+            await endpoints.close()
+
+    asyncio.run(check())

@@ -1,0 +1,176 @@
+"""An OpenAI-compatible server on loopback that behaves, or misbehaves as it is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+KEY = "sk-made-up-0123456789"
+JUDGED = {"says": "that it is hard", "meets": "a little", "inner": "well", "feeling": "heard", "change": 5}
+SAID = {"reply": "i do not know what to do.", "goodbye": False}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What goes back over the wire."""
+
+    status: int = 200
+    body: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delay_s: float = 0.0
+    cut: bool = False
+    """Promise more bytes than come."""
+
+
+Behaviour = Callable[[Mapping[str, Any]], Reply]
+
+
+def completion(content: str | None, *, finish: str = "stop", refusal: str | None = None) -> Reply:
+    """A chat completion of 100 and 20 tokens."""
+    message = {"role": "assistant", "content": content, **({"refusal": refusal} if refusal else {})}
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+    record = {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+    return Reply(body=json.dumps(record))
+
+
+def answer(**keys: Any) -> Behaviour:
+    """A behaviour that answers any question with these keys over what would be right."""
+    return lambda request: completion(json.dumps({**right_answer(request), **keys}))
+
+
+def right_answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What the schema of a question asks for."""
+    properties = request["response_format"]["json_schema"]["schema"]["properties"]
+    return {name: value for name, value in {**JUDGED, **SAID, "ok": True}.items() if name in properties}
+
+
+def honest(request: Mapping[str, Any]) -> Reply:
+    """A right answer."""
+    return completion(json.dumps(right_answer(request)))
+
+
+def status(code: int, words: str = "no", **headers: str) -> Behaviour:
+    """An error as OpenAI words it; `_` in a header's name stands for `-`."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda request: Reply(status=code, body=json.dumps({"error": {"message": words}}), headers=named)
+
+
+def text(content: str, **options: Any) -> Behaviour:
+    """A completion with this content."""
+    return lambda request: completion(content, **options)
+
+
+def slow(seconds: float) -> Behaviour:
+    """A right answer that takes its time."""
+    return lambda request: Reply(body=honest(request).body, delay_s=seconds)
+
+
+def cut_off(request: Mapping[str, Any]) -> Reply:
+    """Half a response, and the connection is gone."""
+    return Reply(body=honest(request).body[:40], cut=True)
+
+
+def garbage(request: Mapping[str, Any]) -> Reply:
+    """Not even JSON."""
+    return Reply(body="<html>what?</html>")
+
+
+class FakeEndpoint:
+    """What the server was asked and when; what it does next.
+
+    Args:
+        script: behaviours for the next requests, in turn; honest afterwards.
+        always: behaviour once the script is played, instead of honest.
+        key: the only one accepted; empty accepts any.
+    """
+
+    def __init__(self, *script: Behaviour, always: Behaviour = honest, key: str = "", models: tuple[str, ...] = ("m",)) -> None:
+        self.script, self.always, self.key, self.models = list(script), always, key, models
+        self.requests: list[dict[str, Any]] = []
+        self.keys: list[str] = []
+        self.times: list[float] = []
+        self.most_at_once = 0
+        self.url = ""
+        self._at_once = 0
+        self._lock = threading.Lock()
+
+    def respond(self, request: dict[str, Any], authorization: str) -> Reply:
+        """Takes a request down and decides."""
+        with self._lock:
+            self.requests.append(request)
+            self.keys.append(authorization.removeprefix("Bearer "))
+            self.times.append(time.monotonic())
+            behaviour = self.script.pop(0) if self.script else self.always
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        if self.key and self.keys[-1] != self.key:
+            return status(401, f"Incorrect API key provided: {self.keys[-1]}")(request)
+        if request["model"] not in self.models:
+            return status(404, f"The model {request['model']} does not exist.")(request)
+        return behaviour(request)
+
+    def done(self) -> None:
+        """A response is about to go out."""
+        with self._lock:
+            self._at_once -= 1
+
+
+@contextmanager
+def serving(endpoint: FakeEndpoint) -> Iterator[FakeEndpoint]:
+    """Serves it on an ephemeral port of loopback."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            listed = {
+                "object": "list",
+                "data": [{"id": name, "object": "model", "created": 0, "owned_by": "x"} for name in endpoint.models],
+            }
+            self.send(Reply(body=json.dumps(listed)))
+
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            reply = endpoint.respond(request, self.headers.get("Authorization", ""))
+            time.sleep(reply.delay_s)
+            endpoint.done()
+            self.send(reply)
+
+        def send(self, reply: Reply) -> None:
+            body = reply.body.encode()
+            try:
+                self.send_response(reply.status)
+                for name, value in {"Content-Type": "application/json", **reply.headers}.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body) + 100 * reply.cut))
+                self.end_headers()
+                self.wfile.write(body)
+            except OSError:
+                return  # the client did not wait
+            if reply.cut:
+                self.close_connection = True
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    endpoint.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    try:
+        yield endpoint
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
