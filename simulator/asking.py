@@ -16,13 +16,12 @@ from typing import Any
 
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Speaker
 from simulator.difficulty import Difficulty
+from simulator.emotion import MAX_CHANGE
 from simulator.scenario import Scenario
 from simulator.thought import Thought
 
 PROMPTS = Path(__file__).parent / "prompts"
 LANGUAGES = ("en", "zh")
-MAX_CHANGE = 10
-"""Points that one reply can move a user, either way."""
 STEPS = ("says", "meets", "inner", "feeling")
 AT_EASE_FROM, UNSETTLED_FROM = 70, 40
 MID_FROM, HIGH_FROM = 1 / 3, 2 / 3

@@ -15,7 +15,8 @@ from typing import Any
 from simulator.bank import load_bank
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Outcome
 from simulator.difficulty import VANILLA
-from simulator.scenario import Family, HiddenIntention, PersonaType, Scenario
+from simulator.sage import EMOTION_STATES, LOWEST_STATE, PERSONA_TYPES
+from simulator.scenario import Family, HiddenIntention, Scenario
 
 
 class Format(StrEnum):
@@ -25,9 +26,7 @@ class Format(StrEnum):
     ATTUNE = "attune"
 
 
-BANDS = ((DELIGHTED_AT, "Emotion-S"), (70, "Emotion-A"), (40, "Emotion-B"), (LEFT_BELOW, "Emotion-C"), (0, "Emotion-F"))
-"""SAGE's name for the final emotion, by its lower bound."""
-CHARACTERS = {PersonaType.NEGATIVE: "负面型", PersonaType.PASSIVE: "被动型", PersonaType.AVOIDANT: "回避型"}
+CHARACTERS = {kind: label for label, kind in PERSONA_TYPES.items()}
 TASKS = {
     HiddenIntention.ADVICE: "你想获得能真实帮助你解决当下困境的建议",
     HiddenIntention.EMPATHY: "你希望对方深刻共情你的感受，而不是简单的安慰",
@@ -38,7 +37,7 @@ TASKS = {
     HiddenIntention.MOTIVES: "你想分析事件中其他人物这么做的原因",
     HiddenIntention.NOT_AT_FAULT: "你认为自己在事件中没有任何责任和错误，你想要对方也认同你没有错",
 }
-"""The labels by which SAGE's records name persona types and hidden intentions."""
+"""The labels by which SAGE's records name hidden intentions, in full: a record that is converted gets them back as they were."""
 TARGET = "eq"
 """What all of SAGE's recorded dialogues are about."""
 SAGE_FIELDS = ("id", "emo_point", "emo_state", "target", "player", "scene", "character", "topic", "task", "history")
@@ -119,7 +118,7 @@ def _sage_of(record: Record) -> dict[str, Any]:
     values = {
         "id": record["scenario_id"],
         "emo_point": record["emotion"],
-        "emo_state": next(name for bound, name in BANDS if record["emotion"] >= bound),
+        "emo_state": next((name for bound, name in EMOTION_STATES if record["emotion"] >= bound), LOWEST_STATE),
         "target": TARGET,
         "character": CHARACTERS[family.persona],
         "task": TASKS[family.intention],
