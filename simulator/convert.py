@@ -13,9 +13,9 @@ from enum import StrEnum
 from typing import Any
 
 from simulator.bank import load_bank
-from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Outcome
+from simulator.dialogue import Speaker
 from simulator.difficulty import VANILLA
-from simulator.sage import EMOTION_STATES, LOWEST_STATE, PERSONA_TYPES
+from simulator.sage import EMOTION_STATES, LOWEST_STATE, PERSONA_TYPES, outcome_of
 from simulator.scenario import Family, HiddenIntention, Scenario
 
 
@@ -148,16 +148,17 @@ def _ours_of(native: Record) -> dict[str, Any]:
     require(native, SAGE_FIELDS)
     family = Family(intention=_key_of(TASKS, native["task"], "task"), persona=_key_of(CHARACTERS, native["character"], "character"))
     scenario = load_bank().by_id.get(native["id"])
+    turns = [_turn_of(message, number) for number, message in enumerate(native["history"], start=1)]
     return {
         "scenario_id": native["id"],
         "family": str(family),
         "hidden_intention": native["task"] if scenario is None else scenario.hidden_intention,
         "difficulty": VANILLA.to_dict(),
         "seed": 0,
-        "outcome": _outcome_at(native["emo_point"]),
+        "outcome": outcome_of(native["emo_point"], Speaker(turns[-1]["speaker"])) if turns else None,
         "emotion": native["emo_point"],
         "error": "",
-        "turns": [_turn_of(message, number) for number, message in enumerate(native["history"], start=1)],
+        "turns": turns,
     }
 
 
@@ -183,13 +184,6 @@ def _turn_of(message: Record, number: int) -> dict[str, Any]:
     if heard:
         turn["heard"] = heard[1].split(", ")
     return turn
-
-
-def _outcome_at(emotion: int) -> Outcome:
-    """How a dialogue of SAGE ended, which its final emotion says."""
-    if emotion >= DELIGHTED_AT:
-        return Outcome.DELIGHTED
-    return Outcome.LEFT if emotion < LEFT_BELOW else Outcome.MAX_TURNS
 
 
 def _card(scenario_id: str) -> dict[str, str]:

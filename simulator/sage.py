@@ -172,7 +172,7 @@ def dialogue_of(record: Mapping[str, Any], *, split: Split, difficulty: Difficul
         emotion = turns[-1].emotion if turns[-1].emotion is not None else emotion
     if emotion is None or record.get("emo_point", emotion) != emotion:
         raise ValueError(f"emo_point must be the last turn's emotion {emotion}, got {record.get('emo_point')!r}")
-    outcome = _outcome(emotion, turns[-1].speaker)
+    outcome = outcome_of(emotion, turns[-1].speaker)
     return Dialogue(scenario=scenario, difficulty=difficulty, seed=0, turns=tuple(turns), outcome=outcome)
 
 
@@ -260,7 +260,8 @@ def _native_turn(turn: Turn) -> dict[str, Any]:
     return {**record, "planning": {**{name: getattr(thought, step) for name, step in PLANNING.items()}, "change": turn.change}}
 
 
-def _outcome(emotion: int, last: Speaker) -> Outcome:
+def outcome_of(emotion: int, last: Speaker) -> Outcome:
+    """How a native dialogue ended: by its final emotion, 0-100, else by who spoke last: only a farewell leaves that to the user."""
     if emotion >= DELIGHTED_AT:
         return Outcome.DELIGHTED
     if emotion < LEFT_BELOW:
