@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prior.add_argument("--num-tokens", type=int, help="tokens to train on (default: the recipe's)")
     reads = commands.add_parser("reads", help="whether a policy reads hints and nouns, by its own likelihoods on training scenarios")
     reads.add_argument("model", nargs="?", help="a Hugging Face folder, such as a run's checkpoint (default: the prior)")
-    reads.add_argument("--num", type=int, default=600, help="replies for each measure (default 600, a minute)")
+    reads.add_argument("--num", type=int, default=600, help="replies for each measure (default 600, some minutes)")
     reads.add_argument("--seed", type=int, default=99, help="of the demonstrations (default 99)")
     options = parser.parse_args(arguments)
     try:
