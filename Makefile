@@ -3,6 +3,10 @@ SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 RUN_PYTHON := .venv/bin/python
 NO_PYTHON = Python must be 3.11, 3.12 or 3.13, got none of these on the PATH; install Python 3.11 or name it: make PYTHON=/path/to/python3.11
+# Containers often forbid bytecode; then every process would compile torch, transformers and vLLM anew, 27 s of a run's start.
+unexport PYTHONDONTWRITEBYTECODE
+# Two processes with a thread each, files whole: fixtures of a file start engines.
+SIDE_BY_SIDE := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 HOST ?= 127.0.0.1
 PORT ?= 6006
 
@@ -20,7 +24,7 @@ setup-dev:
 	@$(if $(PYTHON),$(PYTHON) requirements/install.py --dev,echo "$(NO_PYTHON)" >&2; exit 2)
 
 test: setup-dev ## the whole test suite (ARGS="-m 'not engine'" leaves out what starts engines)
-	@$(RUN_PYTHON) -m pytest $(ARGS)
+	@OMP_NUM_THREADS=1 $(RUN_PYTHON) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 experiment: experiments/$(EXP).yaml setup ## train and evaluate: EXP=adaptive_curriculum ARGS="seed=1 ..."
 	@$(RUN_PYTHON) -m experiments $(EXP) $(ARGS)
