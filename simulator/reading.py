@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,18 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Shapes:
-    """Expressions as two: those that a sentence begins with, and those that stand anywhere in it."""
+    """Expressions as two: for what a sentence begins with, and for what stands anywhere in it."""
 
     opening: re.Pattern[str] | None
     anywhere: re.Pattern[str] | None
 
-    def match(self, sentence: str) -> bool:
-        """Whether one of them is in the sentence: plain text with a space before it."""
-        return bool((self.opening and self.opening.match(sentence)) or (self.anywhere and self.anywhere.search(sentence)))
+    def match(self, sentence: str, begin: int = 0) -> bool:
+        """Whether one of them is in the sentence: plain text with a space before it.
+
+        Args:
+            begin: where the sentence begins once its opening words are passed over.
+        """
+        return bool((self.opening and self.opening.match(sentence, begin)) or (self.anywhere and self.anywhere.search(sentence)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +71,8 @@ class Lexicon:
     """A language's file of strategies, ready to be applied."""
 
     spelling: tuple[tuple[str, str], ...]
+    openings: re.Pattern[str]
+    """Words that may stand before what a sentence begins with."""
     ears: tuple[Ear, ...]
     """In the order of the file."""
 
@@ -76,17 +83,34 @@ class Lexicon:
             text = text.replace(spelt, written)
         return text
 
+    def heard(self, sentence: str) -> Iterator[str]:
+        """Strategies in one plain sentence."""
+        sentence = f" {sentence.strip()}"
+        opening = self.openings.match(sentence)
+        begin = opening.end() if opening else 0
+        for ear in self.ears:
+            if ear.patterns.match(sentence, begin) and not ear.unless.match(sentence, begin):
+                yield ear.strategy
+                if ear.claims:
+                    return
+
+    def heard_across(self, reply: str) -> Iterator[str]:
+        """Strategies that take more than one sentence of a plain reply."""
+        return (ear.strategy for ear in self.ears if ear.across.match(f" {reply}"))
+
 
 @cache
 def lexicon() -> Lexicon:
     """The English one."""
     with (LEXICON / "en.toml").open("rb") as file:
         table = tomllib.load(file)
+    openings = sorted(table["openings"]["words"].split(", "), key=len, reverse=True)
     classes: dict[str, str] = {}
     for name, entries in table["classes"].items():  # a class may name those before it
         classes[name] = _filled("(?:" + "|".join(entries.split(", ")) + ")", classes)
     return Lexicon(
         spelling=tuple(table["spelling"].items()),
+        openings=re.compile(f"(?: (?:{'|'.join(openings)}),?(?= ))*"),
         ears=tuple(_ear(strategy, entry, classes) for strategy, entry in table["strategies"].items()),
     )
 
@@ -115,25 +139,16 @@ def _filled(pattern: str, classes: Mapping[str, str]) -> str:
 
 def _any_of(patterns: Sequence[str]) -> re.Pattern[str] | None:
     """One expression for all, each a stretch of whole words."""
-    return re.compile(f" (?:{'|'.join(patterns)})(?![a-z])") if patterns else None
+    return re.compile(f" (?:{'|'.join(patterns)})(?<![a-z](?=[a-z]))") if patterns else None
 
 
 @lru_cache(maxsize=65536)
 def strategies_in(text: str) -> tuple[str, ...]:
     """Support strategies heard in a text, each once, in order."""
-    plain, ears = lexicon().plain(text), lexicon().ears
-    heard: dict[str, None] = {}
-    for sentence in re.findall(r"[^.!?;]+[.!?;]*", plain):
-        sentence = f" {sentence.strip()}"
-        for ear in ears:
-            if ear.patterns.match(sentence) and not ear.unless.match(sentence):
-                heard[ear.strategy] = None
-                if ear.claims:
-                    break
-    for ear in ears:
-        if ear.across.match(f" {plain}"):
-            heard[ear.strategy] = None
-    return tuple(heard)
+    ears = lexicon()
+    plain = ears.plain(text)
+    sentences = re.findall(r"[^.!?;]+[.!?;]*", plain)
+    return tuple(dict.fromkeys(chain(*map(ears.heard, sentences), ears.heard_across(plain))))
 
 
 @lru_cache(maxsize=65536)
