@@ -62,6 +62,8 @@ class Ear:
     patterns: Shapes
     unless: Shapes
     """What takes a sentence back."""
+    alone: Shapes
+    """What counts only in a sentence in which nothing else is heard."""
     across: Shapes
     """What is looked for in the whole reply, beyond the ends of sentences."""
 
@@ -83,16 +85,18 @@ class Lexicon:
             text = text.replace(spelt, written)
         return text
 
-    def heard(self, sentence: str) -> Iterator[str]:
+    def heard(self, sentence: str) -> list[str]:
         """Strategies in one plain sentence."""
         sentence = f" {sentence.strip()}"
         opening = self.openings.match(sentence)
         begin = opening.end() if opening else 0
+        heard: list[str] = []
         for ear in self.ears:
             if ear.patterns.match(sentence, begin) and not ear.unless.match(sentence, begin):
-                yield ear.strategy
+                heard.append(ear.strategy)
                 if ear.claims:
-                    return
+                    break
+        return heard or [ear.strategy for ear in self.ears if ear.alone.match(sentence, begin) and not ear.unless.match(sentence, begin)][:1]
 
     def heard_across(self, reply: str) -> Iterator[str]:
         """Strategies that take more than one sentence of a plain reply."""
@@ -121,6 +125,7 @@ def _ear(strategy: str, entry: Mapping[str, Any], classes: Mapping[str, str]) ->
         claims=entry.get("claims", False),
         patterns=_shapes(entry["patterns"], classes),
         unless=_shapes(entry.get("unless", ()), classes),
+        alone=_shapes(entry.get("alone", ()), classes),
         across=_shapes(entry.get("across", ()), classes),
     )
 
