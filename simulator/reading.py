@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from simulator.alternatives import either
 from simulator.fluency import FUNCTION_WORDS, words_of
 from simulator.nouns import nouns_of
 from simulator.register import Register, clarity
@@ -144,7 +145,7 @@ def _filled(pattern: str, classes: Mapping[str, str]) -> str:
 
 def _any_of(patterns: Sequence[str]) -> re.Pattern[str] | None:
     """One expression for all, each a stretch of whole words."""
-    return re.compile(f" (?:{'|'.join(patterns)})(?<![a-z](?=[a-z]))") if patterns else None
+    return re.compile(f" (?:{either(patterns)})(?<![a-z](?=[a-z]))") if patterns else None
 
 
 @lru_cache(maxsize=65536)
