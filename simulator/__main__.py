@@ -1,4 +1,4 @@
-"""The door of this package: `python -m simulator ladder | scenarios | play | skills`."""
+"""The door of this package: `python -m simulator ladder | scenarios | play | skills | reading`."""
 
 from __future__ import annotations
 
@@ -31,9 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skills.add_argument("--by", choices=("step", "strictness"), default="step", help="a row for ten steps, or for a tenth of strictness")
     skills.add_argument("--from-step", type=int, default=0, help="leave out what came before (default 0)")
     skills.add_argument("--register", choices=("open", "world"), default="world", help="what counts as clear (default world)")
+    reading = commands.add_parser("reading", help="how well support strategies are heard in labelled replies, by strategy")
+    reading.add_argument("file", type=Path, help="JSONL, each line a reply with its text and its labels")
     options = parser.parse_args(arguments)
+    commands_by_name = {"ladder": ladder_table, "scenarios": cards, "play": transcript, "skills": skill_shares, "reading": reading_scores}
     try:
-        print({"ladder": ladder_table, "scenarios": cards, "play": transcript, "skills": skill_shares}[options.command](options))
+        print(commands_by_name[options.command](options))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -125,6 +128,15 @@ def skill_shares(options: argparse.Namespace) -> str:
         rows.setdefault(name, []).append(dialogue)
     in_order = dict(sorted(rows.items(), key=lambda row: float(row[0])))
     return table_of_shares(in_order, header=options.by, register=Register(options.register))
+
+
+def reading_scores(options: argparse.Namespace) -> str:
+    """Rows are strategies, columns precision, recall, F1 and how often each was labelled."""
+    from simulator.reading_score import read_labelled, scores, table_of_scores
+
+    if not options.file.is_file():
+        raise ValueError(f"FILE must hold labelled replies, got {str(options.file)!r}, which is not there")
+    return table_of_scores(scores(read_labelled(options.file)))
 
 
 if __name__ == "__main__":

@@ -8,13 +8,15 @@ from collections.abc import Iterator, Sequence
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz ,'")
 """Characters that stand for themselves."""
 REPEATS = ("*", "+", "{", "?")
+MAX_COPIED = 1000
+"""Longest rest that is written out for each first character: speed is paid for in compiling."""
 
 
-def either(patterns: Sequence[str], *, depth: int = 3) -> str:
-    """An expression that matches where one of the patterns does. What it matches may differ in length from what `|` would.
+def either(patterns: Sequence[str], *, depth: int = 2) -> str:
+    """An expression that matches where one of the patterns does, though it may choose another of them than `|` would.
 
-    Python tries the alternatives of `a|b|c` one after the other at every position; sorted by their first characters, nearly all of them are
-    passed over at once.
+    Python tries the alternatives of `a|b|c` one after the other at every position; sorted by their first characters, nearly all of them
+    are passed over at once.
 
     Args:
         depth: how many characters to sort by.
@@ -54,7 +56,7 @@ def _begins(pattern: str) -> Iterator[tuple[str, str]]:
         if rest.startswith("?") and not rest.startswith("??"):
             yield from _begins(rest[1:])
             rest = rest[1:]
-        elif rest.startswith(REPEATS):
+        elif rest.startswith(REPEATS) or len(rest) > MAX_COPIED:
             yield "", pattern
             return
         for first, tails in _by_first(_alternatives(inner[3:-1])).items():
