@@ -136,7 +136,10 @@ def reading_scores(options: argparse.Namespace) -> str:
 
     if not options.file.is_file():
         raise ValueError(f"FILE must hold labelled replies, got {str(options.file)!r}, which is not there")
-    return table_of_scores(scores(read_labelled(options.file)))
+    replies = list(read_labelled(options.file))
+    if not replies:
+        raise ValueError(f"FILE must hold labelled replies, got {str(options.file)!r}, which is empty")
+    return table_of_scores(scores(replies))
 
 
 if __name__ == "__main__":

@@ -97,7 +97,9 @@ class Lexicon:
                 heard.append(ear.strategy)
                 if ear.claims:
                     break
-        return heard or [ear.strategy for ear in self.ears if ear.alone.match(sentence, begin) and not ear.unless.match(sentence, begin)][:1]
+        return (
+            heard or [ear.strategy for ear in self.ears if ear.alone.match(sentence, begin) and not ear.unless.match(sentence, begin)][:1]
+        )
 
     def heard_across(self, reply: str) -> Iterator[str]:
         """Strategies that take more than one sentence of a plain reply."""
