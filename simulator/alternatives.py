@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz ,'")
 """Characters that stand for themselves."""
 REPEATS = ("*", "+", "{", "?")
-MAX_COPIED = 1000
+MAX_COPIED = 600
 """Longest rest that is written out for each first character: speed is paid for in compiling."""
 
 

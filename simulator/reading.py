@@ -114,7 +114,7 @@ def lexicon() -> Lexicon:
     openings = sorted(table["openings"]["words"].split(", "), key=len, reverse=True)
     classes: dict[str, str] = {}
     for name, entries in table["classes"].items():  # a class may name those before it
-        classes[name] = _filled("(?:" + "|".join(entries.split(", ")) + ")", classes)
+        classes[name] = f"(?:{either([_filled(entry, classes) for entry in entries.split(', ')])})"
     return Lexicon(
         spelling=tuple(table["spelling"].items()),
         openings=re.compile(f"(?: (?:{'|'.join(openings)}),?(?= ))*"),

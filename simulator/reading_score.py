@@ -66,9 +66,9 @@ def read_labelled(path: Path) -> Iterator[Labelled]:
 
 def _labelled(record: Mapping[str, Any], known: set[str]) -> Labelled:
     text, labels = record["text"], record["labels"]
-    if not isinstance(text, str) or not isinstance(labels, list):
-        raise TypeError("text must be a string and labels a list")
-    names = [NAMES.get(label, label) for label in labels]
+    if not isinstance(text, str) or not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise TypeError("text must be a string and labels a list of strings")
+    names = [NAMES.get(str(label), str(label)) for label in labels]
     for name in names:
         if name not in known:
             raise ValueError(f"label must be one of {', '.join(sorted(known))}, got {name!r}")
