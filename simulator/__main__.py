@@ -1,4 +1,4 @@
-"""The door of this package: `python -m simulator ladder | scenarios | play | skills | chat | explain | convert`."""
+"""The door of this package: `python -m simulator ladder | scenarios | play | skills | reading | chat | explain | convert`."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skills.add_argument("--by", choices=("step", "strictness"), default="step", help="a row for ten steps, or for a tenth of strictness")
     skills.add_argument("--from-step", type=int, default=0, help="leave out what came before (default 0)")
     skills.add_argument("--register", choices=("open", "world"), default="world", help="what counts as clear (default world)")
+    reading = commands.add_parser("reading", help="how well support strategies are heard in labelled replies, by strategy")
+    reading.add_argument("file", type=Path, help="JSONL, each line a reply with its text and its labels")
     chat_options(commands.add_parser("chat", help="talk to a simulated user in the terminal, or watch a scripted agent do it"))
     explain_options(commands.add_parser("explain", help="replay recorded dialogues and show, step by step, how each change comes about"))
     convert_options(commands.add_parser("convert", help="transcripts into SAGE's format, or from it"))
@@ -144,6 +146,18 @@ def skill_shares(options: argparse.Namespace) -> str:
     return table_of_shares(in_order, header=options.by, register=Register(options.register))
 
 
+def reading_scores(options: argparse.Namespace) -> str:
+    """Rows are strategies, columns precision, recall, F1 and how often each was labelled."""
+    from simulator.reading_score import read_labelled, scores, table_of_scores
+
+    if not options.file.is_file():
+        raise ValueError(f"FILE must hold labelled replies, got {str(options.file)!r}, which is not there")
+    replies = list(read_labelled(options.file))
+    if not replies:
+        raise ValueError(f"FILE must hold labelled replies, got {str(options.file)!r}, which is empty")
+    return table_of_scores(scores(replies))
+
+
 def chat(options: argparse.Namespace) -> int:
     """A conversation in the terminal."""
     from simulator.chat import converse
@@ -170,6 +184,7 @@ TABLES: dict[str, Callable[[argparse.Namespace], str]] = {
     "scenarios": cards,
     "play": transcript,
     "skills": skill_shares,
+    "reading": reading_scores,
     "convert": converted,
 }
 """Commands that answer with a text."""

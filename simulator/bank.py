@@ -16,6 +16,7 @@ FOLDER = Path(__file__).parent
 WORLD = FOLDER / "world"
 SCENARIOS_PER_EVENT = {Split.TRAIN: 5, Split.HELDOUT: 4, Split.SEALED: 4}
 DECIDING_FILES = (
+    "alternatives.py",
     "bank.py",
     "difficulty.py",
     "emotion.py",

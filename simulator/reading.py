@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
+from simulator.alternatives import either
 from simulator.fluency import FUNCTION_WORDS, words_of
 from simulator.nouns import nouns_of
 from simulator.register import Register, clarity
@@ -34,28 +37,126 @@ class Reading:
     """The agent says goodbye."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shapes:
+    """Expressions as two: for what a sentence begins with, and for what stands anywhere in it."""
+
+    opening: re.Pattern[str] | None
+    anywhere: re.Pattern[str] | None
+
+    def match(self, sentence: str, begin: int = 0) -> bool:
+        """Whether one of them is in the sentence: plain text with a space before it.
+
+        Args:
+            begin: where the sentence begins once its opening words are passed over.
+        """
+        return bool((self.opening and self.opening.match(sentence, begin)) or (self.anywhere and self.anywhere.search(sentence)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ear:
+    """How one strategy is heard."""
+
+    strategy: str
+    claims: bool
+    """A sentence in which it is heard holds none of the strategies after it."""
+    patterns: Shapes
+    unless: Shapes
+    """What takes a sentence back."""
+    alone: Shapes
+    """What counts only in a sentence in which nothing else is heard."""
+    across: Shapes
+    """What is looked for in the whole reply, beyond the ends of sentences."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lexicon:
+    """A language's file of strategies, ready to be applied."""
+
+    spelling: tuple[tuple[str, str], ...]
+    openings: re.Pattern[str]
+    """Words that may stand before what a sentence begins with."""
+    ears: tuple[Ear, ...]
+    """In the order of the file."""
+
+    def plain(self, text: str) -> str:
+        """The text as the expressions expect it: lower case, contractions written out, single spaces."""
+        text = " ".join(text.lower().split())
+        for spelt, written in self.spelling:
+            text = text.replace(spelt, written)
+        return text
+
+    def heard(self, sentence: str) -> list[str]:
+        """Strategies in one plain sentence."""
+        sentence = f" {sentence.strip()}"
+        opening = self.openings.match(sentence)
+        begin = opening.end() if opening else 0
+        heard: list[str] = []
+        for ear in self.ears:
+            if ear.patterns.match(sentence, begin) and not ear.unless.match(sentence, begin):
+                heard.append(ear.strategy)
+                if ear.claims:
+                    break
+        return (
+            heard or [ear.strategy for ear in self.ears if ear.alone.match(sentence, begin) and not ear.unless.match(sentence, begin)][:1]
+        )
+
+    def heard_across(self, reply: str) -> Iterator[str]:
+        """Strategies that take more than one sentence of a plain reply."""
+        return (ear.strategy for ear in self.ears if ear.across.match(f" {reply}"))
+
+
 @cache
-def lexicon() -> dict[str, tuple[bool, re.Pattern[str]]]:
-    """Strategy -> (whether it claims the sentence for itself, its patterns as one), in the order of the file."""
+def lexicon() -> Lexicon:
+    """The English one."""
     with (LEXICON / "en.toml").open("rb") as file:
         table = tomllib.load(file)
-    return {
-        strategy: (entry.get("claims", False), re.compile("|".join(f"(?:{pattern})" for pattern in entry["patterns"]), re.IGNORECASE))
-        for strategy, entry in table.items()
-    }
+    openings = sorted(table["openings"]["words"].split(", "), key=len, reverse=True)
+    classes: dict[str, str] = {}
+    for name, entries in table["classes"].items():  # a class may name those before it
+        classes[name] = f"(?:{either([_filled(entry, classes) for entry in entries.split(', ')])})"
+    return Lexicon(
+        spelling=tuple(table["spelling"].items()),
+        openings=re.compile(f"(?: (?:{'|'.join(openings)}),?(?= ))*"),
+        ears=tuple(_ear(strategy, entry, classes) for strategy, entry in table["strategies"].items()),
+    )
+
+
+def _ear(strategy: str, entry: Mapping[str, Any], classes: Mapping[str, str]) -> Ear:
+    return Ear(
+        strategy=strategy,
+        claims=entry.get("claims", False),
+        patterns=_shapes(entry["patterns"], classes),
+        unless=_shapes(entry.get("unless", ()), classes),
+        alone=_shapes(entry.get("alone", ()), classes),
+        across=_shapes(entry.get("across", ()), classes),
+    )
+
+
+def _shapes(patterns: Sequence[str], classes: Mapping[str, str]) -> Shapes:
+    filled = [_filled(pattern, classes) for pattern in patterns]
+    return Shapes(
+        opening=_any_of([pattern[1:] for pattern in filled if pattern.startswith("^")]),
+        anywhere=_any_of([pattern for pattern in filled if not pattern.startswith("^")]),
+    )
+
+
+def _filled(pattern: str, classes: Mapping[str, str]) -> str:
+    return re.sub(r"\{([a-z_]+)\}", lambda name: classes[name[1]], pattern)
+
+
+def _any_of(patterns: Sequence[str]) -> re.Pattern[str] | None:
+    """One expression for all, each a stretch of whole words."""
+    return re.compile(f" (?:{either(patterns)})(?<![a-z](?=[a-z]))") if patterns else None
 
 
 @lru_cache(maxsize=65536)
 def strategies_in(text: str) -> tuple[str, ...]:
     """Support strategies heard in a text, each once, in order."""
-    heard: dict[str, None] = {}
-    for sentence in re.findall(r"[^.!?]+[.!?]*", text):
-        for strategy, (claims, patterns) in lexicon().items():
-            if patterns.search(sentence.strip()):
-                heard[strategy] = None
-                if claims:
-                    break
-    return tuple(heard)
+    ears = lexicon()
+    plain = ears.plain(text)
+    sentences = re.findall(r"[^.!?;]+[.!?;]*", plain)
+    return tuple(dict.fromkeys(chain(*map(ears.heard, sentences), ears.heard_across(plain))))
 
 
 @lru_cache(maxsize=65536)

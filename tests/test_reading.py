@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from simulator.bank import load_bank, read_toml
 from simulator.fluency import fluency
 from simulator.ladder import fill
-from simulator.reading import cues_in, read, similarity, strategies_in
+from simulator.reading import LEXICON, cues_in, read, similarity, strategies_in
 from simulator.register import Register, clarity
 from simulator.scenario import Fact, Split
 
@@ -33,6 +35,54 @@ ORDINARY = [
     ("Have you thought about seeing a therapist about it?", "referral"),
     ("I'm sorry, I rushed you there.", "apology"),
     ("So you waited for two hours and nobody came.", "restatement"),
+]
+SPOKEN = [
+    ("Has your landlord answered since then?", "question"),
+    ("The flooding was in May. Who pays for the floor now?", "question"),
+    ("You rang the school three times, and nobody called you back.", "restatement"),
+    ("Let me see whether I understand: the offer came, you signed it, and then they withdrew it.", "restatement"),
+    ("You're fed up with being the one who always gives in.", "reflection"),
+    ("How humiliating for you, in front of the whole team.", "reflection"),
+    ("I can tell how much the news has shaken you, and you're scared.", "reflection"),
+    ("There's nothing wrong with you, and the nights will get easier.", "reassurance"),
+    ("It's perfectly normal to feel lost after a move.", "reassurance"),
+    ("Congratulations on the certificate, that's quite an achievement.", "praise"),
+    ("Telling your father took a lot of courage.", "praise"),
+    ("When my own marriage ended I couldn't eat for a week.", "self_disclosure"),
+    ("Same here, I lost my job last winter.", "self_disclosure"),
+    ("Before the meeting, write down three questions.", "suggestion"),
+    ("One option would be to ask for a later shift.", "suggestion"),
+    ("Don't answer him tonight.", "suggestion"),
+    ("Swelling after a sprain usually goes down within two weeks.", "information"),
+    ("Deposits have to be paid back by law, as long as nothing is broken.", "information"),
+    ("He may have kept silent because he was ashamed of the debts.", "motives"),
+    ("I suspect your aunt wanted to spare you the worry.", "motives"),
+    ("You were right to leave, and he's the one to blame.", "siding"),
+    ("Your manager crossed a line there.", "siding"),
+    ("You'd like to move, and she'd like to stay near her parents.", "both_sides"),
+    ("Keeping the shop would mean long days. Selling it would mean saying goodbye to your grandfather's work.", "both_sides"),
+    ("What does it tell you about your values that you came back?", "guided_reflection"),
+    ("If you weren't afraid of his anger, what would you say?", "guided_reflection"),
+    ("I've got time, so tell me everything from the beginning.", "listening"),
+    ("You can say anything here, I won't interrupt.", "listening"),
+    ("Please call the crisis line tonight.", "referral"),
+    ("A solicitor can look over the lease with you.", "referral"),
+    ("That was clumsy of me, I apologise.", "apology"),
+    ("I mixed up your sisters. Sorry about that.", "apology"),
+    ("I'm only a language model and I may be wrong about this.", "hedging"),
+    ("I can't judge from here who meant what.", "hedging"),
+]
+SMALL_TALK = [
+    "My dentist drives the same bus.",
+    "You should see the size of that pumpkin.",
+    "A sorry state, that fence.",
+    "Have a lovely weekend!",
+    "It might rain later on.",
+    "The minutes are attached, newest first.",
+    "What a week, eh?",
+    "She sells sea shells, on the other hand.",
+    "That's the spirit, as they say.",
+    "Nice weather for ducks.",
 ]
 GARBLE = [
     "I admire your same.",
@@ -67,6 +117,80 @@ def test_a_question_is_no_advice_and_guided_reflection_is_no_question_of_fact():
 
 def test_single_words_of_a_strategy_do_not_count():
     assert strategies_in("Admire proud fault listening sides.") == ()
+
+
+@pytest.mark.parametrize(("reply", "strategy"), SPOKEN)
+def test_the_shape_of_a_move_is_heard_whatever_it_is_about(reply: str, strategy: str):
+    assert strategy in strategies_in(reply)
+
+
+@pytest.mark.parametrize("reply", SMALL_TALK)
+def test_small_talk_shows_no_strategy(reply: str):
+    assert strategies_in(reply) == ()
+
+
+@pytest.mark.parametrize(
+    ("reply", "heard"),
+    [
+        ("I'm sorry for your loss.", ()),
+        ("No, I'm sorry, but he lied to you.", ("siding",)),
+        ("Tell me about it!", ()),
+        ("When did you tell her that you were sad?", ("question",)),
+        ("You're right to be careful.", ("siding",)),
+        ("Ask a pharmacist about the tablets.", ("referral",)),
+        ("What would you like to keep of that friendship?", ("guided_reflection",)),
+        ("Tell me more about your brother.", ("listening",)),
+        ("Take your time.", ("listening",)),
+        ("If you are sad on Sunday, call me.", ()),
+    ],
+)
+def test_what_looks_like_another_move_is_heard_as_what_it_is(reply: str, heard: tuple[str, ...]):
+    assert strategies_in(reply) == heard
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "courage proud admire listen here for you fault",
+        "Sorry proud listening therapist blame maybe both.",
+        "You fault blame wrong right side sorry apologise.",
+        "Feel sad angry hurt lonely worried.",
+        "Should could try ask write talk call.",
+        "Admire, strength, wonderful, brave, patience, respect.",
+        "Values need meaning yourself friend deep?",
+    ],
+)
+def test_a_bag_of_keywords_is_not_paid_for(reply: str):
+    assert len(strategies_in(reply)) <= 1
+
+
+def test_shuffled_words_lose_what_the_sentence_showed():
+    chance = random.Random(0)
+    pairs = [(strategy, chance.sample(reply.split(), len(reply.split()))) for reply, strategy in SPOKEN for _ in range(5)]
+    heard = [(strategy, strategies_in(" ".join(words))) for strategy, words in pairs]
+    assert sum(len(strategies) > 1 for _, strategies in heard) <= 0.05 * len(heard)
+    assert sum(strategy in strategies for strategy, strategies in heard) <= 0.2 * len(heard)
+
+
+def test_contractions_capitals_and_typographic_signs_make_no_difference():
+    assert strategies_in("YOU’RE NOT TO BLAME") == strategies_in("you are not to blame.") == ("siding",)
+    assert strategies_in("“I can’t  know that,” – really") == ("hedging",)
+
+
+def test_a_fallback_is_heard_only_where_nothing_else_is():
+    assert strategies_in("You moved here alone last autumn.") == ("restatement",)
+    assert strategies_in("You moved here alone last autumn, that took courage.") == ("praise",)
+
+
+def test_a_shape_may_reach_across_sentences():
+    apart = "If you stay, you keep the garden. If you go, you gain an hour a day."
+    assert "both_sides" in strategies_in(apart)
+    assert "both_sides" not in strategies_in(apart.split(".")[0] + ".")
+
+
+def test_every_strategy_of_the_lexicon_gives_its_reason():
+    with (LEXICON / "en.toml").open("rb") as file:
+        assert all(entry["why"] for entry in tomllib.load(file)["strategies"].values())
 
 
 def test_facts_are_recognised_by_their_things_and_not_by_the_other_person():
