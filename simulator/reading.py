@@ -16,6 +16,7 @@ from simulator.fluency import FUNCTION_WORDS, words_of
 from simulator.nouns import nouns_of
 from simulator.register import Register, clarity
 from simulator.scenario import Fact, Scenario
+from simulator.seen import as_seen
 
 LEXICON = Path(__file__).parent / "lexicon"
 
@@ -81,7 +82,7 @@ class Lexicon:
 
     def plain(self, text: str) -> str:
         """The text as the expressions expect it: lower case, contractions written out, single spaces."""
-        text = " ".join(text.lower().split())
+        text = " ".join(as_seen(text).lower().split())
         for spelt, written in self.spelling:
             text = text.replace(spelt, written)
         return text
@@ -196,5 +197,5 @@ def read(reply: str, scenario: Scenario, earlier: Sequence[str], *, register: Re
         similarity=max((similarity(reply, past) for past in earlier), default=0.0),
         clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other),
         num_words=len(words_of(reply)),
-        farewell=bool(re.search(r"\b(?:goodbye|bye|farewell)\b", reply, re.IGNORECASE)),
+        farewell=bool(re.search(r"\b(?:goodbye|bye|farewell)\b", as_seen(reply), re.IGNORECASE)),
     )
