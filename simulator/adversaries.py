@@ -12,9 +12,10 @@ from pathlib import Path
 
 from simulator.dialogue import LEFT_BELOW, Dialogue, Outcome, Speaker
 from simulator.difficulty import CHALLENGING, VANILLA, Difficulty
-from simulator.ladder import AGENTS, Agent, mean_score, play
+from simulator.ladder import AGENTS, RUNGS, Agent, ScriptedAgent, mean_score, play
 from simulator.rule_user import RuleUser
 from simulator.scenario import Scenario
+from simulator.skills import Skill
 
 FILE = Path(__file__).parent / "suite" / "adversaries.toml"
 NUM_ENDLESS_WORDS = 2000
@@ -26,7 +27,9 @@ MIRROR = {"i": "you", "me": "you", "my": "your", "mine": "yours", "myself": "you
 SYLLABLES = ("ka", "lo", "mir", "ten", "sul", "dra", "vo", "pi", "shem", "gar")
 BOUNDS = (("VANILLA", VANILLA, "L1"), ("CHALLENGING", CHALLENGING, "L0"))
 """At which difficulty no adversary may score above which rung."""
-REFERENCES = tuple(name for name in AGENTS if name.startswith("L"))
+WITHOUT_FIT = ScriptedAgent(name="without fit", skills=frozenset(RUNGS) - {Skill.FIT})
+REFERENCES: Mapping[str, Agent] = {**{name: agent for name, agent in AGENTS.items() if name.startswith("L")}, WITHOUT_FIT.name: WITHOUT_FIT}
+"""Honest agents beside which the tricks are seen: the ladder, and one that does everything right but what was wished for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,8 @@ class Adversary:
     """`lines`, or whose words it says: `user` (the last turn) or `last_sentence`."""
     disguise: str = "plain"
     """What is done to a line before it is said."""
+    like: str = ""
+    """The reference whose skills it shows, too, and whose score is its bound; "" for the bounds of all others."""
     seen: bool = False
     """A policy did it late in a training run."""
 
@@ -124,6 +129,7 @@ def adversaries() -> tuple[Adversary, ...]:
             lines=tuple(entry.get("lines", ())),
             source=entry.get("from", "lines"),
             disguise=entry.get("as", "plain"),
+            like=entry.get("like", ""),
             seen=entry.get("seen", False),
         )
         for name, entry in table.items()
@@ -140,8 +146,8 @@ class Standing:
     """Share of users who did not leave, [0, 1]."""
 
     def passes(self, rung: Standing) -> bool:
-        """Whether it stays within what the rung gets; points below which every user has left tell nothing apart."""
-        return self.score <= max(rung.score, LEFT_BELOW if self.stayed == 0.0 else 0.0)
+        """Whether it stays within what the rung gets; below the points at which users leave, a score only says how they left."""
+        return self.score <= max(rung.score, LEFT_BELOW)
 
 
 def standing(agent: Agent, scenarios: Sequence[Scenario], difficulty: Difficulty, *, user: RuleUser, seed: int = 0) -> Standing:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from simulator.adversaries import BOUNDS, REFERENCES, Adversary, Standing, adversaries, standing
 from simulator.bank import load_bank, world_hash
 from simulator.calibration import sample
-from simulator.ladder import AGENTS, Agent
+from simulator.ladder import Agent
 from simulator.progress import progress
 from simulator.register import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
@@ -52,7 +52,7 @@ def standings(
 ) -> dict[str, tuple[Standing, ...]]:
     """Each agent's standing at each bound's difficulty, the ladder's rungs first."""
     user = RuleUser(RuleUserConfig(register=register))
-    agents: dict[str, Agent] = {**{name: AGENTS[name] for name in REFERENCES}, **{adversary.name: adversary for adversary in suite}}
+    agents: dict[str, Agent] = {**REFERENCES, **{adversary.name: adversary for adversary in suite}}
     return {
         name: tuple(standing(agent, scenarios, difficulty, user=user, seed=seed) for _, difficulty, _ in BOUNDS)
         for name, agent in progress(agents.items(), total=len(agents), what=f"Playing ({register})")
@@ -61,14 +61,18 @@ def standings(
 
 def payers(suite: Sequence[Adversary], found: dict[str, tuple[Standing, ...]]) -> list[str]:
     """Adversaries that get more than they may."""
-    return [one.name for one in suite if not all(found[one.name][i].passes(found[rung][i]) for i, (_, _, rung) in enumerate(BOUNDS))]
+    return [
+        one.name for one in suite if not all(found[one.name][i].passes(found[one.like or rung][i]) for i, (_, _, rung) in enumerate(BOUNDS))
+    ]
 
 
 def table(suite: Sequence[Adversary], found: dict[str, tuple[Standing, ...]], register: Register) -> Iterator[str]:
     """A line for each rung and each trick."""
     wide = max(map(len, found))
     yield f"{register!s:{wide}}  " + "  ".join(f"{f'{name} (at most {rung})':>27}" for name, _, rung in BOUNDS)
-    tricks = {one.name: one.trick + (" (seen in training)" if one.seen else "") for one in suite}
+    tricks = {
+        one.name: one.trick + (" (seen in training)" if one.seen else "") + (f" [at most {one.like}]" if one.like else "") for one in suite
+    }
     paying = payers(suite, found)
     for name, both in found.items():
         figures = "  ".join(f"{one.score:18.1f}  {one.stayed:6.0%}" + " " for one in both)

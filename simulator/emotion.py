@@ -52,7 +52,8 @@ class Appraisal:
 def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OPEN) -> Appraisal:
     """Weighs a reply that is not yet in the dialogue."""
     family = dialogue.scenario.family
-    reading = read(reply, dialogue.scenario, dialogue.replies(), register=register)
+    said = [turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER]
+    reading = read(reply, dialogue.scenario, dialogue.replies(), said=said, register=register)
     shown = _skills_shown(dialogue, reading)
     limits = skill_table()["limits"]
     moves = [strategy for strategy in reading.strategies if strategy != "apology"]

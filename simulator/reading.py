@@ -19,6 +19,12 @@ from simulator.scenario import Fact, Scenario
 from simulator.seen import as_seen
 
 LEXICON = Path(__file__).parent / "lexicon"
+ECHO_WORDS = 6
+"""Words in a row that a reply has from the user, from which on they count as copied."""
+ECHO_AT = 0.5
+"""Share of copied words from which a reply says nothing of its own."""
+SAME_IN_COPY = {"me": "i", "you": "i", "my": "your", "mine": "yours", "myself": "yourself", "am": "are"}
+"""Whoever copies may exchange these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +184,26 @@ def cues_in(text: str, scenario: Scenario) -> tuple[int, ...]:
     return tuple(index for index, things in enumerate(nouns_of(scenario.facts, scenario.other)) if things & words)
 
 
+@lru_cache(maxsize=65536)
+def stretches(text: str) -> dict[tuple[str, ...], int]:
+    """All stretches of ECHO_WORDS words with their last places; I and you are the same."""
+    words = [SAME_IN_COPY.get(word, word) for word in words_of(text)]
+    return {tuple(words[i : i + ECHO_WORDS]): i for i in range(len(words) - ECHO_WORDS + 1)}
+
+
+def is_echo(reply: str, said: Sequence[str]) -> bool:
+    """Whether a reply is mostly the user's own sentences.
+
+    Args:
+        said: the user's turns.
+    """
+    own = stretches(reply)
+    if not own or all(own.keys().isdisjoint(stretches(text)) for text in said):
+        return False
+    copied = {i + k for text in said for stretch, i in own.items() if stretch in stretches(text) for k in range(ECHO_WORDS)}
+    return len(copied) >= ECHO_AT * len(words_of(reply))
+
+
 def facts_told(text: str, facts: tuple[Fact, ...]) -> tuple[int, ...]:
     """Indices of the facts that a user's turn tells in full."""
     return tuple(index for index, fact in enumerate(facts) if fact.text in text)
@@ -189,11 +215,25 @@ def similarity(reply: str, earlier: str) -> float:
     return len(a & b) / len(a | b) if a or b else 1.0
 
 
-def read(reply: str, scenario: Scenario, earlier: Sequence[str], *, register: Register = Register.OPEN) -> Reading:
-    """Reads a reply in the light of the scenario's facts and of the agent's earlier replies."""
+def read(
+    reply: str, scenario: Scenario, earlier: Sequence[str], *, said: Sequence[str] = (), register: Register = Register.OPEN
+) -> Reading:
+    """Reads a reply in the light of the scenario's facts, of the agent's earlier replies and of what the user said.
+
+    What is mostly the user's own sentences, or names things without saying anything about them, is heard to say nothing.
+
+    Args:
+        earlier: the agent's replies.
+        said: the user's turns.
+    """
+    strategies, cues = strategies_in(reply), cues_in(reply, scenario)
+    if is_echo(reply, said):
+        strategies, cues = (), ()
+    elif cues and not strategies and content_words(reply) <= frozenset().union(*map(content_words, said)):
+        cues = ()
     return Reading(
-        strategies=strategies_in(reply),
-        cues=cues_in(reply, scenario),
+        strategies=strategies,
+        cues=cues,
         similarity=max((similarity(reply, past) for past in earlier), default=0.0),
         clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other),
         num_words=len(words_of(reply)),
