@@ -1,4 +1,4 @@
-"""The door of this package: `python -m simulator ladder | scenarios | play | skills | reading | chat | explain | convert`."""
+"""The door of this package: `python -m simulator COMMAND`; `--help` lists the commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from simulator.options import chat_options, convert_options, explain_options
+from simulator.options import adversaries_options, calibrate_options, chat_options, convert_options, explain_options
 
 USAGE_ERROR = 2
 """Exit code of a request that cannot be met."""
@@ -40,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skills.add_argument("--register", choices=("open", "world"), default="world", help="what counts as clear (default world)")
     reading = commands.add_parser("reading", help="how well support strategies are heard in labelled replies, by strategy")
     reading.add_argument("file", type=Path, help="JSONL, each line a reply with its text and its labels")
+    calibrate_options(commands.add_parser("calibrate", help="realised against commanded strictness, on frozen dialogues judged again"))
+    adversaries_options(commands.add_parser("adversaries", help="agents that try to be paid for nothing, beside the ladder"))
     chat_options(commands.add_parser("chat", help="talk to a simulated user in the terminal, or watch a scripted agent do it"))
     explain_options(commands.add_parser("explain", help="replay recorded dialogues and show, step by step, how each change comes about"))
     convert_options(commands.add_parser("convert", help="transcripts into SAGE's format, or from it"))
@@ -172,6 +174,20 @@ def explanations(options: argparse.Namespace) -> int:
     return explain_dialogues(options)
 
 
+def calibration(options: argparse.Namespace) -> int:
+    """Realised against commanded strictness."""
+    from simulator.calibrate import calibrate
+
+    return calibrate(options)
+
+
+def adversarial(options: argparse.Namespace) -> int:
+    """Whether any trick pays."""
+    from simulator.adversaries_table import play_adversaries
+
+    return play_adversaries(options)
+
+
 def converted(options: argparse.Namespace) -> str:
     """A file in the other format."""
     from simulator.convert_files import convert
@@ -188,7 +204,12 @@ TABLES: dict[str, Callable[[argparse.Namespace], str]] = {
     "convert": converted,
 }
 """Commands that answer with a text."""
-ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {"chat": chat, "explain": explanations}
+ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "chat": chat,
+    "explain": explanations,
+    "calibrate": calibration,
+    "adversaries": adversarial,
+}
 """Commands that print as they go and answer with an exit code."""
 
 

@@ -26,6 +26,7 @@ DECIDING_FILES = (
     "reading.py",
     "register.py",
     "rule_user.py",
+    "seen.py",
     "skills.py",
 )
 """Modules that decide what a user says or feels; they and the data make up the world's hash."""

@@ -56,9 +56,14 @@ def _odd_pairs() -> re.Pattern[str]:
     return re.compile("|".join(_table()["odd"]["patterns"]))
 
 
+def characters_of(text: str) -> list[str]:
+    """Its Chinese characters."""
+    return [] if text.isascii() else re.findall(CHARACTER, text)
+
+
 def num_characters(text: str) -> int:
-    """Chinese characters."""
-    return 0 if text.isascii() else len(re.findall(CHARACTER, text))
+    """How many Chinese characters it has."""
+    return len(characters_of(text))
 
 
 def num_words(text: str) -> int:

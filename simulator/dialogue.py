@@ -14,6 +14,8 @@ from simulator.scenario import Fact, Scenario
 START_EMOTION = 40
 """SAGE's starting emotion; RLVER trains from 30."""
 DELIGHTED_AT = 100
+RELIEVED_AT = 70
+"""Emotion from which on a user can be left alone: SAGE's highest band."""
 LEFT_BELOW = 10
 CLAUSE_END = re.compile(r"[,.;:!?，。；：！？…\n]")
 

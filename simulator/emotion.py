@@ -54,8 +54,8 @@ class Appraisal:
 def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OPEN) -> Appraisal:
     """Weighs a reply that is not yet in the dialogue."""
     family = dialogue.scenario.family
-    told = [turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER]
-    reading = read(reply, dialogue.story, dialogue.replies(), told=told, register=register)
+    said = [turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER]
+    reading = read(reply, dialogue.story, dialogue.replies(), said=said, register=register)
     shown = _skills_shown(dialogue, reading)
     limits = _limits(reading.num_words, register)
     moves = [strategy for strategy in reading.strategies if strategy != "apology"]

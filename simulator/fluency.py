@@ -12,6 +12,7 @@ from pathlib import Path
 
 from simulator.bank import load_bank, read_toml
 from simulator.scenario import Split
+from simulator.seen import as_seen
 
 LEXICON = Path(__file__).parent / "lexicon"
 END = "</s>"
@@ -29,7 +30,7 @@ MIN_EXPECTED = 0.5
 @lru_cache(maxsize=65536)
 def words_of(text: str) -> tuple[str, ...]:
     """Lower-case words; a possessive 's is dropped, other apostrophes stay."""
-    return tuple(re.findall(r"[a-z]+(?:'(?!s\b)[a-z]+)?|\d+", text.lower().replace("\u2019", "'")))
+    return tuple(re.findall(r"[a-z]+(?:'(?!s\b)[a-z]+)?|\d+", as_seen(text).lower().replace("\u2019", "'")))
 
 
 @cache
@@ -128,7 +129,7 @@ def fluency(text: str) -> float:
     Words the world does not know carry no evidence against a sentence.
     """
     odd = total = 0
-    for sentence in re.split(r"[.?!,;:]", text):
+    for sentence in re.split(r"[.?!,;:]", as_seen(text)):
         words = words_of(sentence)
         if words:
             total += len(words)

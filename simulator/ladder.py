@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
+from typing import Protocol
 
 from simulator.bank import read_toml
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
@@ -19,6 +20,14 @@ from simulator.skills import Skill, skill_table
 
 MAX_TURNS = 8
 """Agent turns in a dialogue of the embedded default."""
+
+
+class Agent(Protocol):
+    """Whoever can be put before a user without a model."""
+
+    def reply(self, dialogue: Dialogue) -> str:
+        """The next reply."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +104,7 @@ def fill(template: str, scenario: Scenario, *, cue: str, feeling: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def play(
-    agent: ScriptedAgent, scenario: Scenario, difficulty: Difficulty, *, seed: int, user: RuleUser, max_turns: int = MAX_TURNS
-) -> Dialogue:
+def play(agent: Agent, scenario: Scenario, difficulty: Difficulty, *, seed: int, user: RuleUser, max_turns: int = MAX_TURNS) -> Dialogue:
     """One dialogue between a scripted agent and the embedded user."""
     dialogue = user.begin(scenario, difficulty, seed=seed)
     while dialogue.outcome is None:

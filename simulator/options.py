@@ -61,3 +61,26 @@ def convert_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", choices=("sage", "attune"), help="the wanted format (default: the one that SOURCE is not in)")
     parser.add_argument("--bare", action="store_true", help="leave out what the format has no place for, instead of keeping it apart")
     parser.add_argument("--force", action="store_true", help="write over TARGET")
+
+
+def calibrate_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `calibrate`."""
+    parser.description = "Exit code 0: users are what was commanded; 1: a bound is missed; 2: the request cannot be met."
+    parser.add_argument("--split", choices=("train", "heldout"), default="train", help="whose scenarios the frozen panel is about (train)")
+    parser.add_argument("--dialogues", type=Path, metavar="FILE", help="a run's dialogues.jsonl, or its folder, instead of the panel")
+    parser.add_argument("--levels", type=float, nargs="+", help="strictnesses to judge at, rising, in [0, 1] (default 0 to 1 by .05)")
+    parser.add_argument("--per-family", type=int, help="scenarios of each family in the panel (default 4), or dialogues of FILE (24)")
+    parser.add_argument("--register", choices=("open", "world"), help="the language that counts as clear (open, or as the run has it)")
+    parser.add_argument("--seed", type=int, default=0, help="chooses scenarios, dialogues, and what users leave to chance (default 0)")
+    parser.add_argument("--by-family", action="store_true", help="a line for each hidden intention and persona type")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write calibration.json and calibration.svg there")
+
+
+def adversaries_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `adversaries`."""
+    parser.description = "Exit code 0: no trick pays; 1: one does; 2: the request cannot be met."
+    parser.add_argument("--split", choices=("train", "heldout"), default="train", help="whose scenarios (default train)")
+    parser.add_argument("--per-family", type=int, default=4, help="scenarios of each family (default 4)")
+    parser.add_argument("--register", choices=("open", "world"), help="only this register (default both)")
+    parser.add_argument("--agent", nargs="+", metavar="NAME", help="only these adversaries")
+    parser.add_argument("--seed", type=int, default=0, help="chooses scenarios and what users leave to chance (default 0)")

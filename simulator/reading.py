@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from simulator.alternatives import either
-from simulator.chinese import by_language, content_grams, num_words
+from simulator.chinese import CHARACTERS_PER_WORD, by_language, characters_of, content_grams, num_words
 from simulator.fluency import FUNCTION_WORDS, words_of
 from simulator.nouns import nouns_of
 from simulator.register import Register, clarity
 from simulator.scenario import Fact, Scenario
+from simulator.seen import as_seen
 
 LEXICON = Path(__file__).parent / "lexicon"
 LANGUAGES = ("en", "zh")
@@ -26,7 +27,13 @@ MAX_SENTENCE = 400
 """Characters of a sentence in which moves are heard."""
 TAKEN_UP_AT = 2
 """Words or pairs of characters by which something told is recognised, where it has so many."""
-FAREWELL = re.compile(r"\b(?:goodbye|bye|farewell)\b|(?<![说道声的])(?:再见|拜拜)[啦了吧哦呀]?(?=[，。！!~～\s]|$)", re.IGNORECASE)
+FAREWELL = re.compile(r"\b(?:goodbye|bye|farewell)\b|(?<![说道声的])(?:再见|拜拜)[啦了吧哦呀]?(?=[,.。!~\s]|$)", re.IGNORECASE)
+ECHO_WORDS = 6
+"""Words in a row that a reply has from the user, from which on they count as copied; CHARACTERS_PER_WORD times as many characters."""
+ECHO_AT = 0.5
+"""Share of copied words from which a reply says nothing of its own."""
+SAME_IN_COPY = {"me": "i", "you": "i", "my": "your", "mine": "yours", "myself": "yourself", "am": "are", "我": "你"}
+"""Whoever copies may exchange these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +46,6 @@ class Reading:
     """Indices of the scenario's facts that the reply takes up."""
     similarity: float
     """Overlap (Jaccard) of content with the most similar earlier reply, in [0, 1]."""
-    taken_up: float
-    """Share of the content of the user's latest turn that the reply takes up, in [0, 1]."""
-    echo: float
-    """Share of the reply's own content that the user has said before, in [0, 1]."""
-    first_move: float
-    """How much of the reply comes before the first strategy, by its sentences, in [0, 1]; 1 where none is heard."""
     clarity: float
     """How much of the words could be followed, in [0, 1]."""
     num_words: int
@@ -99,7 +100,7 @@ class Lexicon:
 
     def plain(self, text: str) -> str:
         """The text as the expressions expect it: lower case, one spelling, single spaces or none."""
-        text = " ".join(text.lower().replace("\n", self.writing["line"]).split())
+        text = " ".join(as_seen(text).lower().replace("\n", self.writing["line"]).split())
         for spelt, written in self.spelling:
             text = text.replace(spelt, written)
         return text
@@ -187,12 +188,6 @@ def strategies_in(text: str, language: str | None = None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(chain(*by_sentence, across) for by_sentence, across in heard)))
 
 
-def first_move(text: str, language: str) -> float:
-    """Share of a text's sentences that come before the first in which a strategy is heard, in [0, 1]; 1 where none is."""
-    by_sentence, _ = _moves(text, language)
-    return next((number / len(by_sentence) for number, heard in enumerate(by_sentence) if heard), 1.0)
-
-
 @lru_cache(maxsize=65536)
 def _moves(text: str, language: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
     """Strategies sentence by sentence, and those that take more than one."""
@@ -236,6 +231,38 @@ def _first_told(facts: tuple[Fact, ...]) -> tuple[frozenset[str], ...]:
     return tuple(new)
 
 
+@lru_cache(maxsize=65536)
+def stretches(text: str, language: str) -> dict[tuple[str, ...], int]:
+    """All stretches that are long enough to be copied, with their last places; I and you are the same."""
+    words = [SAME_IN_COPY.get(word, word) for word in units(text, language)]
+    long = stretch_length(language)
+    return {tuple(words[i : i + long]): i for i in range(len(words) - long + 1)}
+
+
+def units(text: str, language: str) -> Sequence[str]:
+    """What a text is made of: words, in Chinese characters."""
+    return characters_of(text) if language == "zh" else words_of(text)
+
+
+def stretch_length(language: str) -> int:
+    """Units in a row that count as copied."""
+    return round(ECHO_WORDS * CHARACTERS_PER_WORD) if language == "zh" else ECHO_WORDS
+
+
+def is_echo(reply: str, said: Sequence[str], language: str = "en") -> bool:
+    """Whether a reply is mostly the user's own sentences.
+
+    Args:
+        said: the user's turns.
+    """
+    own = stretches(reply, language)
+    heard = [stretches(text, language) for text in said]
+    if not own or all(own.keys().isdisjoint(stretch) for stretch in heard):
+        return False
+    copied = {i + k for theirs in heard for stretch, i in own.items() if stretch in theirs for k in range(stretch_length(language))}
+    return len(copied) >= ECHO_AT * len(units(reply, language))
+
+
 def facts_told(text: str, facts: tuple[Fact, ...]) -> tuple[int, ...]:
     """Indices of the facts that a user's turn tells in full."""
     return tuple(index for index, fact in enumerate(facts) if fact.text in text)
@@ -248,23 +275,26 @@ def similarity(reply: str, earlier: str) -> float:
 
 
 def read(
-    reply: str, scenario: Scenario, earlier: Sequence[str], *, told: Sequence[str] = (), register: Register = Register.OPEN
+    reply: str, scenario: Scenario, earlier: Sequence[str], *, said: Sequence[str] = (), register: Register = Register.OPEN
 ) -> Reading:
     """Reads a reply, in the scenario's language, in the light of its facts and of what was said before.
 
+    What is mostly the user's own sentences, or names things without saying anything about them, is heard to say nothing.
+
     Args:
         earlier: the agent's replies so far.
-        told: the user's turns so far.
+        said: the user's turns so far.
     """
-    content, latest = content_words(reply), content_words(told[-1]) if told else frozenset()
+    strategies, cues = strategies_in(reply, scenario.language), cues_in(reply, scenario)
+    if is_echo(reply, said, scenario.language):
+        strategies, cues = (), ()
+    elif cues and not strategies and content_words(reply) <= frozenset().union(*map(content_words, said)):
+        cues = ()
     return Reading(
-        strategies=strategies_in(reply, scenario.language),
-        cues=cues_in(reply, scenario),
+        strategies=strategies,
+        cues=cues,
         similarity=max((similarity(reply, past) for past in earlier), default=0.0),
-        taken_up=len(content & latest) / len(latest) if latest else 0.0,
-        echo=len(content.intersection(frozenset().union(*map(content_words, told)))) / len(content) if content else 0.0,
-        first_move=first_move(reply, scenario.language),
         clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other, language=scenario.language),
         num_words=num_words(reply),
-        farewell=bool(FAREWELL.search(reply)),
+        farewell=bool(FAREWELL.search(as_seen(reply))),
     )

@@ -13,6 +13,7 @@ from simulator.chinese import fluency_in_chinese
 from simulator.fluency import END, fluency, words_of
 from simulator.nouns import nouns
 from simulator.scenario import Fact, Split
+from simulator.seen import as_seen
 
 CUE, OTHER, FEELING, START = "<cue>", "<other>", "<feeling>", "<s>"
 Phrases = Sequence[Mapping[tuple[str, ...], str]]
@@ -51,7 +52,7 @@ def clarity(text: str, register: Register, *, facts: tuple[Fact, ...], other: st
 def _world_clarity(text: str, facts: tuple[Fact, ...], other: str) -> float:
     """1 less STRICTNESS times the share of word triples, slots counting as words, that no move has."""
     known, strange, total = _triples(), 0, 0
-    for sentence in re.split(r"[.?!]", text):
+    for sentence in re.split(r"[.?!]", as_seen(text)):
         words = words_of(sentence)
         if words:
             phrases = _phrases(facts, other)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.bank import read_toml
-from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, START_EMOTION, Dialogue, Outcome, Speaker, Turn
+from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, RELIEVED_AT, START_EMOTION, Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
 from simulator.emotion import EXPLORING, Appraisal, appraise, change_of_emotion, explain, is_rebuff
 from simulator.reading import facts_told
@@ -82,7 +82,8 @@ def _outcome(emotion: int, appraisal: Appraisal) -> Outcome | None:
         return Outcome.DELIGHTED
     if emotion < LEFT_BELOW:
         return Outcome.LEFT
-    return Outcome.FAREWELL if appraisal.reading.farewell else None
+    # Whoever hung up on a user in need would otherwise keep what further replies could lose.
+    return Outcome.FAREWELL if appraisal.reading.farewell and emotion >= RELIEVED_AT else None
 
 
 def _words(dialogue: Dialogue, appraisal: Appraisal, change: int, outcome: Outcome | None, *, rebuff: bool) -> str:

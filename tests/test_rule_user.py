@@ -121,8 +121,12 @@ def test_a_thought_names_what_was_missing():
     assert texts["grounding_missed"] in thought and texts["listening_missed"] in thought
 
 
-def test_a_goodbye_of_the_agent_ends_the_dialogue():
-    assert USER.answer(opened(0.2), "I wish you well, goodbye.").outcome is Outcome.FAREWELL
+def test_a_goodbye_of_the_agent_ends_the_dialogue_once_the_user_is_relieved():
+    goodbye = "I wish you well, goodbye."
+    assert USER.answer(opened(0.2), goodbye).outcome is None
+    start = opened(0.2)
+    relieved = replace(start, turns=(replace(start.turns[0], emotion=90),))
+    assert USER.answer(relieved, goodbye).outcome is Outcome.FAREWELL
 
 
 @pytest.mark.parametrize(("field", "value"), [("start_emotion", 100), ("start_emotion", 5), ("momentum", 1.0), ("momentum", -0.1)])

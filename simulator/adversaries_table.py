@@ -1,0 +1,79 @@
+"""What `python -m simulator adversaries` prints: every trick beside the ladder, in both registers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+from simulator.adversaries import BOUNDS, REFERENCES, Adversary, Standing, adversaries, standing
+from simulator.bank import load_bank, world_hash
+from simulator.calibration import sample
+from simulator.ladder import Agent
+from simulator.progress import progress
+from simulator.register import Register
+from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.scenario import Scenario, Split
+
+PAYS = 1
+"""Exit code when a trick gets more than it may."""
+
+
+def play_adversaries(options: argparse.Namespace) -> int:
+    """Plays the suite and prints a line for each agent; returns the exit code."""
+    suite = chosen(options.agent)
+    if options.per_family < 1:
+        raise ValueError(f"--per-family must be at least 1, got {options.per_family}")
+    scenarios = sample(load_bank().scenarios(Split(options.split)), options.per_family, seed=options.seed)
+    registers = [Register(options.register)] if options.register else list(Register)
+    found = {register: standings(suite, scenarios, register, seed=options.seed) for register in registers}
+    print(f"world {world_hash()}, {len(scenarios)} {options.split} scenarios: mean final emotion (0-100), and share of users who stayed")
+    for register in registers:
+        print("", *table(suite, found[register], register), sep="\n")
+    paying = [f"{name} ({register})" for register in registers for name in payers(suite, found[register])]
+    print("", f"PAYS: {', '.join(paying)}" if paying else "no trick pays", sep="\n")
+    return PAYS if paying else 0
+
+
+def chosen(names: Sequence[str] | None) -> tuple[Adversary, ...]:
+    """The adversaries of these names, or all.
+
+    Raises:
+        ValueError: there is none of a name.
+    """
+    suite = {adversary.name: adversary for adversary in adversaries()}
+    for name in names or ():
+        if name not in suite:
+            raise ValueError(f"--agent must be one of {', '.join(suite)}, got {name!r}")
+    return tuple(suite[name] for name in names or suite)
+
+
+def standings(
+    suite: Sequence[Adversary], scenarios: Sequence[Scenario], register: Register, *, seed: int
+) -> dict[str, tuple[Standing, ...]]:
+    """Each agent's standing at each bound's difficulty, the ladder's rungs first."""
+    user = RuleUser(RuleUserConfig(register=register))
+    agents: dict[str, Agent] = {**REFERENCES, **{adversary.name: adversary for adversary in suite}}
+    return {
+        name: tuple(standing(agent, scenarios, difficulty, user=user, seed=seed) for _, difficulty, _ in BOUNDS)
+        for name, agent in progress(agents.items(), total=len(agents), what=f"Playing ({register})")
+    }
+
+
+def payers(suite: Sequence[Adversary], found: dict[str, tuple[Standing, ...]]) -> list[str]:
+    """Adversaries that get more than they may."""
+    return [
+        one.name for one in suite if not all(found[one.name][i].passes(found[one.like or rung][i]) for i, (_, _, rung) in enumerate(BOUNDS))
+    ]
+
+
+def table(suite: Sequence[Adversary], found: dict[str, tuple[Standing, ...]], register: Register) -> Iterator[str]:
+    """A line for each rung and each trick."""
+    wide = max(map(len, found))
+    yield f"{register!s:{wide}}  " + "  ".join(f"{f'{name} (at most {rung})':>27}" for name, _, rung in BOUNDS)
+    tricks = {
+        one.name: one.trick + (" (seen in training)" if one.seen else "") + (f" [at most {one.like}]" if one.like else "") for one in suite
+    }
+    paying = payers(suite, found)
+    for name, both in found.items():
+        figures = "  ".join(f"{one.score:18.1f}  {one.stayed:6.0%}" + " " for one in both)
+        yield f"{name:{wide}}  {figures}  {'PAYS: ' if name in paying else ''}{tricks.get(name, 'the ladder')}"
