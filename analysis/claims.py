@@ -148,9 +148,10 @@ def _world() -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]], dict
         for line in (line for pool in pools.values() for line in pool):
             _add(wishes, line, intention)
     manners: dict[str, set[str]] = {}
-    for persona, pools in read_toml("phrases")["reactions"].items():
-        for line in (line for pool in pools.values() for line in pool):
-            _add(manners, line, persona)
+    for group in ("reactions", "reactions_by_state"):
+        for persona, pools in read_toml("phrases")[group].items():
+            for line in (line for pool in pools.values() for line in pool):
+                _add(manners, line, persona)
     frozen = [{sentence: frozenset(owners) for sentence, owners in table.items()} for table in (events, wishes, manners)]
     return frozen[0], frozen[1], frozen[2]
 
