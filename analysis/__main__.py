@@ -1,4 +1,4 @@
-"""The door of this package: `python -m analysis report RUN | transcripts RUN | tensorboard`."""
+"""The door of this package: `python -m analysis report RUN | transcripts RUN | tensorboard | persona`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from analysis.persona_options import persona_options
 
 USAGE_ERROR = 2
 """Exit code of a request that cannot be met."""
@@ -25,9 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     board = commands.add_parser("tensorboard", help="start TensorBoard, reachable from this machine only")
     board.add_argument("--logdir", type=Path, default=Path("runs"), help="a run's folder or one that holds runs (default runs)")
     board.add_argument("--port", type=int, default=6006, help="1 to 65535 (default 6006)")
+    persona_options(commands.add_parser("persona", help="whether simulated users stay who they are, over turns and by strictness"))
     options = parser.parse_args(arguments)
     try:
-        {"report": write, "transcripts": write_viewer, "tensorboard": serve}[options.command](options)
+        {"report": write, "transcripts": write_viewer, "tensorboard": serve, "persona": judge}[options.command](options)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -50,6 +53,13 @@ def write_viewer(options: argparse.Namespace) -> None:
     print(write_transcripts(options.run, steps=options.steps))
     if (options.run / REPORT).is_file():
         write_report(options.run)
+
+
+def judge(options: argparse.Namespace) -> None:
+    """Judges simulated users and prints the table."""
+    from analysis.persona import persona
+
+    print(persona(options))
 
 
 def serve(options: argparse.Namespace) -> None:

@@ -66,7 +66,7 @@ def messages_to_open(scenario: Scenario, difficulty: Difficulty, *, emotion: int
     """Asks for the first words of a user whose scenario has none."""
     words = prompts(scenario.language)
     ask = words["ask"]["open"].format(emotion=emotion, manner_of_speech=words["ask"]["manner_of_speech"])
-    return _messages(scenario, difficulty, ask)
+    return messages_of(scenario, difficulty, ask)
 
 
 def messages_to_judge(dialogue: Dialogue, reply: str, *, with_reply: bool) -> Messages:
@@ -78,7 +78,7 @@ def messages_to_judge(dialogue: Dialogue, reply: str, *, with_reply: bool) -> Me
     ask = prompts(dialogue.scenario.language)["ask"]
     judge = ask["judge"].format(conversation=conversation(dialogue, reply), emotion=dialogue.emotion)
     text = ask["judge_and_reply"].format(judge=judge, manner_of_speech=ask["manner_of_speech"]) if with_reply else judge
-    return _messages(dialogue.scenario, dialogue.difficulty, text)
+    return messages_of(dialogue.scenario, dialogue.difficulty, text)
 
 
 def messages_to_reply(dialogue: Dialogue, reply: str, felt: Felt, *, emotion: int) -> Messages:
@@ -98,24 +98,24 @@ def messages_to_reply(dialogue: Dialogue, reply: str, felt: Felt, *, emotion: in
         state=words["state"][_state(emotion)],
         manner_of_speech=words["ask"]["manner_of_speech"],
     )
-    return _messages(dialogue.scenario, dialogue.difficulty, ask)
+    return messages_of(dialogue.scenario, dialogue.difficulty, ask)
 
 
 def schema_to_open(*, max_chars: int) -> Schema:
     """JSON schema of an opening; `max_chars` limits its texts where it is not 0."""
-    return _object({"reply": _text(max_chars)})
+    return object_of({"reply": _text(max_chars)})
 
 
 def schema_to_judge(*, max_chars: int, with_reply: bool) -> Schema:
     """JSON schema of a judgement, its five steps in the order in which they are to be thought."""
     # An enumeration, because not every server that enforces a schema knows of bounds.
     judged = {**{step: _text(max_chars) for step in STEPS}, "change": {"type": "integer", "enum": list(range(-MAX_CHANGE, MAX_CHANGE + 1))}}
-    return _object({**judged, **schema_to_reply(max_chars=max_chars)["properties"]} if with_reply else judged)
+    return object_of({**judged, **schema_to_reply(max_chars=max_chars)["properties"]} if with_reply else judged)
 
 
 def schema_to_reply(*, max_chars: int) -> Schema:
     """JSON schema of the user's next words."""
-    return _object({"reply": _text(max_chars), "goodbye": {"type": "boolean"}})
+    return object_of({"reply": _text(max_chars), "goodbye": {"type": "boolean"}})
 
 
 def read_felt(answer: str) -> Felt:
@@ -124,8 +124,8 @@ def read_felt(answer: str) -> Felt:
     Raises:
         Unusable: the answer is no such JSON.
     """
-    record = _record(answer)
-    steps = {step: _string(record, step) for step in STEPS}
+    record = record_of(answer)
+    steps = {step: string_of(record, step) for step in STEPS}
     change = record.get("change")
     if isinstance(change, bool) or not isinstance(change, int | float) or change != change // 1:
         raise Unusable(f"change must be a whole number, got {change!r}")
@@ -139,7 +139,7 @@ def read_said(answer: str) -> Said:
     Raises:
         Unusable: the answer is no such JSON, or the words are empty.
     """
-    goodbye = _record(answer).get("goodbye")
+    goodbye = record_of(answer).get("goodbye")
     if not isinstance(goodbye, bool):
         raise Unusable(f"goodbye must be true or false, got {goodbye!r}")
     return Said(text=read_words(answer), goodbye=goodbye)
@@ -151,16 +151,16 @@ def read_words(answer: str) -> str:
     Raises:
         Unusable: the answer is no such JSON, or the words are empty.
     """
-    text = " ".join(CONTROL.sub("", _string(_record(answer), "reply")).split())
+    text = " ".join(CONTROL.sub("", string_of(record_of(answer), "reply")).split())
     if not text:
         raise Unusable("reply must not be empty, got ''")
     return text
 
 
-def conversation(dialogue: Dialogue, reply: str) -> str:
-    """The dialogue and a reply as lines of JSON in which nothing that was said can end its line or pass for a marker."""
+def conversation(dialogue: Dialogue, *replies: str) -> str:
+    """The dialogue and a further reply as lines of JSON in which nothing that was said can end its line or pass for a marker."""
     names = {Speaker.USER: "you", Speaker.AGENT: "other"}
-    said = [*((names[turn.speaker], turn.text) for turn in dialogue.turns), (names[Speaker.AGENT], reply)]
+    said = [*((names[turn.speaker], turn.text) for turn in dialogue.turns), *((names[Speaker.AGENT], reply) for reply in replies)]
     return "\n".join(f'{{"speaker": "{name}", "text": {quoted(text)}}}' for name, text in said)
 
 
@@ -182,7 +182,8 @@ def prompts(language: str) -> dict[str, Any]:
         return tomllib.load(file)
 
 
-def _messages(scenario: Scenario, difficulty: Difficulty, ask: str) -> Messages:
+def messages_of(scenario: Scenario, difficulty: Difficulty, ask: str) -> Messages:
+    """A question to whoever plays the user, beneath what this user is told about itself."""
     words = prompts(scenario.language)
     axes = difficulty.to_dict()
     system = words["system"].format(
@@ -239,12 +240,17 @@ def _text(max_chars: int) -> dict[str, Any]:
     return {"type": "string", "maxLength": max_chars} if max_chars else {"type": "string"}
 
 
-def _object(properties: Mapping[str, Any]) -> Schema:
+def object_of(properties: Mapping[str, Any]) -> Schema:
+    """JSON schema of an object with exactly these properties."""
     return {"type": "object", "properties": dict(properties), "required": list(properties), "additionalProperties": False}
 
 
-def _record(answer: str) -> dict[str, Any]:
-    """The JSON object that an answer is, but for a code fence around it."""
+def record_of(answer: str) -> dict[str, Any]:
+    """The JSON object that an answer is, but for a code fence around it.
+
+    Raises:
+        Unusable: it is none.
+    """
     fenced = re.fullmatch(r"\s*```(?:json)?\s*(.*?)\s*```\s*", answer, re.DOTALL)
     try:
         # Not strict: models, and servers that enforce a schema, let line breaks and the like stand in strings.
@@ -256,7 +262,12 @@ def _record(answer: str) -> dict[str, Any]:
     return record
 
 
-def _string(record: Mapping[str, Any], key: str) -> str:
+def string_of(record: Mapping[str, Any], key: str) -> str:
+    """The text under a key.
+
+    Raises:
+        Unusable: there is none.
+    """
     value = record.get(key)
     if not isinstance(value, str):
         raise Unusable(f"{key} must be text, got {value!r}")

@@ -16,6 +16,9 @@ from simulator.scenario import Scenario
 from simulator.skills import veiled_reserve
 from simulator.user import Reaction
 
+AT_EASE_FROM, HURT_BELOW = 70, 30
+"""Emotion from which a user speaks as somebody at ease, and below which as somebody hurt."""
+
 
 @dataclass
 class RuleUserConfig:
@@ -54,7 +57,7 @@ class RuleUser:
     def begin(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
         """`open` without a loop."""
         dialogue = Dialogue(scenario=scenario, difficulty=difficulty, seed=seed)
-        parts = [scenario.opening, *_asides(dialogue, turn=0)]
+        parts = [scenario.opening, *_asides(dialogue, turn=0, emotion=self.config.start_emotion)]
         return dialogue.then(Turn(speaker=Speaker.USER, text=" ".join(parts), emotion=self.config.start_emotion))
 
     def answer(self, dialogue: Dialogue, reply: str) -> Reaction:
@@ -68,7 +71,7 @@ class RuleUser:
         cue = facts[appraisal.reading.cues[0]].cue if appraisal.reading.cues else ""
         turn = Turn(
             speaker=Speaker.USER,
-            text=_words(dialogue, appraisal, change, outcome, rebuff=rebuff),
+            text=_words(dialogue, appraisal, emotion, change, outcome, rebuff=rebuff),
             emotion=emotion,
             change=emotion - dialogue.emotion,
             thought=explain(appraisal, dialogue.scenario.family, dialogue.difficulty, rebuff=rebuff, cue=cue),
@@ -86,21 +89,32 @@ def _outcome(emotion: int, appraisal: Appraisal) -> Outcome | None:
     return Outcome.FAREWELL if appraisal.reading.farewell and emotion >= RELIEVED_AT else None
 
 
-def _words(dialogue: Dialogue, appraisal: Appraisal, change: int, outcome: Outcome | None, *, rebuff: bool) -> str:
+def _words(dialogue: Dialogue, appraisal: Appraisal, emotion: int, change: int, outcome: Outcome | None, *, rebuff: bool) -> str:
     """What the user says: how it felt (or a muted word), perhaps a further fact, perhaps a hint."""
     turn = dialogue.num_replies + 1
     chance = _chance(dialogue, turn)
-    pools = read_toml("phrases")["reactions"][dialogue.scenario.family.persona]
+    phrases = read_toml("phrases")
+    pools = phrases["reactions"][dialogue.scenario.family.persona]
     if outcome in (Outcome.DELIGHTED, Outcome.LEFT):
         return chance.choice(pools[outcome])
     mood = "rebuff" if rebuff else "up" if change > 1 else "down" if change < -1 else "flat"
     if not rebuff and chance.random() < 0.8 * dialogue.difficulty.reserve:
         mood = "muted"
-    parts = [_fresh(pools[mood], dialogue, chance)]
+    by_state = phrases["reactions_by_state"][dialogue.scenario.family.persona]
+    pool = by_state.get(f"{mood}_{_state(emotion)}", pools[mood])
+    reaction = _fresh(pool, dialogue, chance)
     asked = bool((EXPLORING | {"listening"}) & set(appraisal.reading.strategies))
+    told: list[str] = []
     if asked or chance.random() < (1.0 - 0.5 * dialogue.difficulty.reserve) * (0.4 if change <= -5 else 1.0):
-        parts += _next_fact(dialogue)
-    return " ".join([*parts, *_asides(dialogue, turn=turn)])
+        told = _next_fact(dialogue)
+    if told and reaction in phrases["apart"]["telling"]:
+        reaction = _fresh([line for line in pool if line not in phrases["apart"]["telling"]], dialogue, chance)
+    return " ".join([reaction, *told, *_asides(dialogue, turn=turn, emotion=emotion)])
+
+
+def _state(emotion: int) -> str:
+    """How an emotion bears on the choice of words; "" for the most of the scale."""
+    return "at_ease" if emotion >= AT_EASE_FROM else "hurt" if emotion < HURT_BELOW else ""
 
 
 def _next_fact(dialogue: Dialogue) -> list[str]:
@@ -112,16 +126,20 @@ def _next_fact(dialogue: Dialogue) -> list[str]:
     return next(([facts[index].text] for index in order if index not in told), [])
 
 
-def _asides(dialogue: Dialogue, *, turn: int) -> list[str]:
-    """A feeling, and a hint at the hidden intention: rarer and more veiled as reserve grows."""
+def _asides(dialogue: Dialogue, *, turn: int, emotion: int) -> list[str]:
+    """A feeling, and a hint at the hidden intention: rarer and more veiled as reserve grows, and nothing bleak from somebody at ease."""
     chance, phrases = _chance(dialogue, 1000 + turn), read_toml("phrases")
     scenario, reserve = dialogue.scenario, dialogue.difficulty.reserve
+    is_at_ease = emotion >= AT_EASE_FROM
     asides = []
     if turn in (0, 4) and reserve < 0.6 and scenario.feelings:
-        asides.append(chance.choice(phrases["feelings"]["said"]).format(feeling=chance.choice(scenario.feelings)))
+        said = phrases["feelings"]["at_ease" if is_at_ease else "said"]
+        asides.append(chance.choice(said).format(feeling=chance.choice(scenario.feelings)))
     kind = _hint_kind(turn, reserve, veil=veiled_reserve(scenario.family))
     if kind:
-        asides.append(_fresh(phrases["hints"][scenario.family.intention][kind], dialogue, chance))
+        pool = phrases["hints"][scenario.family.intention][kind]
+        bleak = phrases["apart"]["at_ease"] if is_at_ease else ()
+        asides.append(_fresh([line for line in pool if line not in bleak], dialogue, chance))
     return asides
 
 

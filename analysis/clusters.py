@@ -1,0 +1,146 @@
+"""Shares, slopes and rank correlations of things that come in clusters, with intervals over the clusters.
+
+Lines of one scenario are not independent, so scenarios are resampled, not lines (percentile bootstrap, 95 %).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+NUM_RESAMPLES = 1000
+LOW, HIGH = 0.025, 0.975
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A figure with its 95 % interval; NaN for what there was nothing to take it from."""
+
+    value: float
+    low: float
+    high: float
+
+    def to_dict(self) -> dict[str, float | None]:
+        """JSON-able; None for NaN."""
+        return {name: None if np.isnan(value) else float(value) for name, value in vars(self).items()}
+
+    def text(self, digits: int) -> str:
+        """`.98 [.96, .99]`; a dash for NaN."""
+        if np.isnan(self.value):
+            return "-"
+        bounds = "" if np.isnan(self.low) else f" [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+        return f"{self.value:.{digits}f}{bounds}".replace(f"-{0:.{digits}f}", f"{0:.{digits}f}")
+
+
+NOTHING = Estimate(value=float("nan"), low=float("nan"), high=float("nan"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One measurement each, N of them: `part` of `whole` at a turn of a dialogue."""
+
+    cluster: np.ndarray
+    """int[N]: the scenario, 0 to the number of scenarios less 1."""
+    dialogue: np.ndarray
+    """int[N]."""
+    turn: np.ndarray
+    """float[N]: replies before it."""
+    level: np.ndarray
+    """float[N]: strictness, [0, 1]."""
+    part: np.ndarray
+    """float[N], 0 to `whole`."""
+    whole: np.ndarray
+    """float[N], > 0."""
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[str, int, int, float, float, float]]) -> Sample:
+        """From (scenario, dialogue, turn, strictness, part, whole); rows of which nothing could be measured (whole 0) are left out."""
+        kept = [row for row in rows if row[5] > 0]
+        names = {name: number for number, name in enumerate(sorted({row[0] for row in kept}))}
+        numbers = [np.array([row[i] for row in kept], dtype=float) for i in range(1, 6)]
+        cluster = np.array([names[row[0]] for row in kept], dtype=int)
+        return cls(cluster=cluster, dialogue=numbers[0].astype(int), turn=numbers[1], level=numbers[2], part=numbers[3], whole=numbers[4])
+
+    def where(self, chosen: np.ndarray) -> Sample:
+        """The measurements that a mask, bool[N], chooses, their scenarios numbered anew."""
+        _, cluster = np.unique(self.cluster[chosen], return_inverse=True)
+        rest = {name: getattr(self, name)[chosen] for name in ("dialogue", "turn", "level", "part", "whole")}
+        return Sample(cluster=cluster, **rest)
+
+
+def share(sample: Sample, *, rng: np.random.Generator) -> Estimate:
+    """Sum of the parts over the sum of the wholes, [0, 1]."""
+    return _ratio(sample, sample.part, sample.whole, rng=rng, is_share=True)
+
+
+def drift(sample: Sample, *, rng: np.random.Generator) -> Estimate:
+    """Slope of part / whole over turns within dialogues, a turn: dialogues that end early do not pass for a trend."""
+    if not sample.turn.size:
+        return NOTHING
+    return _slope(sample, _within(sample.turn, sample), rng=rng)
+
+
+def slope_over_levels(sample: Sample, *, rng: np.random.Generator) -> Estimate:
+    """Slope of part / whole from strictness 0 to 1, over all measurements."""
+    if np.unique(sample.level).size < 2:
+        return NOTHING
+    return _slope(sample, sample.level - np.average(sample.level, weights=sample.whole), rng=rng)
+
+
+def _slope(sample: Sample, centred: np.ndarray, *, rng: np.random.Generator) -> Estimate:
+    """Least squares weighted by `whole`; the centring is that of the whole sample."""
+    rate = sample.part / sample.whole
+    return _ratio(sample, centred * rate * sample.whole, centred**2 * sample.whole, rng=rng, is_share=False)
+
+
+def _within(values: np.ndarray, sample: Sample) -> np.ndarray:
+    """float[N]: values less their dialogue's mean, weighted by `whole`."""
+    _, place = np.unique(sample.dialogue, return_inverse=True)
+    means = np.bincount(place, values * sample.whole) / np.bincount(place, sample.whole)
+    return values - means[place]
+
+
+def _ratio(sample: Sample, above: np.ndarray, below: np.ndarray, *, rng: np.random.Generator, is_share: bool) -> Estimate:
+    if not below.size or below.sum() <= 0:
+        return NOTHING
+    a, b = np.bincount(sample.cluster, above), np.bincount(sample.cluster, below)
+    value = float(a.sum() / b.sum())
+    if is_share and value in (0.0, 1.0):
+        # Where nothing varies resampling shows nothing; so many scenarios without an exception still bound its share.
+        bound = float(LOW ** (1.0 / a.size))
+        return Estimate(value=value, low=bound if value else 0.0, high=1.0 if value else 1.0 - bound)
+    picks = rng.integers(0, a.size, size=(NUM_RESAMPLES, a.size))
+    sums = b[picks].sum(axis=1)
+    values = a[picks].sum(axis=1)[sums > 0] / sums[sums > 0]
+    low, high = np.quantile(values, [LOW, HIGH])
+    return Estimate(value=value, low=float(low), high=float(high))
+
+
+def rank_correlation(clusters: Sequence[str], xs: Sequence[float], ys: Sequence[float], *, rng: np.random.Generator) -> Estimate:
+    """Spearman's rank correlation of pairs, [-1, 1]; ties share their mean rank."""
+    from scipy.stats import rankdata
+
+    x, y = np.array(xs, dtype=float), np.array(ys, dtype=float)
+
+    def of(places: np.ndarray) -> float:
+        a, b = rankdata(x[places]), rankdata(y[places])
+        spread = a.std() * b.std()
+        return float(((a - a.mean()) * (b - b.mean())).mean() / spread) if spread else float("nan")
+
+    return _resampled(of, clusters, rng=rng) if len(xs) > 2 else NOTHING
+
+
+def _resampled(statistic: Callable[[np.ndarray], float], clusters: Sequence[str], *, rng: np.random.Generator) -> Estimate:
+    members: dict[str, list[int]] = {}
+    for place, name in enumerate(clusters):
+        members.setdefault(name, []).append(place)
+    groups = [np.array(group) for _, group in sorted(members.items())]
+    value = statistic(np.arange(len(clusters)))
+    if np.isnan(value):
+        return NOTHING
+    draws = rng.integers(0, len(groups), size=(NUM_RESAMPLES // 2, len(groups)))
+    values = [statistic(np.concatenate([groups[i] for i in draw])) for draw in draws]
+    low, high = np.nanquantile(values, [LOW, HIGH])
+    return Estimate(value=value, low=float(low), high=float(high))

@@ -1,0 +1,295 @@
+"""Consistency of simulated users: by rule for the embedded user, by a model behind a real server for the one that a model plays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, answer, completion, garbage, serving, status, text
+
+from analysis.__main__ import main
+from analysis.model_judge import numbered, read_demands, read_line
+from analysis.persona_measures import level_bands
+from analysis.persona_source import drawn, played
+from analysis.verdicts import ASSISTANT, answer_in, lines_of, says_outright
+from experiments.recorder import dialogue_record
+from simulator.asking import Unusable
+from simulator.bank import load_bank
+from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
+from simulator.difficulty import Difficulty
+from simulator.quiz import quiz_of
+from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.scenario import Split
+
+USER = RuleUser(RuleUserConfig())
+CARDS = load_bank().scenarios(Split.TRAIN)
+GOOD_LINE = {"why": "w", "contradicts_card": False, "conflicts_with": [], "reveals_hidden": False, "assistant_register": False}
+
+
+def some(num: int = 6, **options: Any) -> list[Dialogue]:
+    return list(played(num, strictness=(0.1, 0.75), user=USER, agents=("L0", "L3", "L6"), **options))
+
+
+def write(path: Path, dialogues: list[Dialogue]) -> Path:
+    path.write_text("".join(json.dumps(dialogue_record(dialogue, step=1, uid="a", sibling=0)) + "\n" for dialogue in dialogues))
+    return path
+
+
+def judge(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict[str, Any], str]:
+    out = tmp_path / "out.json"
+    code = main(["persona", *arguments, "--out", str(out)])
+    table, error = capsys.readouterr()
+    assert code == 0, error
+    return json.loads(out.read_text()), table
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["persona", *arguments]) == 2
+    out, message = capsys.readouterr()
+    assert out == "" and message.startswith("error: ") and message.count("\n") == 1
+    return message.removeprefix("error: ").strip()
+
+
+def value(found: Mapping[str, Any], measure: str) -> float:
+    return found["measures"][measure]["value"]["value"]
+
+
+def test_the_embedded_user_stays_who_it_is_over_strictness_and_turns(tmp_path, capsys):
+    found, table = judge(tmp_path, capsys, "--play", "30", "--strictness", "0.1", "0.75")
+    assert (value(found, "prompt_to_line"), value(found, "line_to_line"), value(found, "reveals_hidden")) == (1.0, 1.0, 0.0)
+    assert found["num_dialogues"] == 30 and found["num_errors"] == 0
+    assert set(found["measures"]["prompt_to_line"]["by_strictness"]) == {"0.1", "0.75"}
+    assert "prompt to line" in table and "d=0.75" in table and "rank correlation" in table
+    assert found["adherence_spearman"]["value"] > 0.2
+
+
+def test_a_user_with_another_persons_card_is_caught(tmp_path, capsys):
+    swapped = [replace(dialogue, scenario=CARDS[(500 + 31 * i) % len(CARDS)]) for i, dialogue in enumerate(some())]
+    found, _ = judge(tmp_path, capsys, "--dialogues", str(write(tmp_path / "d.jsonl", swapped)))
+    assert value(found, "prompt_to_line") < 0.5
+
+
+def test_lines_of_two_users_in_one_dialogue_conflict_with_each_other(tmp_path, capsys):
+    """Every second line is another user's: by the hand count of a dialogue of four answers, lines 1 and 2 are strangers to each other."""
+    one, other = (f"{CARDS[i].facts[1].text}" for i in (0, 100))
+    dialogue = talk(CARDS[0].opening, one, other)
+    found, _ = judge(tmp_path, capsys, "--dialogues", str(write(tmp_path / "d.jsonl", [dialogue])), "--quiz-every", "0")
+    assert value(found, "prompt_to_line") == 0.5
+    assert value(found, "line_to_line") == pytest.approx(1 / 3)
+    assert "quiz" not in found["measures"]
+
+
+def talk(*lines: str) -> Dialogue:
+    dialogue = Dialogue(scenario=CARDS[0], difficulty=Difficulty.along(0.5), seed=0)
+    dialogue = dialogue.then(Turn(speaker=Speaker.USER, text=lines[0], emotion=40))
+    for line in lines[1:]:
+        said = Turn(speaker=Speaker.USER, text=line, emotion=40, change=0)
+        dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text="And then?"), said)
+    return dialogue.then(outcome=Outcome.MAX_TURNS)
+
+
+def test_the_wish_in_the_cards_words_is_a_leak_and_a_hint_of_the_world_is_none():
+    scenario = next(card for card in CARDS if card.family.intention == "listened")
+    assert says_outright("I want to tell all of it and not be stopped, advised or judged.", scenario)
+    assert not says_outright("I want to tell it without being stopped. Hm.", scenario)
+    assert not any(says_outright(fact.text, card) for card in CARDS for fact in card.facts)
+
+
+def test_helpers_are_heard_and_people_in_trouble_are_not():
+    helpers = [
+        "I'm sorry to hear that, how can I help you?",
+        "As an AI, I cannot feel.",
+        "It sounds like you had a hard day.",
+        "I'd suggest a walk.",
+    ]
+    assert all(ASSISTANT.search(line) for line in helpers)
+    assert not any(ASSISTANT.search(turn.text) for dialogue in some(60) for _, turn in lines_of(dialogue))
+
+
+def test_a_side_branch_is_answered_by_what_the_line_supports_and_by_nothing_else():
+    scenario = CARDS[0]
+    questions = {question.name: question for question in quiz_of(scenario, CARDS, seed=0, turn=0)}
+    told = scenario.facts[2].text
+    assert answer_in(f"Hm. {told}", questions["happened"]) == questions["happened"].letter
+    assert answer_in("Hm.", questions["happened"]) == ""
+    stranger = questions["happened"].cards[(questions["happened"].right + 1) % 4]
+    assert answer_in(stranger.facts[2].text, questions["happened"]) not in ("", questions["happened"].letter)
+    assert answer_in(f"{told} {stranger.facts[2].text}", questions["happened"]) == ""
+    assert answer_in(f"I am {scenario.persona.name}.", questions["person"]) == questions["person"].letter
+    assert answer_in(f"It was my {scenario.other}.", questions["other"]) == questions["other"].letter
+
+
+def test_a_file_is_sampled_in_order_and_by_its_seed():
+    dialogues = some(12)
+    assert drawn(iter(dialogues), 20, seed=0) == dialogues
+    few = drawn(iter(dialogues), 5, seed=0)
+    assert few == drawn(iter(dialogues), 5, seed=0) and few != drawn(iter(dialogues), 5, seed=1)
+    assert [dialogues.index(dialogue) for dialogue in few] == sorted(dialogues.index(dialogue) for dialogue in few)
+
+
+def test_play_gives_every_cell_of_the_grid_the_same_share_and_the_same_dialogues_again():
+    dialogues = some(12, reserve=(0.0, 1.0), seed=4)
+    cells = [(dialogue.difficulty.strictness, dialogue.difficulty.reserve) for dialogue in dialogues]
+    assert sorted(cells) == [(d, r) for d in (0.1, 0.75) for r in (0.0, 1.0) for _ in range(3)]
+    assert dialogues == some(12, reserve=(0.0, 1.0), seed=4) and dialogues != some(12, reserve=(0.0, 1.0), seed=5)
+
+
+def test_few_strictnesses_are_columns_of_their_own_and_many_are_put_together():
+    assert [name for name, _, _ in level_bands([0.1, 0.75, 0.1])] == ["0.1", "0.75"]
+    assert [name for name, _, _ in level_bands([i / 10 for i in range(11)])] == ["0-0.2", "0.2-0.4", "0.4-0.6", "0.6-0.8", "0.8-1"]
+
+
+def model_run(tmp_path: Path, url: str, *, key_env: str = "") -> Path:
+    """A run's folder whose users a model played."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    write(folder / "dialogues.jsonl", [talk(CARDS[0].opening, "a", "b"), talk(CARDS[0].opening, "c", "d", "e")])
+    settings = {"kind": "llm", "model": "m", "urls": [url], "cache": "off", "answer_format": "json_schema", "api_key_env": key_env}
+    quick = {"first_backoff_s": 0.01, "max_backoff_s": 0.02, "retries": 1, "max_wait_s": 1.0}
+    (folder / "config.yaml").write_text(json.dumps({"simulator": {**settings, **quick}}))
+    return folder
+
+
+def judging(line: Mapping[str, Any] = GOOD_LINE, *, demands: Any = 5, letter: str | None = None) -> Behaviour:
+    """A model that judges every line alike, and that knows the right letters or always says one."""
+
+    def respond(request: Mapping[str, Any]) -> Reply:
+        name = request["response_format"]["json_schema"]["name"]
+        if name == "quiz":
+            return completion(json.dumps(letters_in(request, letter)))
+        return completion(json.dumps({"line": line, "demands": {"why": "w", "demands": demands}, "check": {"ok": True}}[name]))
+
+    return respond
+
+
+def letters_in(request: Mapping[str, Any], letter: str | None) -> dict[str, str]:
+    """The letters whose options the system prompt or the card holds: what a model that plays by its prompt would say."""
+    asked, found, current = request["messages"][-1]["content"], {}, ""
+    card = f"{CARDS[0].persona.name}, {CARDS[0].persona.age} years old, {CARDS[0].persona.occupation}"
+    truths = {card, CARDS[0].hidden_intention, CARDS[0].goal, f"my {CARDS[0].other}", *(fact.text for fact in CARDS[0].facts)}
+    for line in asked.splitlines():
+        head = line.partition(": ")[0]
+        if head in ("person", "happened", "detail", "other", "goal", "wish"):
+            current = head
+        elif current and line.startswith("  ") and json.loads(line.split(". ", 1)[1]) in truths:
+            found[current] = line.strip()[0]
+    return {name: letter or found[name] for name in found}
+
+
+def test_a_model_judges_lines_and_the_model_that_played_is_asked_with_its_own_prompt(tmp_path, capsys):
+    with serving(FakeEndpoint(always=judging())) as judge_server, serving(FakeEndpoint(always=judging())) as user_server:
+        folder = model_run(tmp_path, user_server.url)
+        found, table = judge(
+            tmp_path, capsys, "--dialogues", str(folder), "--judge-url", judge_server.url, "--judge-model", "m", "--cache", "off"
+        )
+    assert (found["user"], found["judge"], found["num_judged"], found["num_errors"]) == ("llm", "llm", 5, 0)
+    assert (value(found, "prompt_to_line"), value(found, "line_to_line"), value(found, "quiz"), value(found, "quiz_before")) == (1, 1, 1, 1)
+    asked = [request for request in user_server.requests if request["response_format"]["json_schema"]["name"] == "quiz"]
+    # before the dialogue, after the opening both have, and after one and two lines that differ: what is the same is asked once
+    assert len(asked) == 1 + 1 + 1 + 2 and all(CARDS[0].hidden_intention in request["messages"][0]["content"] for request in asked)
+    assert {request["response_format"]["json_schema"]["name"] for request in judge_server.requests} == {"check", "line", "demands"}
+    assert "questions right" in table
+
+
+def test_what_a_judge_finds_is_counted_line_by_line(tmp_path, capsys):
+    bad = {**GOOD_LINE, "contradicts_card": True, "conflicts_with": [0, 0], "reveals_hidden": True}
+    with serving(FakeEndpoint(always=judging(bad, letter="A"))) as server:
+        folder = model_run(tmp_path, server.url)
+        found, _ = judge(tmp_path, capsys, "--dialogues", str(folder), *judged_by(server.url))
+    assert (value(found, "prompt_to_line"), value(found, "reveals_hidden"), value(found, "assistant_register")) == (0, 1, 0)
+    # lines 1, 2 and 1, 2, 3 each conflict with line 0, which is named twice and counts once: 5 of 1 + 2 + 1 + 2 + 3 pairs
+    assert value(found, "line_to_line") == pytest.approx(4 / 9)
+    assert value(found, "quiz") < 0.7
+
+
+def judged_by(url: str) -> list[str]:
+    return ["--judge-url", url, "--judge-model", "m", "--cache", "off"]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        text("YES"),
+        text("not json {"),
+        text('{"why": "w"}'),
+        answer(),
+        garbage,
+        judging({**GOOD_LINE, "conflicts_with": [7]}),
+        judging({**GOOD_LINE, "contradicts_card": "no"}),
+        text("", finish="length"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_an_error_and_never_a_consistent_line(tmp_path, capsys, broken):
+    def now_and_then(request: Mapping[str, Any]) -> Reply:
+        line = request["messages"][-1]["content"]
+        return broken(request) if request["response_format"]["json_schema"]["name"] == "line" and '\n"c"\n' in line else judging()(request)
+
+    with serving(FakeEndpoint(always=now_and_then)) as server:
+        found, table = judge(tmp_path, capsys, "--dialogues", str(model_run(tmp_path, server.url)), *judged_by(server.url), *IMPATIENT)
+    assert (found["num_judged"], found["num_errors"]) == (4, 1)
+    assert found["measures"]["prompt_to_line"]["num"] == 4 and "1 could not be" in table
+
+
+IMPATIENT = ("--quiz-every", "0", "--judge-retries", "1")
+
+
+def test_a_judge_of_whom_nothing_can_be_read_is_an_error_and_not_a_table(tmp_path, capsys):
+    with serving(FakeEndpoint(always=text("certainly!"))) as server:
+        message = refused(capsys, "--dialogues", str(model_run(tmp_path, server.url)), *judged_by(server.url), *IMPATIENT)
+    assert message.startswith("the judge must give answers that can be read, got none in 5") and "certainly!" in message
+
+
+def test_keys_come_from_the_environment_and_stand_nowhere(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    with serving(FakeEndpoint(always=judging(), key=KEY)) as server:
+        folder = model_run(tmp_path, server.url, key_env="JUDGE_KEY")
+        found, table = judge(tmp_path, capsys, "--dialogues", str(folder), *judged_by(server.url), "--judge-key-env", "JUDGE_KEY")
+        assert set(server.keys) == {KEY} and KEY not in table + json.dumps(found)
+        monkeypatch.setenv("JUDGE_KEY", "sk-wrong-1234")
+        message = refused(capsys, "--dialogues", str(folder), *judged_by(server.url), "--judge-key-env", "JUDGE_KEY")
+    assert message.startswith("--judge-*: simulator.api_key_env must name a variable whose key") and "sk-wrong" not in message
+
+
+def test_what_cannot_be_judged_is_refused_before_anything_starts(tmp_path, capsys):
+    one = str(write(tmp_path / "d.jsonl", some(1)))
+    assert "is not there" in refused(capsys, "--dialogues", str(tmp_path / "gone.jsonl"))
+    (tmp_path / "broken.jsonl").write_text('{"scenario_id": "x"}\n')
+    assert f"{tmp_path}/broken.jsonl line 1 must be a dialogue of this world" in refused(capsys, "--dialogues", f"{tmp_path}/broken.jsonl")
+    (tmp_path / "empty.jsonl").write_text("")
+    assert "must hold a dialogue" in refused(capsys, "--dialogues", f"{tmp_path}/empty.jsonl")
+    assert refused(capsys, "--play", "0") == "--play must be at least 1, got 0"
+    assert refused(capsys, "--play", "1", "--strictness", "1.5") == "--strictness must be in [0, 1], got 1.5"
+    assert refused(capsys, "--dialogues", one, "--num", "0") == "--num must be at least 1, got 0"
+    assert "--user must be rule with --play" in refused(capsys, "--play", "1", "--user", "llm")
+    assert "--judge-model must name the model that judges" in refused(capsys, "--dialogues", one, "--judge", "llm")
+    assert "--user-model must name the model that played" in refused(capsys, "--dialogues", one, "--user", "llm", "--judge", "rule")
+    assert "--out must lie in a folder" in refused(capsys, "--play", "1", "--out", f"{tmp_path}/gone/out.json")
+    with serving(FakeEndpoint(always=status(404, "no such model"))) as server:
+        assert refused(capsys, "--dialogues", one, "--judge", "llm", *judged_by(server.url)).startswith("--judge-*: simulator.")
+
+
+def test_verdicts_are_read_strictly():
+    good = read_line(json.dumps({**GOOD_LINE, "conflicts_with": [1, 0, 1]}), num_earlier=2)
+    assert good.conflicts_with == {0, 1} and not good.contradicts_card
+    for broken in ([2], [-1], [True], ["0"], None, [0.5]):
+        with pytest.raises(Unusable, match="conflicts_with"):
+            read_line(json.dumps({**GOOD_LINE, "conflicts_with": broken}), num_earlier=2)
+    assert read_demands('{"why": "w", "demands": 7}') == 7.0
+    for broken in ("{}", '{"demands": 11}', '{"demands": true}', '{"demands": "7"}'):
+        with pytest.raises(Unusable):
+            read_demands(broken)
+
+
+def test_a_judge_sees_the_lines_before_the_one_it_judges_with_their_numbers():
+    dialogue = talk("one", "two", "three")
+    assert numbered(dialogue, before=2).splitlines() == [
+        '{"person": 0, "text": "one"}',
+        '{"other": true, "text": "And then?"}',
+        '{"person": 1, "text": "two"}',
+        '{"other": true, "text": "And then?"}',
+    ]
+    assert numbered(dialogue, before=0) == "(nothing yet)"
