@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,9 @@ from simulator.user import Reaction
 
 AT_EASE_FROM, HURT_BELOW = 70, 30
 """Emotion from which a user speaks as somebody at ease, and below which as somebody hurt."""
+
+REMARK_PROB = 0.9
+"""Chance that a user who tells no new fact says a word about the last one, [0, 1]; else a bare "Hm." stands."""
 
 
 @dataclass
@@ -90,7 +94,7 @@ def _outcome(emotion: int, appraisal: Appraisal) -> Outcome | None:
 
 
 def _words(dialogue: Dialogue, appraisal: Appraisal, emotion: int, change: int, outcome: Outcome | None, *, rebuff: bool) -> str:
-    """What the user says: how it felt (or a muted word), perhaps a further fact, perhaps a hint."""
+    """What the user says: how it felt (or a muted word), a further fact or a word about the last one, perhaps a hint."""
     turn = dialogue.num_replies + 1
     chance = _chance(dialogue, turn)
     phrases = read_toml("phrases")
@@ -109,7 +113,7 @@ def _words(dialogue: Dialogue, appraisal: Appraisal, emotion: int, change: int, 
         told = _next_fact(dialogue)
     if told and reaction in phrases["apart"]["telling"]:
         reaction = _fresh([line for line in pool if line not in phrases["apart"]["telling"]], dialogue, chance)
-    return " ".join([reaction, *told, *_asides(dialogue, turn=turn, emotion=emotion)])
+    return " ".join([reaction, *(told or _remark(dialogue, chance)), *_asides(dialogue, turn=turn, emotion=emotion)])
 
 
 def _state(emotion: int) -> str:
@@ -124,6 +128,17 @@ def _next_fact(dialogue: Dialogue) -> list[str]:
     order = list(range(1, len(facts)))
     _chance(dialogue, -1).shuffle(order)
     return next(([facts[index].text] for index in order if index not in told), [])
+
+
+def _remark(dialogue: Dialogue, chance: random.Random) -> list[str]:
+    """Mostly a word about the thing told last, instead of a fact: it tells nothing new and keeps users from saying all the same."""
+    if chance.random() >= REMARK_PROB:
+        return []
+    facts = dialogue.scenario.facts
+    told = [index for turn in dialogue.turns if turn.speaker is Speaker.USER for index in facts_told(turn.text, facts)]
+    thing = re.sub(r"^your ", "my ", facts[told[-1]].cue if told else facts[0].cue)
+    pool = [line.format(thing=thing) for line in read_toml("phrases")["remarks"][dialogue.scenario.family.persona]]
+    return [_fresh(pool, dialogue, chance)]
 
 
 def _asides(dialogue: Dialogue, *, turn: int, emotion: int) -> list[str]:

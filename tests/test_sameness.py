@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 from tiny_policy import make_scenario
 
+from analysis.persona_source import played
 from analysis.sameness import sameness
+from simulator.bank import read_toml
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
+from simulator.reading import facts_told
+from simulator.rule_user import RuleUser, RuleUserConfig
 
 
 def said(*texts: str, outcome: Outcome = Outcome.MAX_TURNS) -> Dialogue:
@@ -38,3 +45,27 @@ def test_a_line_said_twice_in_one_dialogue_is_its_own_kind_of_repetition():
 
 def test_every_repetition_counts_but_the_first_of_its_kind():
     assert sameness([said("a", "x"), said("b", "x"), said("c", "x")]).num_said_before == 2
+
+
+@pytest.mark.parametrize("reserve", [None, 0.0, 1.0])
+def test_of_a_thousand_dialogues_hardly_two_users_say_the_same(reserve):
+    """Agents of mixed skill at five strictnesses; users as reserved as that makes them, or all as open or as reserved as can be."""
+    grid = {"strictness": (0.1, 0.35, 0.55, 0.75, 0.95), "reserve": None if reserve is None else (reserve,)}
+    found = sameness(played(1000, **grid, user=RuleUser(RuleUserConfig())))
+    assert found.num_lines > 5000 and found.share < 0.05
+    assert found.num_repeated <= 2
+
+
+def test_a_remark_is_about_what_was_told_and_comes_instead_of_something_new():
+    heads = {line.split("{")[0] for lines in read_toml("phrases")["remarks"].values() for line in lines}
+    remark = re.compile(rf"(?:{'|'.join(map(re.escape, heads))})((?:[a-z']+ )*[a-z']+)")
+    num = 0
+    for dialogue in played(60, strictness=(0.55, 0.95), user=RuleUser(RuleUserConfig())):
+        facts, told = dialogue.scenario.facts, set()
+        for turn in (turn for turn in dialogue.turns if turn.speaker is Speaker.USER):
+            found, now = remark.search(turn.text), facts_told(turn.text, facts)
+            if found and not now:
+                num += 1
+                assert any(found[1].startswith(facts[index].cue.replace("your ", "my ")) for index in told), turn.text
+            told |= set(now)
+    assert num > 50
