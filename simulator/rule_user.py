@@ -132,9 +132,9 @@ def _next_fact(dialogue: Dialogue) -> list[str]:
 
 def _remark(dialogue: Dialogue, chance: random.Random) -> list[str]:
     """Mostly a word about the thing told last, instead of a fact: it tells nothing new and keeps users from saying all the same."""
-    if chance.random() >= REMARK_PROB:
-        return []
     facts = dialogue.scenario.facts
+    if not facts or chance.random() >= REMARK_PROB:
+        return []
     told = [index for turn in dialogue.turns if turn.speaker is Speaker.USER for index in facts_told(turn.text, facts)]
     thing = re.sub(r"^your ", "my ", facts[told[-1]].cue if told else facts[0].cue)
     pool = [line.format(thing=thing) for line in read_toml("phrases")["remarks"][dialogue.scenario.family.persona]]
