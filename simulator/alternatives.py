@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz ,'")
 """Characters that stand for themselves."""
+CHINESE = ("\u4e00", "\u9fff")
+"""The first and the last of the characters that stand for themselves as well."""
 REPEATS = ("*", "+", "{", "?")
 MAX_COPIED = 600
 """Longest rest that is written out for each first character: speed is paid for in compiling."""
@@ -65,10 +67,14 @@ def _begins(pattern: str) -> Iterator[tuple[str, str]]:
         look, rest = _group(pattern)
         for first, tail in _begins(rest):
             yield first, (f"{look[:-1]}.){tail}" if first else look + tail)  # seen from one character later
-    elif pattern[:1] in PLAIN and pattern and not pattern[1:].startswith(REPEATS):
+    elif pattern and _is_plain(pattern[0]) and not pattern[1:].startswith(REPEATS):
         yield pattern[0], pattern[1:]
     else:
         yield "", pattern
+
+
+def _is_plain(character: str) -> bool:
+    return character in PLAIN or CHINESE[0] <= character <= CHINESE[1]
 
 
 def _group(pattern: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ SCENARIOS_PER_EVENT = {Split.TRAIN: 5, Split.HELDOUT: 4, Split.SEALED: 4}
 DECIDING_FILES = (
     "alternatives.py",
     "bank.py",
+    "chinese.py",
     "difficulty.py",
     "emotion.py",
     "fluency.py",

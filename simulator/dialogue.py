@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from simulator.difficulty import Difficulty
-from simulator.scenario import Scenario
+from simulator.scenario import Fact, Scenario
 
 START_EMOTION = 40
 """SAGE's starting emotion; RLVER trains from 30."""
 DELIGHTED_AT = 100
 LEFT_BELOW = 10
+CLAUSE_END = re.compile(r"[,.;:!?，。；：！？…\n]")
 
 
 class Speaker(StrEnum):
@@ -98,6 +100,14 @@ class Dialogue:
     def replies(self) -> list[str]:
         """The agent's words, in order."""
         return [turn.text for turn in self.turns if turn.speaker is Speaker.AGENT]
+
+    @property
+    def story(self) -> Scenario:
+        """The scenario as far as it was told: one without a list of facts has the user's turns for facts, named by their first clauses."""
+        if self.scenario.facts:
+            return self.scenario
+        told = (turn.text for turn in self.turns if turn.speaker is Speaker.USER and turn.text.strip())
+        return replace(self.scenario, facts=tuple(Fact(text=text, cue=CLAUSE_END.split(text, maxsplit=1)[0]) for text in told))
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able record that names its scenario by id; what a turn leaves empty is left out of it."""

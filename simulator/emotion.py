@@ -52,7 +52,8 @@ class Appraisal:
 def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OPEN) -> Appraisal:
     """Weighs a reply that is not yet in the dialogue."""
     family = dialogue.scenario.family
-    reading = read(reply, dialogue.scenario, dialogue.replies(), register=register)
+    told = [turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER]
+    reading = read(reply, dialogue.story, dialogue.replies(), told=told, register=register)
     shown = _skills_shown(dialogue, reading)
     limits = skill_table()["limits"]
     moves = [strategy for strategy in reading.strategies if strategy != "apology"]
@@ -119,9 +120,9 @@ def _skills_shown(dialogue: Dialogue, reading: Reading) -> dict[Skill, bool | No
     fits = bool(meets(dialogue.scenario.family) & set(reading.strategies))
     hinted = any(hint_in(turn.text) for turn in users)
     only_veiled = hinted and not any(hint_in(turn.text, kinds=("overt",)) for turn in users)
-    explored = explores + sum(bool(EXPLORING & set(strategies_in(past))) for past in dialogue.replies())
+    explored = explores + sum(bool(EXPLORING & set(strategies_in(past, dialogue.scenario.language))) for past in dialogue.replies())
     hurt = (users[-1].change or 0) < 0
-    told = [set(facts_told(turn.text, dialogue.scenario.facts)) for turn in users]
+    told = [set(facts_told(turn.text, dialogue.story.facts)) for turn in users]
     return {
         Skill.FIT: fits if hinted else None,
         Skill.GROUNDING: bool(set().union(*told) & set(reading.cues)),
@@ -140,7 +141,7 @@ def _remembers(dialogue: Dialogue, told: Sequence[set[int]], reading: Reading) -
     """
     if reading.similarity >= REPEATED_AT:
         return False
-    two_before, before = (set(cues_in(reply, dialogue.scenario)) for reply in dialogue.replies()[-2:])
+    two_before, before = (set(cues_in(reply, dialogue.story)) for reply in dialogue.replies()[-2:])
     earlier = set().union(*told[:-2])
     return bool((set(reading.cues) & (earlier | told[-2])) - before or (before & earlier) - two_before)
 

@@ -158,7 +158,7 @@ def explain_reply(dialogue: Dialogue, reply: str, config: RuleUserConfig) -> Exp
     appraisal = appraise(dialogue, reply, register=config.register or Register.OPEN)
     worth = worth_of(appraisal, family, difficulty)
     points = points_of(worth.total, dialogue, config)
-    cue = dialogue.scenario.facts[appraisal.reading.cues[0]].cue if appraisal.reading.cues else ""
+    cue = dialogue.story.facts[appraisal.reading.cues[0]].cue if appraisal.reading.cues else ""
     thought = explain(appraisal, family, difficulty, rebuff=points.doubt is not None and points.change < 0, cue=cue)
     return Explanation(dialogue=dialogue, reply=reply, appraisal=appraisal, worth=worth, points=points, thought=thought)
 

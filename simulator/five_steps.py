@@ -69,7 +69,7 @@ def five_steps(explanation: Explanation | SageExplanation) -> FiveSteps:
 
 
 def _says(explanation: Explanation) -> Iterator[str]:
-    reading, scenario = explanation.appraisal.reading, explanation.dialogue.scenario
+    reading, scenario = explanation.appraisal.reading, explanation.dialogue.story
     yield f"Heard as {listed(reading.strategies)}." if reading.strategies else "No support strategy is heard in it."
     told = _told(explanation)
     taken_up = [f"{scenario.facts[index].cue}{'' if index in told else ' (not told yet)'}" for index in reading.cues]
@@ -89,7 +89,7 @@ def _told(explanation: Explanation) -> set[int]:
     """Facts that the user has told by now."""
     dialogue = explanation.dialogue
     users = [turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER]
-    return {index for text in users for index in facts_told(text, dialogue.scenario.facts)}
+    return {index for text in users for index in facts_told(text, dialogue.story.facts)}
 
 
 def _meets(explanation: Explanation) -> Iterator[str]:

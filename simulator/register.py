@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 from itertools import chain, pairwise
 
 from simulator.bank import load_bank, read_toml
+from simulator.chinese import fluency_in_chinese
 from simulator.fluency import END, fluency, words_of
 from simulator.nouns import nouns
 from simulator.scenario import Fact, Split
@@ -27,20 +28,23 @@ class Register(StrEnum):
     """Which language a user takes as fluent."""
 
     OPEN = "open"
-    """Ordinary English: for people and for models that speak it."""
+    """Ordinary English or Chinese: for people and for models that speak it."""
     WORLD = "world"
     """The moves of the built-in world about what this user told: for the embedded policy, which speaks nothing else. There, any string of
     words that ordinary English might just bear would be a way to be paid for garble."""
 
 
-def clarity(text: str, register: Register, *, facts: tuple[Fact, ...], other: str) -> float:
+def clarity(text: str, register: Register, *, facts: tuple[Fact, ...], other: str, language: str = "en") -> float:
     """How much of a reply can be followed, in [0, 1].
 
     Args:
         facts: the scenario's.
         other: the scenario's other person.
+        language: what the user understands, `en` or `zh`; the embedded world's own language is English.
     """
-    return fluency(text) if register is Register.OPEN else _world_clarity(text, facts, other)
+    if register is Register.WORLD:
+        return _world_clarity(text, facts, other)
+    return fluency_in_chinese(text) if language == "zh" else fluency(text)
 
 
 @lru_cache(maxsize=65536)

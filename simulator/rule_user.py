@@ -88,7 +88,7 @@ class RuleUser:
         emotion = max(0, min(DELIGHTED_AT, dialogue.emotion + change))
         outcome = _outcome(emotion, appraisal)
         rebuff = weighed is None and is_rebuff(dialogue) and change < 0
-        facts = dialogue.scenario.facts
+        facts = dialogue.story.facts
         cue = facts[appraisal.reading.cues[0]].cue if appraisal.reading.cues else ""
         turn = Turn(
             speaker=Speaker.USER,
@@ -142,7 +142,7 @@ def _asides(dialogue: Dialogue, *, turn: int) -> list[str]:
     chance, phrases = _chance(dialogue, 1000 + turn), read_toml("phrases")
     scenario, reserve = dialogue.scenario, dialogue.difficulty.reserve
     asides = []
-    if turn in (0, 4) and reserve < 0.6:
+    if turn in (0, 4) and reserve < 0.6 and scenario.feelings:
         asides.append(chance.choice(phrases["feelings"]["said"]).format(feeling=chance.choice(scenario.feelings)))
     kind = _hint_kind(turn, reserve, veil=veiled_reserve(scenario.family))
     if kind:

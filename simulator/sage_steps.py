@@ -29,7 +29,7 @@ def explain_by_sage(dialogue: Dialogue, reply: str) -> SageExplanation:
 def sage_steps(explanation: SageExplanation) -> tuple[str, str, str, str, str]:
     """The five steps, in order."""
     weighed, scenario = explanation.weighed, explanation.dialogue.scenario
-    heard = moves(explanation.reply)
+    heard = moves(explanation.reply, scenario.language)
     said = {name: value for name, value in weighed.terms.items() if name not in CONTEXT}
     brought = {name: value for name, value in weighed.terms.items() if name in CONTEXT}
     return (

@@ -36,9 +36,9 @@ def grams(text: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=65536)
-def moves(reply: str) -> Mapping[str, int]:
+def moves(reply: str, language: str) -> Mapping[str, int]:
     """How many sentences of a reply hold each strategy; strategies that are not heard are left out."""
-    return Counter(strategy for sentence in SENTENCE.findall(reply) for strategy in strategies_in(sentence))
+    return Counter(strategy for sentence in SENTENCE.findall(reply) for strategy in strategies_in(sentence, language))
 
 
 def signs(reply: str, scenario: Scenario, told: Sequence[str], earlier: Sequence[str]) -> dict[str, float]:
@@ -48,11 +48,11 @@ def signs(reply: str, scenario: Scenario, told: Sequence[str], earlier: Sequence
         told: the user's turns so far, the opening first.
         earlier: the agent's replies before this one.
     """
-    heard = moves(reply)
+    heard = moves(reply, scenario.language)
     return {
         **{strategy: min(count, 3) / 3 for strategy, count in heard.items()},
         **_form(reply),
-        **_ties(reply, told, earlier),
+        **_ties(reply, told, earlier, scenario.language),
         **_aim(reply, heard, scenario, told),
     }
 
@@ -77,20 +77,20 @@ def _form(reply: str) -> dict[str, float]:
     }
 
 
-def _ties(reply: str, told: Sequence[str], earlier: Sequence[str]) -> dict[str, float]:
+def _ties(reply: str, told: Sequence[str], earlier: Sequence[str], language: str) -> dict[str, float]:
     """To what the user said, and to what the agent said before."""
     said, last = grams(reply), grams(told[-1])
     before = frozenset().union(*map(grams, told[:-1])) - last
     past = [grams(reply_) for reply_ in earlier]
     own = frozenset().union(*past)
-    kinds = set(moves(reply))
+    kinds = set(moves(reply, language))
     return {
         "echo": len(last & said) / max(len(last), 1),
         "taken_up": min(len(said & before), TOLD_ENOUGH) / TOLD_ENOUGH,
         "repetition": max((_overlap(said, other) for other in past), default=0.0),
         "said_before": len(said & own) / max(len(said), 1),
         "same_opening": max((_overlap(grams(reply[:16]), grams(other[:16])) for other in earlier), default=0.0),
-        "same_moves": max((_overlap(kinds, set(moves(other))) for other in earlier[-2:]), default=0.0),
+        "same_moves": max((_overlap(kinds, set(moves(other, language))) for other in earlier[-2:]), default=0.0),
     }
 
 

@@ -1,0 +1,134 @@
+"""Chinese without a model: which language a text is in, what carries its meaning, how long it is, and whether it can be followed."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+from simulator.fluency import words_of
+
+LEXICON = Path(__file__).parent / "lexicon"
+CHARACTER = "[\u4e00-\u9fff]"
+CHARACTERS_PER_WORD = 1.6
+"""Chinese characters that say as much as an English word, roughly: what limits of length are converted by."""
+MAX_RUN = 8
+"""Further characters in a row, without a function word between them, are odd."""
+MAX_SAME = 2
+"""A stretch of four characters that a reply holds more often is odd each further time."""
+MAX_UNKNOWN = 0.7
+"""Share of a reply's meaningful characters that may stand in no common word; names and rare words do."""
+MAX_FOREIGN = 0.3
+"""Share of a reply that may be in Latin letters: names, brands and abbreviations are."""
+
+
+@cache
+def _table() -> dict[str, Any]:
+    with (LEXICON / "fluency_zh.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+@cache
+def _function_words() -> re.Pattern[str]:
+    return re.compile("|".join(sorted(_table()["function"].split(), key=len, reverse=True)))
+
+
+@cache
+def _common_words() -> frozenset[str]:
+    return frozenset(_table()["common"].split())
+
+
+@cache
+def _odd_pairs() -> re.Pattern[str]:
+    return re.compile("|".join(_table()["odd"]["patterns"]))
+
+
+def num_characters(text: str) -> int:
+    """Chinese characters."""
+    return 0 if text.isascii() else len(re.findall(CHARACTER, text))
+
+
+def num_words(text: str) -> int:
+    """Words, one for CHARACTERS_PER_WORD Chinese characters."""
+    return len(words_of(text)) + round(num_characters(text) / CHARACTERS_PER_WORD)
+
+
+def language_of(text: str) -> str:
+    """`zh` where a text has more Chinese characters than words in Latin letters, else `en`."""
+    return "zh" if num_characters(text) > len(words_of(text)) else "en"
+
+
+def by_language(text: str) -> list[tuple[str, str]]:
+    """A text in stretches of whole sentences, each with its language; a sentence that says nothing goes with the one before it."""
+    if num_characters(text) == 0:
+        return [("en", text)]
+    spoken: list[tuple[str, str]] = []
+    for sentence in re.findall(r"[^.!?。！？\n]*[.!?。！？\n]+|[^.!?。！？\n]+$", text):
+        is_said = num_characters(sentence) or words_of(sentence)
+        spoken.append((language_of(sentence) if is_said or not spoken else spoken[-1][0], sentence))
+    return [(language, "".join(sentence for _, sentence in run)) for language, run in groupby(spoken, key=lambda pair: pair[0])]
+
+
+def _stretches(text: str) -> Iterator[str]:
+    """Chinese between function words and signs."""
+    for run in re.findall(f"{CHARACTER}+", text):
+        yield from filter(None, _function_words().split(run))
+
+
+@lru_cache(maxsize=65536)
+def content_grams(text: str) -> frozenset[str]:
+    """Pairs of neighbouring Chinese characters that carry a text's meaning; none of a text without Chinese."""
+    if text.isascii():
+        return frozenset()
+    return frozenset(a + b for stretch in _stretches(text) for a, b in pairwise(stretch))
+
+
+@lru_cache(maxsize=65536)
+def fluency_in_chinese(text: str) -> float:
+    """1 for ordinary Chinese, falling to 0 as a third of it becomes odd.
+
+    Odd are function words that cannot meet, the same words over and over, characters piled up without a function word among them or that
+    make up no common word, and what is in other letters beyond a name or two. A reply with hardly any Chinese cannot be followed.
+    """
+    characters, foreign = num_characters(text), len(words_of(text)) * CHARACTERS_PER_WORD
+    if not characters:
+        return 0.0
+    odd = _num_impossible(text) + _num_repeated(text) + _num_piled_up(text) + _num_unknown(text)
+    odd += max(0.0, foreign - MAX_FOREIGN * (characters + foreign))
+    return max(0.0, 1.0 - 3.0 * odd / (characters + foreign))
+
+
+def _num_impossible(text: str) -> int:
+    """Characters in pairs that cannot meet."""
+    return sum(2 * len(_odd_pairs().findall(clause)) for clause in re.findall(f"{CHARACTER}+", text))
+
+
+def _num_repeated(text: str) -> int:
+    """Characters that are said over and over: laughter and the like may be four in a row."""
+    said = "".join(re.findall(CHARACTER, text))
+    same = sum(len(run[0]) - 4 for run in re.finditer(r"(.)\1{4,}", said))
+    fours = Counter(said[i : i + 4] for i in range(len(said) - 3))
+    return same + sum(times - MAX_SAME for times in fours.values() if times > MAX_SAME)
+
+
+def _num_piled_up(text: str) -> int:
+    """Characters beyond MAX_RUN without a function word, over commas as well, so that a list of bare words is no sentence."""
+    return sum(
+        2 * max(0, num_characters(run) - MAX_RUN)
+        for sentence in re.split(r"[.!?。！？；;\n]", text)
+        for run in _function_words().split(sentence)
+    )
+
+
+def _num_unknown(text: str) -> float:
+    """Meaningful characters beyond MAX_UNKNOWN of them that make up no common word."""
+    known = total = 0
+    for stretch in _stretches(text):
+        total += len(stretch)
+        known += len({j for i in range(len(stretch) - 1) if stretch[i : i + 2] in _common_words() for j in (i, i + 1)})
+    return max(0.0, total - known - MAX_UNKNOWN * total)
