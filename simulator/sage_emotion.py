@@ -1,7 +1,7 @@
 """The emotion rule of the preset SAGE: a reply is scored by numbers fitted on recorded conversations, and the change is one of SAGE's four.
 
-pull = score of this reply + share of the mean score so far + momentum of the last change + emotion's own pull; three thresholds on it part
-the changes -10, -5, 5 and 10. The numbers stand in `emotion_sage.json` and are written by `python -m simulator fit`.
+pull = score of the reply + momentum of the last change + emotion's own pull; three thresholds on it part the changes -10, -5, 5 and 10.
+The numbers stand in `emotion_sage.json` and are written by `python -m simulator fit`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,29 @@ import json
 from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from simulator.dialogue import Dialogue, Speaker
-from simulator.emotion import QUANTA
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.dialogue import Dialogue
+from simulator.emotion import QUANTA, VERBATIM_AT
+from simulator.reading import similarity
+from simulator.register import Register, clarity
 from simulator.scenario import HiddenIntention, PersonaType, Scenario
 from simulator.signs import signs
+
+T = TypeVar("T", float, NDArray[np.float64])
 
 NUMBERS = Path(__file__).parent / "emotion_sage.json"
 CONTEXT = ("intention", "persona", "turn", "offset")
 """Terms that are not the reply's."""
 FEELINGS = {-10: "That was wide of the mark.", -5: "That did not help.", 5: "That helped a little.", 10: "That was what I needed."}
+UNCLEAR, VERBATIM = "unclear", "verbatim"
+FOLLOWED_FROM = 0.5
+"""Clarity below which a reply is as bad as can be."""
 WATERSHED = 40
 """Emotion at which the user leans neither way by itself: SAGE's start."""
 
@@ -31,16 +41,19 @@ WATERSHED = 40
 class Momentum:
     """How the state pulls, in the units of the score."""
 
-    mean_so_far: float
-    """Times the mean score of all replies so far: a good match stays good."""
     last: float
     """Times the last change / 10."""
     emotion: float
     """Times (emotion - 40) / 30."""
 
-    def pull(self, score: float, mean: float, last: float, emotion: float) -> float:
-        """What is compared with the thresholds."""
-        return score + self.mean_so_far * mean + self.last * last / 10 + self.emotion * (emotion - WATERSHED) / 30
+    def pull(self, last: T, emotion: T) -> T:
+        """What the state adds to a score.
+
+        Args:
+            last: the change before, points.
+            emotion: that the reply meets, 0-100.
+        """
+        return self.last * last / 10 + self.emotion * (emotion - WATERSHED) / 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +112,10 @@ class Calibration:
 class Weighed:
     """One reply as a user of the preset SAGE took it."""
 
+    guarded: str = ""
+    """Why the reply could not please whatever its score: `unclear` or `verbatim`; recorded agents hardly ever are either."""
     terms: Mapping[str, float]
     """What each thing added to the score."""
-    mean: float
-    """Of the scores so far, this one among them."""
     last: int
     """The change before."""
     emotion: int
@@ -128,26 +141,27 @@ class Weighed:
 def weigh(dialogue: Dialogue, reply: str, calibration: Calibration | None = None) -> Weighed:
     """Weighs a reply that is not yet in the dialogue, by the committed numbers unless others are given."""
     numbers = calibration or calibrated()
-    told = tuple(turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER)
-    replies = (*dialogue.replies(), reply)
-    figures = [_signs(words, dialogue.scenario, told[: index + 1], replies[:index]) for index, words in enumerate(replies)]
-    terms = [numbers.terms(found, dialogue.scenario, index) for index, found in enumerate(figures)]
-    scores = [sum(added.values()) for added in terms]
-    mean, last, emotion = sum(scores) / len(scores), dialogue.turns[-1].change or 0, dialogue.emotion
-    pull = numbers.momentum.pull(scores[-1], mean, last, emotion)
-    change = QUANTA[bisect(numbers.thresholds, pull)]
-    return Weighed(terms=terms[-1], mean=mean, last=last, emotion=emotion, pull=pull, change=change)
+    scenario, earlier = dialogue.scenario, dialogue.replies()
+    terms = numbers.terms(signs(reply, scenario, earlier), scenario, len(earlier))
+    last, emotion = dialogue.turns[-1].change or 0, dialogue.emotion
+    pull = sum(terms.values()) + numbers.momentum.pull(last, emotion)
+    change, guarded = QUANTA[bisect(numbers.thresholds, pull)], _guarded(reply, dialogue)
+    if guarded:
+        change = QUANTA[0] if guarded == UNCLEAR else min(change, QUANTA[1])
+    return Weighed(terms=terms, last=last, emotion=emotion, pull=pull, change=change, guarded=guarded)
+
+
+def _guarded(reply: str, dialogue: Dialogue) -> str:
+    """What no recorded agent did and no score was fitted for, "" as a rule."""
+    scenario = dialogue.scenario
+    if clarity(reply, Register.OPEN, facts=scenario.facts, other=scenario.other, language=scenario.language) < FOLLOWED_FROM:
+        return UNCLEAR
+    return VERBATIM if any(similarity(reply, past) >= VERBATIM_AT for past in dialogue.replies()) else ""
 
 
 def change_by_sage(dialogue: Dialogue, reply: str) -> int:
     """Points, one of SAGE's four changes."""
     return weigh(dialogue, reply).change
-
-
-@lru_cache(maxsize=8192)
-def _signs(reply: str, scenario: Scenario, told: tuple[str, ...], earlier: tuple[str, ...]) -> Mapping[str, float]:
-    """Of one reply: every later reply of a dialogue asks for it again."""
-    return signs(reply, scenario, told, earlier)
 
 
 @cache

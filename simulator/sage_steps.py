@@ -36,7 +36,7 @@ def sage_steps(explanation: SageExplanation) -> tuple[str, str, str, str, str]:
         f"Heard as {listed(heard)}." if heard else "No support strategy is heard in it.",
         f"{scenario.hidden_intention} What the reply adds, strongest first: {_terms(said)}.",
         f"Such a person, with such a wish, at this turn: {_terms(brought)}.",
-        f"Score {figure(weighed.score)}, mean so far {figure(weighed.mean)}. {weighed.thought}",
+        f"Score {figure(weighed.score)}. {weighed.thought}",
         " ".join(_change(weighed)),
     )
 
@@ -51,7 +51,7 @@ def _change(weighed: Weighed) -> Iterator[str]:
     numbers = calibrated()
     momentum, last, emotion = numbers.momentum, weighed.last, weighed.emotion
     yield (
-        f"Pull {figure(weighed.score)} {plus(momentum.mean_so_far)} \u00d7 {figure(weighed.mean)} {plus(momentum.last)} \u00d7 {figure(last / 10)} "
+        f"Pull {figure(weighed.score)} {plus(momentum.last)} \u00d7 {figure(last / 10)} "
         f"{plus(momentum.emotion)} \u00d7 ({emotion} \u2212 {WATERSHED}) / 30 = {figure(weighed.pull)}."
     )
     low, middle, high = map(figure, numbers.thresholds)
