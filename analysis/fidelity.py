@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.agreement import Followed, agent_scores, figures, intervals, names_of_agents
+from simulator.agreement import agent_scores, figures, intervals, names_of_agents
 from simulator.follow import Feels, follow
 from simulator.recorded import RecordedFile, read_recorded
 from simulator.sage import read_profiles
@@ -25,7 +25,7 @@ def fidelity(options: Namespace) -> str:
     """Measures, writes the figures and says them.
 
     Raises:
-        ValueError: the transcripts or profiles cannot be read, none of the dialogues is with one of the profiles, or nothing may be written.
+        ValueError: the transcripts or profiles cannot be read, or do not belong together, or nothing may be written.
     """
     if options.bootstrap < 0:
         raise ValueError(f"--bootstrap must be at least 0, got {options.bootstrap}")

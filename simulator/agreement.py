@@ -57,8 +57,8 @@ def figures(dialogues: Sequence[Followed], weights: Sequence[float] | None = Non
         "turn_pearson": _pearson(true, predicted, per_turn),
         "sign_accuracy": _mean(np.sign(true) == np.sign(predicted), per_turn),
         "first_turn_pearson": _pearson(first[:, 0], first[:, 1], weight[answered]),
-        "change_distribution_tv": _total_variation(true, predicted, per_turn),
-        "momentum_curve_mae": _curve_mae(
+        "change_distribution_tv": total_variation(true, predicted, per_turn),
+        "momentum_curve_mae": curve_mae(
             (_joined(dialogues, "true_before"), true > 0), (_joined(dialogues, "before"), predicted > 0), per_turn
         ),
         "agent_spearman": _agent_spearman(agents),
@@ -122,19 +122,17 @@ def _pearson(a: Floats, b: Floats, weight: Floats) -> float:
     return float(_mean(a * b, weight) / np.sqrt(spread)) if spread > 0 else float("nan")
 
 
-def _total_variation(a: Floats, b: Floats, weight: Floats) -> float:
+def total_variation(a: Floats, b: Floats, weight: Floats) -> float:
     """Half the summed differences of how often each change occurs."""
     return 0.5 * sum(abs(_mean(a == change, weight) - _mean(b == change, weight)) for change in np.union1d(a, b))
 
 
-def _curve_mae(true: tuple[Floats, NDArray[np.bool_]], predicted: tuple[Floats, NDArray[np.bool_]], weight: Floats) -> float:
+def curve_mae(true: tuple[Floats, NDArray[np.bool_]], predicted: tuple[Floats, NDArray[np.bool_]], weight: Floats) -> float:
     """Mean difference of the chance that emotion rises, by the emotion before the reply; each step counts as often as it was recorded."""
     steps = [np.digitize(before, EMOTION_STEPS) for before, _ in (true, predicted)]
     total, counted = 0.0, 0.0
     for step in range(len(EMOTION_STEPS) + 1):
-        chances = [
-            _mean(rises[where == step], weight[where == step]) for where, (_, rises) in zip(steps, (true, predicted), strict=True)
-        ]
+        chances = [_mean(rises[where == step], weight[where == step]) for where, (_, rises) in zip(steps, (true, predicted), strict=True)]
         if not np.isnan(chances).any():
             occurs = weight[steps[0] == step].sum()
             total, counted = total + occurs * abs(chances[0] - chances[1]), counted + occurs

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+FITTED = Path(__file__).parent / "emotion_sage.json"
+"""Where the preset SAGE reads its numbers."""
+
 
 def chat_options(parser: argparse.ArgumentParser) -> None:
     """Options of `chat`."""
@@ -64,3 +67,12 @@ def convert_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", choices=("sage", "attune"), help="the wanted format (default: the one that SOURCE is not in)")
     parser.add_argument("--bare", action="store_true", help="leave out what the format has no place for, instead of keeping it apart")
     parser.add_argument("--force", action="store_true", help="write over TARGET")
+
+
+def fit_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `fit`."""
+    parser.add_argument("--transcripts", type=Path, required=True, metavar="FOLDER", help="native SAGE result files, plain or gzipped")
+    parser.add_argument("--profiles", type=Path, metavar="FILE", help="native profiles, instead of those told in the transcripts")
+    parser.add_argument("--seed", type=int, default=0, help="of what is held back and of the intervals (0)")
+    parser.add_argument("--bootstrap", type=int, default=1000, help="draws over profiles for the intervals (1000)")
+    parser.add_argument("--out", type=Path, default=FITTED, metavar="FILE", help="where the numbers go (those that the preset reads)")

@@ -38,7 +38,8 @@ def read_recorded(folder: Path) -> list[RecordedFile]:
         ValueError: there is none, one of them is broken, or two are of the same agent and simulator.
     """
     found = [
-        RecordedFile(simulator=simulator, agent=agent, path=path, dialogues=read_transcripts(path)) for simulator, agent, path in _files(folder)
+        RecordedFile(simulator=simulator, agent=agent, path=path, dialogues=read_transcripts(path))
+        for simulator, agent, path in _files(folder)
     ]
     if not any(file.dialogues for file in found):
         raise ValueError(f"--transcripts must hold native dialogues, got {str(folder)!r}, whose files are empty")

@@ -121,7 +121,9 @@ def regress(table: Table, rows: NDArray[np.bool_], recipe: Recipe) -> Calibratio
         found[name] = slice(start, start := start + columns.shape[-1])
     kept = np.concatenate([np.arange(found[name].start, found[name].stop) for name in found if name not in ("state", "simulator")])
     score_N = x_NP[:, kept] @ beta_P[kept]
-    return _calibration(table, recipe, {name: beta_P[part] / score_N.std() for name, part in found.items()}, -score_N.mean() / score_N.std())
+    return _calibration(
+        table, recipe, {name: beta_P[part] / score_N.std() for name, part in found.items()}, -score_N.mean() / score_N.std()
+    )
 
 
 def _blocks(table: Table, recipe: Recipe) -> list[tuple[str, Floats, float]]:

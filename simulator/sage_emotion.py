@@ -11,7 +11,6 @@ from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from simulator.dialogue import Dialogue
 from simulator.emotion import QUANTA, VERBATIM_AT
+from simulator.options import FITTED
 from simulator.reading import similarity
 from simulator.register import Register, clarity
 from simulator.scenario import HiddenIntention, PersonaType, Scenario
@@ -26,7 +26,6 @@ from simulator.signs import signs
 
 T = TypeVar("T", float, NDArray[np.float64])
 
-NUMBERS = Path(__file__).parent / "emotion_sage.json"
 CONTEXT = ("intention", "persona", "turn", "offset")
 """Terms that are not the reply's."""
 FEELINGS = {-10: "That was wide of the mark.", -5: "That did not help.", 5: "That helped a little.", 10: "That was what I needed."}
@@ -159,12 +158,12 @@ def _guarded(reply: str, dialogue: Dialogue) -> str:
     return VERBATIM if any(similarity(reply, past) >= VERBATIM_AT for past in dialogue.replies()) else ""
 
 
-def change_by_sage(dialogue: Dialogue, reply: str) -> int:
+def change_by_sage(dialogue: Dialogue, reply: str, calibration: Calibration | None = None) -> int:
     """Points, one of SAGE's four changes."""
-    return weigh(dialogue, reply).change
+    return weigh(dialogue, reply, calibration).change
 
 
 @cache
 def calibrated() -> Calibration:
     """The committed numbers."""
-    return Calibration.from_dict(json.loads(NUMBERS.read_text(encoding="utf-8")))
+    return Calibration.from_dict(json.loads(FITTED.read_text(encoding="utf-8")))

@@ -22,7 +22,7 @@ MANNERS = Path(__file__).parent / "lexicon" / "manner_zh.toml"
 SENTENCE = re.compile(r"[^。！!？?\n；;.]+[。！!？?；;.]*")
 STOCK_OPENING = re.compile("^.{0,4}(?:听起来|听到|我(?:能|可以|完全|非常|真的)*(?:理解|明白|感受))")
 USUAL_LENGTH = 300
-"""Characters of an ordinary recorded reply."""
+"""Characters of an ordinary recorded reply; `length` is the logarithm of its multiples."""
 OPENING = 16
 """Characters by which two replies are seen to begin alike."""
 MOST_SENTENCES = 3
@@ -43,7 +43,7 @@ def moves(reply: str, language: str) -> Mapping[str, int]:
 
 
 def signs(reply: str, scenario: Scenario, earlier: Sequence[str]) -> dict[str, float]:
-    """The figures of one reply, in [0, 1] but for `length` (the log of its multiple of the usual one); a strategy that is not heard is left out.
+    """The figures of one reply, in [0, 1] but for `length`; a strategy that is not heard is left out.
 
     Args:
         earlier: the agent's replies before this one.
@@ -70,10 +70,12 @@ def _share(heard: Mapping[str, int], strategies: frozenset[str]) -> float:
 def _manner(reply: str) -> dict[str, float]:
     """How it is spoken."""
     length = max(len(re.sub(r"\s", "", reply)), 5)
-    density = {
-        name: min(len(words.findall(reply)) * per / length, most) / most for name, (words, per, most) in manners().items()
+    density = {name: min(len(words.findall(reply)) * per / length, most) / most for name, (words, per, most) in manners().items()}
+    return {
+        **density,
+        "length": max(-1.0, min(1.5, math.log(length / USUAL_LENGTH))),
+        "stock_opening": float(bool(STOCK_OPENING.match(reply.strip()))),
     }
-    return {**density, "length": max(-1.0, min(1.5, math.log(length / USUAL_LENGTH))), "stock_opening": float(bool(STOCK_OPENING.match(reply.strip())))}
 
 
 def _repetition(reply: str, earlier: Sequence[str]) -> dict[str, float]:

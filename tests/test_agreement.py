@@ -17,9 +17,15 @@ def followed(true: list[int], predicted: list[int], **changes: Any) -> Followed:
         return tuple(40 + sum(moves[:index]) for index in range(len(moves)))
 
     record = {
-        **{"simulator": "", "agent": "a", "profile": "p"},
-        **{"true_changes": tuple(true), "changes": tuple(predicted), "true_before": before(true), "before": before(predicted)},
-        **{"true_score": 40 + sum(true), "score": 40 + sum(predicted)},
+        "simulator": "",
+        "agent": "a",
+        "profile": "p",
+        "true_changes": tuple(true),
+        "changes": tuple(predicted),
+        "true_before": before(true),
+        "before": before(predicted),
+        "true_score": 40 + sum(true),
+        "score": 40 + sum(predicted),
     }
     return Followed(**{**record, **changes})
 
@@ -27,7 +33,12 @@ def followed(true: list[int], predicted: list[int], **changes: Any) -> Followed:
 def test_the_same_changes_agree_wholly():
     found = figures([followed([5, -5, 10], [5, -5, 10])])
     assert found["turn_pearson"] == pytest.approx(1.0)
-    assert (found["sign_accuracy"], found["change_distribution_tv"], found["momentum_curve_mae"], found["score_mae"]) == (1.0, 0.0, 0.0, 0.0)
+    assert (found["sign_accuracy"], found["change_distribution_tv"], found["momentum_curve_mae"], found["score_mae"]) == (
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+    )
     assert math.isnan(found["first_turn_pearson"]) and math.isnan(found["pair_accuracy"])
 
 
@@ -72,6 +83,7 @@ def test_intervals_come_from_whole_profiles_and_from_the_seed():
     agreeing = [followed([5, -5], [5, -5], profile=f"p{index}") for index in range(4)]
     assert intervals(agreeing, num_draws=20, seed=1)["sign_accuracy"] == (1.0, 1.0)
     mixed = [*agreeing, *(followed([5, 5], [5, -5], profile=f"q{index}") for index in range(4))]
-    drawn = [intervals(mixed, num_draws=200, seed=seed)["sign_accuracy"] for seed in (1, 1, 2)]
+    drawn = [intervals(mixed, num_draws=30, seed=seed)["turn_pearson"] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
-    assert 0.5 <= drawn[0][0] < 0.75 < drawn[0][1] <= 1.0
+    low, high = intervals(mixed, num_draws=200, seed=1)["sign_accuracy"]
+    assert 0.5 <= low < 0.75 < high <= 1.0
