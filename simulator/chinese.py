@@ -17,12 +17,20 @@ LEXICON = Path(__file__).parent / "lexicon"
 CHARACTER = "[\u4e00-\u9fff]"
 CHARACTERS_PER_WORD = 1.6
 """Chinese characters that say as much as an English word, roughly: what limits of length are converted by."""
-MAX_RUN = 8
+IMPOSSIBLE = 5
+"""Characters that a pair of function words that cannot meet spoils."""
+MAX_RUN = 10
 """Further characters in a row, without a function word between them, are odd."""
+MAX_BARE = 6
+"""Further clauses in a row of a few characters, none of them a function word, are odd: a list of bare words is no sentence."""
 MAX_SAME = 2
 """A stretch of four characters that a reply holds more often is odd each further time."""
-MAX_UNKNOWN = 0.7
-"""Share of a reply's meaningful characters that may stand in no common word; names and rare words do."""
+MIN_KNOWN = 0.2
+"""Share of a reply's meaningful characters that stand in common words at least; names and rare words do not."""
+SLACK = 2
+"""Characters that a short reply may lack of that."""
+SIGNS = re.compile(r"[\s,.;:!?，。；：！？、…—～~/|·•-]+")
+QUOTES = re.compile("[“”‘’\"'「」『』《》（）()【】*#_\\[\\]]")
 MAX_FOREIGN = 0.3
 """Share of a reply that may be in Latin letters: names, brands and abbreviations are."""
 
@@ -103,9 +111,14 @@ def fluency_in_chinese(text: str) -> float:
     return max(0.0, 1.0 - 3.0 * odd / (characters + foreign))
 
 
+def _clauses(text: str) -> Iterator[str]:
+    """What stands between two signs; quotation marks and the like are none."""
+    yield from filter(None, SIGNS.split(QUOTES.sub("", text)))
+
+
 def _num_impossible(text: str) -> int:
-    """Characters in pairs that cannot meet."""
-    return sum(2 * len(_odd_pairs().findall(clause)) for clause in re.findall(f"{CHARACTER}+", text))
+    """Characters spoilt by pairs that cannot meet."""
+    return sum(IMPOSSIBLE * len(_odd_pairs().findall(clause)) for clause in _clauses(text))
 
 
 def _num_repeated(text: str) -> int:
@@ -117,18 +130,20 @@ def _num_repeated(text: str) -> int:
 
 
 def _num_piled_up(text: str) -> int:
-    """Characters beyond MAX_RUN without a function word, over commas as well, so that a list of bare words is no sentence."""
-    return sum(
-        2 * max(0, num_characters(run) - MAX_RUN)
-        for sentence in re.split(r"[.!?。！？；;\n]", text)
-        for run in _function_words().split(sentence)
-    )
+    """Characters beyond MAX_RUN without a function word, and those of bare clauses beyond MAX_BARE."""
+    odd = bare = 0
+    for clause in _clauses(text):
+        runs = [num_characters(run) for run in _function_words().split(clause)]
+        odd += sum(2 * max(0, run - MAX_RUN) for run in runs)
+        bare = bare + 1 if len(runs) == 1 and 0 < runs[0] <= 4 else 0
+        odd += 2 * runs[0] if bare > MAX_BARE else 0
+    return odd
 
 
 def _num_unknown(text: str) -> float:
-    """Meaningful characters beyond MAX_UNKNOWN of them that make up no common word."""
+    """Meaningful characters, times the share by which those in common words fall short of MIN_KNOWN."""
     known = total = 0
     for stretch in _stretches(text):
         total += len(stretch)
         known += len({j for i in range(len(stretch) - 1) if stretch[i : i + 2] in _common_words() for j in (i, i + 1)})
-    return max(0.0, total - known - MAX_UNKNOWN * total)
+    return max(0.0, MIN_KNOWN * total - known - SLACK) / MIN_KNOWN

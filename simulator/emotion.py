@@ -42,8 +42,10 @@ class Appraisal:
     """One of the first two replies, and it explores instead of answering the hints: right where listening is asked for."""
     runs_against: bool
     """The reply does the opposite of what the hidden intention wants."""
+    limits: Mapping[str, int]
+    """How many moves, facts (`cues`) and words are not too much for this reply."""
     scattered: bool
-    """Too many moves, facts or words at once."""
+    """More than that at once."""
     unneeded_apology: bool
     worth: float
     """In [-1, 1]; below 0 the reply does harm."""
@@ -55,7 +57,7 @@ def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OP
     told = [turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER]
     reading = read(reply, dialogue.story, dialogue.replies(), told=told, register=register)
     shown = _skills_shown(dialogue, reading)
-    limits = skill_table()["limits"]
+    limits = _limits(reading.num_words, register)
     moves = [strategy for strategy in reading.strategies if strategy != "apology"]
     scattered = len(moves) > limits["moves"] or len(reading.cues) > limits["cues"] or reading.num_words > limits["words"]
     appraisal = Appraisal(
@@ -63,11 +65,21 @@ def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OP
         shown=shown,
         asks_first=dialogue.num_replies < 2 and shown[Skill.FIT] is False and bool(EXPLORING & set(moves)),
         runs_against=bool(against(family) & set(moves)) and not meets(family) & set(moves),
+        limits=limits,
         scattered=scattered,
         unneeded_apology="apology" in reading.strategies and shown[Skill.REPAIR] is None,
         worth=0.0,
     )
     return _with_worth(appraisal, family, dialogue.difficulty)
+
+
+def _limits(num_words: int, register: Register) -> dict[str, int]:
+    """What is not too much: in ordinary language a longer reply may hold more, up to an end."""
+    table = skill_table()["limits"]
+    if register is Register.WORLD:
+        return {name: table[name] for name in ("moves", "cues", "words")}
+    further = num_words // table["open"]["words_per_further"]
+    return {"moves": table["moves"] + further, "cues": table["cues"] + further, "words": table["open"]["words"]}
 
 
 def change_of_emotion(appraisal: Appraisal, dialogue: Dialogue, *, momentum: float, quantise: bool) -> int:

@@ -74,7 +74,7 @@ def _says(explanation: Explanation) -> Iterator[str]:
     told = _told(explanation)
     taken_up = [f"{scenario.facts[index].cue}{'' if index in told else ' (not told yet)'}" for index in reading.cues]
     yield f"Takes up {listed(taken_up)}." if taken_up else "Takes up nothing that this story holds."
-    limits = skill_table()["limits"]
+    limits = explanation.appraisal.limits
     too_much = f", more than {limits['moves']} moves, {limits['cues']} facts or {limits['words']} words"
     yield f"{reading.num_words} words{too_much if explanation.appraisal.scattered else ''}."
     yield f"Clarity {figure(reading.clarity)}: " + ("all of it can be followed." if reading.clarity == 1.0 else "not all can be followed.")
