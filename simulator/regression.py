@@ -30,9 +30,9 @@ class Recipe:
 
     signs: float = 0.5
     by_intention: float = 3.0
-    intention: float = 0.3
+    intention: float = 1.0
     persona: float = 0.1
-    turn: float = 0.3
+    turn: float = 0.05
     state: float = 0.003
     """Of the last change and the emotion met: a control, left out of the scores."""
     simulator: float = 0.001

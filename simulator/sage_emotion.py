@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from simulator.dialogue import Dialogue
 from simulator.emotion import QUANTA, VERBATIM_AT
 from simulator.options import FITTED
-from simulator.reading import similarity
 from simulator.register import Register, clarity
 from simulator.scenario import HiddenIntention, PersonaType, Scenario
 from simulator.signs import signs
@@ -30,8 +29,8 @@ CONTEXT = ("intention", "persona", "turn", "offset")
 """Terms that are not the reply's."""
 FEELINGS = {-10: "That was wide of the mark.", -5: "That did not help.", 5: "That helped a little.", 10: "That was what I needed."}
 UNCLEAR, VERBATIM = "unclear", "verbatim"
-FOLLOWED_FROM = 0.5
-"""Clarity below which a reply is as bad as can be."""
+FOLLOWED_FROM = 0.05
+"""Clarity below which a reply is as bad as can be: next to nothing of it is in the user's language, or it is empty."""
 WATERSHED = 40
 """Emotion at which the user leans neither way by itself: SAGE's start."""
 
@@ -141,21 +140,16 @@ def weigh(dialogue: Dialogue, reply: str, calibration: Calibration | None = None
     """Weighs a reply that is not yet in the dialogue, by the committed numbers unless others are given."""
     numbers = calibration or calibrated()
     scenario, earlier = dialogue.scenario, dialogue.replies()
-    terms = numbers.terms(signs(reply, scenario, earlier), scenario, len(earlier))
+    figures = signs(reply, scenario, earlier)
+    terms = numbers.terms(figures, scenario, len(earlier))
     last, emotion = dialogue.turns[-1].change or 0, dialogue.emotion
     pull = sum(terms.values()) + numbers.momentum.pull(last, emotion)
-    change, guarded = QUANTA[bisect(numbers.thresholds, pull)], _guarded(reply, dialogue)
-    if guarded:
-        change = QUANTA[0] if guarded == UNCLEAR else min(change, QUANTA[1])
-    return Weighed(terms=terms, last=last, emotion=emotion, pull=pull, change=change, guarded=guarded)
-
-
-def _guarded(reply: str, dialogue: Dialogue) -> str:
-    """What no recorded agent did and no score was fitted for, "" as a rule."""
-    scenario = dialogue.scenario
+    change, guarded = QUANTA[bisect(numbers.thresholds, pull)], ""
     if clarity(reply, Register.OPEN, facts=scenario.facts, other=scenario.other, language=scenario.language) < FOLLOWED_FROM:
-        return UNCLEAR
-    return VERBATIM if any(similarity(reply, past) >= VERBATIM_AT for past in dialogue.replies()) else ""
+        change, guarded = QUANTA[0], UNCLEAR
+    elif figures["said_before"] >= VERBATIM_AT:
+        change, guarded = min(change, QUANTA[1]), VERBATIM
+    return Weighed(terms=terms, last=last, emotion=emotion, pull=pull, change=change, guarded=guarded)
 
 
 def change_by_sage(dialogue: Dialogue, reply: str, calibration: Calibration | None = None) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simulator.dialogue import DELIGHTED_AT, Dialogue
 from simulator.figures import figure, listed, plus, signed
-from simulator.sage_emotion import CONTEXT, WATERSHED, Weighed, calibrated, weigh
+from simulator.sage_emotion import CONTEXT, UNCLEAR, WATERSHED, Weighed, calibrated, weigh
 from simulator.signs import moves
 
 
@@ -57,4 +57,7 @@ def _change(weighed: Weighed) -> Iterator[str]:
     low, middle, high = map(figure, numbers.thresholds)
     yield f"Below {low} it is \u221210, below {middle} \u22125, below {high} +5, else +10: {signed(weighed.change)}."
     after = max(0, min(DELIGHTED_AT, emotion + weighed.change))
+    if weighed.guarded:
+        why = "it cannot be followed" if weighed.guarded == UNCLEAR else "all of it was said before"
+        yield f"Whatever the score: {why}."
     yield f"Emotion {emotion} \u2192 {after}."
