@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skills.add_argument("--register", choices=("open", "world"), default="world", help="what counts as clear (default world)")
     reading = commands.add_parser("reading", help="how well support strategies are heard in labelled replies, by strategy")
     reading.add_argument("file", type=Path, help="JSONL, each line a reply with its text and its labels")
+    reading.add_argument("--half", choices=["dev", "test"], help="only the replies of one half, where the lines say which is theirs")
     chat_options(commands.add_parser("chat", help="talk to a simulated user in the terminal, or watch a scripted agent do it"))
     explain_options(commands.add_parser("explain", help="replay recorded dialogues and show, step by step, how each change comes about"))
     convert_options(commands.add_parser("convert", help="transcripts into SAGE's format, or from it"))
@@ -153,9 +154,10 @@ def reading_scores(options: argparse.Namespace) -> str:
 
     if not options.file.is_file():
         raise ValueError(f"FILE must hold labelled replies, got {str(options.file)!r}, which is not there")
-    replies = list(read_labelled(options.file))
+    replies = list(read_labelled(options.file, half=options.half))
     if not replies:
-        raise ValueError(f"FILE must hold labelled replies, got {str(options.file)!r}, which is empty")
+        which = f"which has none of the half {options.half}" if options.half else "which is empty"
+        raise ValueError(f"FILE must hold labelled replies, got {str(options.file)!r}, {which}")
     return table_of_scores(scores(replies))
 
 

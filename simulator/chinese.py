@@ -7,7 +7,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from itertools import groupby, pairwise
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +90,16 @@ def _stretches(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=65536)
 def content_grams(text: str) -> frozenset[str]:
-    """Pairs of neighbouring Chinese characters that carry a text's meaning; none of a text without Chinese."""
-    if text.isascii():
-        return frozenset()
-    return frozenset(a + b for stretch in _stretches(text) for a, b in pairwise(stretch))
+    """Pairs of neighbouring Chinese characters that carry a text's meaning, common words kept whole; none of a text without Chinese."""
+    return frozenset() if text.isascii() else frozenset(chain.from_iterable(map(_grams, _stretches(text))))
+
+
+def _grams(stretch: str) -> Iterator[str]:
+    i = 0
+    while i < len(stretch) - 1:
+        gram = stretch[i : i + 2]
+        yield gram
+        i += 2 if gram in _common_words() else 1
 
 
 @lru_cache(maxsize=65536)

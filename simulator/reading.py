@@ -25,7 +25,7 @@ MAX_READ = 3000
 MAX_SENTENCE = 400
 """Characters of a sentence in which moves are heard."""
 TAKEN_UP_AT = 2
-"""Words or pairs of characters by which something told is recognised, where it has so many."""
+"""Words or pairs of characters by which something told is recognised; of what has few of them a third."""
 FAREWELL = re.compile(r"\b(?:goodbye|bye|farewell)\b|(?<![说道声的])(?:再见|拜拜)[啦了吧哦呀]?(?=[，。！!~～\s]|$)", re.IGNORECASE)
 
 
@@ -224,7 +224,7 @@ def cues_in(text: str, scenario: Scenario) -> tuple[int, ...]:
         return tuple(index for index, things in enumerate(nouns_of(scenario.facts, scenario.other)) if things & words)
     words = content_words(text)
     told = _first_told(scenario.facts)
-    return tuple(index for index, things in enumerate(told) if things and len(things & words) >= min(TAKEN_UP_AT, len(things)))
+    return tuple(index for index, things in enumerate(told) if things and len(things & words) >= min(TAKEN_UP_AT, len(things) // 3 + 1))
 
 
 @lru_cache(maxsize=4096)

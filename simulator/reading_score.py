@@ -49,8 +49,11 @@ class Score:
         return 2 * self.hits / (self.labelled + self.heard) if self.hits else 0.0
 
 
-def read_labelled(path: Path) -> Iterator[Labelled]:
+def read_labelled(path: Path, *, half: str | None = None) -> Iterator[Labelled]:
     """The replies of a JSONL file, each line an object with `text` and `labels`.
+
+    Args:
+        half: take only the lines whose `half` is this one.
 
     Raises:
         ValueError: a line is no labelled reply.
@@ -59,9 +62,12 @@ def read_labelled(path: Path) -> Iterator[Labelled]:
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                yield _labelled(json.loads(line), known)
+                record = json.loads(line)
+                reply = _labelled(record, known)
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"{path} line {number} must be a reply with `text` and `labels`: {error}") from error
+            if half is None or record.get("half") == half:
+                yield reply
 
 
 def _labelled(record: Mapping[str, Any], known: set[str]) -> Labelled:

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from simulator.__main__ import main
-from simulator.reading_score import Labelled, Score, macro_f1, read_labelled, scores, table_of_scores
+from simulator.chinese import language_of
+from simulator.reading import lexicon
+from simulator.reading_score import NAMES, Labelled, Score, macro_f1, read_labelled, scores, table_of_scores
+
+DATA = Path(__file__).parent / "data"
+STRATEGIES = [ear.strategy for ear in lexicon().ears]
+
+
+def name_of(label: str) -> str:
+    return NAMES.get(label, label)
 
 
 def written(path: Path, *records: object) -> Path:
@@ -77,6 +86,31 @@ def test_an_unknown_label_and_a_file_that_is_not_there_are_named(tmp_path, capsy
     assert "line 1" in (message := capsys.readouterr().err) and "got 'comfort'" in message
     assert main(["reading", str(tmp_path / "none.jsonl")]) == 2
     assert "which is not there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_ordinary_replies_that_were_not_worked_on_are_heard(language: str):
+    replies = list(read_labelled(DATA / f"replies_{language}.jsonl", half="test"))
+    assert len(replies) >= 100
+    assert macro_f1(scores(replies)) >= 0.75
+
+
+def test_the_labelled_replies_are_in_their_language_in_two_halves_and_hold_every_strategy():
+    for language, least in (("en", 400), ("zh", 200)):
+        records = [json.loads(line) for line in (DATA / f"replies_{language}.jsonl").open(encoding="utf-8")]
+        assert len({record["id"] for record in records}) == len({record["text"] for record in records}) == len(records) >= least
+        assert {language_of(record["text"]) for record in records} == {language}
+        for half in ("dev", "test"):
+            chosen = [record for record in records if record["half"] == half]
+            assert abs(len(chosen) - len(records) / 2) <= 1
+            assert all(sum(ear in map(name_of, record["labels"]) for record in chosen) >= 5 for ear in STRATEGIES)
+
+
+def test_one_half_is_scored_by_itself(tmp_path, capsys):
+    path = written(tmp_path / "replies.jsonl", {"text": "Hm.", "labels": [], "half": "dev"}, {"text": "So?", "labels": [], "half": "test"})
+    assert [reply.text for reply in read_labelled(path, half="test")] == ["So?"]
+    assert main(["reading", str(written(tmp_path / "one.jsonl", {"text": "Hm.", "labels": []})), "--half", "test"]) == 2
+    assert "none of the half test" in capsys.readouterr().err
 
 
 def test_a_file_without_replies_is_refused(tmp_path, capsys):
