@@ -70,7 +70,7 @@ def fit_command(options: Namespace) -> str:
     held = {name: held_out(recorded, recipe, groups, seed=options.seed) for name, groups in groupings(recorded).items()}
     calibration = calibrate(recorded, recipe, np.ones(len(recorded.dialogues), bool), seed=options.seed)
     judged = {name: judge(followed, seed=options.seed, num_draws=options.bootstrap) for name, followed in held.items() if followed}
-    record = {"provenance": provenance(recorded, recipe, options.seed, judged), **calibration.to_dict()}
+    record = {"provenance": provenance(recorded, recipe, options, judged), **calibration.to_dict()}
     options.out.write_text(json.dumps(_rounded(record), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return "\n".join([*_table(judged), f"{len(recorded.files)} files, {recorded.table.is_turn.sum()} turns: {options.out}"])
 
@@ -172,16 +172,16 @@ def judge(followed: Sequence[Followed], *, seed: int, num_draws: int) -> dict[st
     return {name: (value, *ends[name]) for name, value in figures(followed).items()}
 
 
-def provenance(recorded: Recorded, recipe: Recipe, seed: int, judged: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the numbers come from."""
+def provenance(recorded: Recorded, recipe: Recipe, options: Namespace, judged: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the numbers come from; folders are named without what lies above them."""
+    profiles = f" --profiles {options.profiles.name}" if options.profiles else ""
     return {
-        "command": "python -m simulator fit",
+        "command": f"python -m simulator fit --transcripts {options.transcripts.name}{profiles} --seed {options.seed}",
         "source": "SAGE, arXiv 2505.02847: recorded conversations; figures only, no text",
         "files": {f"{file.path.parent.name}/{file.path.name}": file.digest for file in recorded.files},
         "dialogues": len(recorded.dialogues),
         "turns": int(recorded.table.is_turn.sum()),
         "profiles": len(set(recorded.profiles)),
-        "seed": seed,
         "recipe": asdict(recipe),
         "held_out": {name: {figure: list(values) for figure, values in found.items()} for name, found in judged.items()},
     }

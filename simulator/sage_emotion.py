@@ -29,8 +29,8 @@ CONTEXT = ("intention", "persona", "turn", "offset")
 """Terms that are not the reply's."""
 FEELINGS = {-10: "That was wide of the mark.", -5: "That did not help.", 5: "That helped a little.", 10: "That was what I needed."}
 UNCLEAR, VERBATIM = "unclear", "verbatim"
-FOLLOWED_FROM = 0.05
-"""Clarity below which a reply is as bad as can be: next to nothing of it is in the user's language, or it is empty."""
+FOLLOWED_FROM = 0.3
+"""Clarity below which a reply is as bad as can be: it is empty, in another language or mostly garble."""
 WATERSHED = 40
 """Emotion at which the user leans neither way by itself: SAGE's start."""
 
