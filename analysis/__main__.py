@@ -1,11 +1,11 @@
-"""The door of this package: `python -m analysis report RUN | transcripts RUN | tensorboard | persona`."""
+"""The door of this package: `python -m analysis report RUN | transcripts RUN | tensorboard | fidelity | persona`."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from analysis.persona_options import persona_options
@@ -27,10 +27,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     board = commands.add_parser("tensorboard", help="start TensorBoard, reachable from this machine only")
     board.add_argument("--logdir", type=Path, default=Path("runs"), help="a run's folder or one that holds runs (default runs)")
     board.add_argument("--port", type=int, default=6006, help="1 to 65535 (default 6006)")
+    fidelity = commands.add_parser("fidelity", help="how faithful the embedded user (preset SAGE) is to recorded users, as JSON")
+    fidelity.add_argument("--transcripts", type=Path, required=True, metavar="FOLDER", help="native SAGE result files, plain or gzipped")
+    fidelity.add_argument("--profiles", type=Path, required=True, metavar="FILE", help="the native profiles of these dialogues")
+    fidelity.add_argument("--out", type=Path, metavar="FILE.json", help="write the figures there too")
+    fidelity.add_argument("--bootstrap", type=int, default=1000, help="draws over profiles for the intervals; 0 leaves them out (1000)")
+    fidelity.add_argument("--seed", type=int, default=0, help="of these draws (0)")
     persona_options(commands.add_parser("persona", help="whether simulated users stay who they are, over turns and by strictness"))
     options = parser.parse_args(arguments)
     try:
-        {"report": write, "transcripts": write_viewer, "tensorboard": serve, "persona": judge}[options.command](options)
+        COMMANDS[options.command](options)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -53,6 +59,13 @@ def write_viewer(options: argparse.Namespace) -> None:
     print(write_transcripts(options.run, steps=options.steps))
     if (options.run / REPORT).is_file():
         write_report(options.run)
+
+
+def measure_fidelity(options: argparse.Namespace) -> None:
+    """Prints the figures of fidelity."""
+    from analysis.fidelity import fidelity
+
+    print(fidelity(options))
 
 
 def judge(options: argparse.Namespace) -> None:
@@ -80,6 +93,15 @@ def tensorboard_command(logdir: Path, port: int) -> list[str]:
     if not 1 <= port <= 65535:
         raise ValueError(f"port must be in 1..65535, got {port!r}")
     return [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", LOOPBACK, "--port", str(port)]
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "report": write,
+    "transcripts": write_viewer,
+    "tensorboard": serve,
+    "fidelity": measure_fidelity,
+    "persona": judge,
+}
 
 
 if __name__ == "__main__":

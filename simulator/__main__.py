@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from simulator.options import adversaries_options, calibrate_options, chat_options, convert_options, explain_options
+from simulator.options import adversaries_options, calibrate_options, chat_options, convert_options, explain_options, fit_options
 
 USAGE_ERROR = 2
 """Exit code of a request that cannot be met."""
@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chat_options(commands.add_parser("chat", help="talk to a simulated user in the terminal, or watch a scripted agent do it"))
     explain_options(commands.add_parser("explain", help="replay recorded dialogues and show, step by step, how each change comes about"))
     convert_options(commands.add_parser("convert", help="transcripts into SAGE's format, or from it"))
+    fit_options(commands.add_parser("fit", help="fit the preset SAGE on recorded conversations, and say how it does on others"))
     options = parser.parse_args(arguments)
     try:
         if options.command in ACTIONS:
@@ -197,6 +198,13 @@ def converted(options: argparse.Namespace) -> str:
     return convert(options)
 
 
+def fitted(options: argparse.Namespace) -> str:
+    """The numbers of the preset SAGE, fitted anew."""
+    from simulator.fit import fit_command
+
+    return fit_command(options)
+
+
 TABLES: dict[str, Callable[[argparse.Namespace], str]] = {
     "ladder": ladder_table,
     "scenarios": cards,
@@ -204,6 +212,7 @@ TABLES: dict[str, Callable[[argparse.Namespace], str]] = {
     "skills": skill_shares,
     "reading": reading_scores,
     "convert": converted,
+    "fit": fitted,
 }
 """Commands that answer with a text."""
 ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {

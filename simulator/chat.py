@@ -15,7 +15,9 @@ from typing import Any, Protocol
 from simulator.bank import load_bank, world_hash
 from simulator.dialogue import Dialogue, Outcome
 from simulator.difficulty import Difficulty
-from simulator.five_steps import figure, five_steps, listed, signed
+from simulator.explanation import Explanation
+from simulator.figures import figure, listed, signed
+from simulator.five_steps import five_steps
 from simulator.ladder import AGENTS, ScriptedAgent, exchange
 from simulator.replay import Replayed, replay, user_settings
 from simulator.rule_user import RuleUser, RuleUserConfig
@@ -322,7 +324,7 @@ def lacks(answers: Iterable[Replayed]) -> str:
     """What was missing over a dialogue, the dearest first, in units of a reply's worth."""
     taken: dict[str, list[float]] = defaultdict(list)
     for turn in answers:
-        assert turn.explanation is not None, "an answer has an explanation"
+        assert isinstance(turn.explanation, Explanation), "an answer of a chat follows the training rule"
         for cost in turn.explanation.worth.costs:
             if cost.taken:
                 taken[cost.name].append(cost.taken)

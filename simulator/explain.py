@@ -10,7 +10,8 @@ from typing import Any
 
 from simulator.bank import world_hash
 from simulator.dialogue import Dialogue, Turn
-from simulator.five_steps import five_steps, signed
+from simulator.figures import signed
+from simulator.five_steps import five_steps
 from simulator.register import Register
 from simulator.replay import (
     HELD_OUT_UID,
@@ -23,7 +24,7 @@ from simulator.replay import (
     transcript_file,
     user_settings,
 )
-from simulator.rule_user import RuleUserConfig
+from simulator.rule_user import Preset, RuleUserConfig
 
 WIDTH = 118
 DIFFERS = 1
@@ -40,7 +41,7 @@ def explain_dialogues(options: argparse.Namespace) -> int:
     if options.num < 0:
         raise ValueError(f"--num must be at least 0, got {options.num}")
     config = recorded_config(path)
-    flags = {name: getattr(options, name) for name in ("register", "momentum", "start_emotion", "quantise")}
+    flags = {name: getattr(options, name) for name in ("register", "momentum", "start_emotion", "quantise", "preset")}
     for line in other_world(config):
         print(line)
     tally = Tally()
@@ -118,6 +119,8 @@ def in_full(name: str, dialogue: Dialogue, turns: list[Replayed], config: RuleUs
 
 def settings_in_words(config: RuleUserConfig) -> str:
     """How the replies are read, and what else the user brings."""
+    if config.preset is Preset.SAGE:
+        return "preset sage: fitted on SAGE's recorded users, with their changes and momentum, start at 40"
     rounding = "rounded to SAGE's changes" if config.quantise else "in whole points"
     register = config.register or Register.OPEN
     return f"register {register}, momentum {config.momentum:g}, start at {config.start_emotion}, changes {rounding}"

@@ -5,13 +5,15 @@ Source: SAGE, arXiv 2505.02847: what the reply says, how it meets the hidden int
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simulator.dialogue import DELIGHTED_AT, Speaker
 from simulator.emotion import MAX_CHANGE, QUANTA, REPEATED_AT
 from simulator.explanation import CHARGED, Cost, Explanation, Points, Worth
+from simulator.figures import figure, listed, plus, signed
 from simulator.reading import facts_told
+from simulator.sage_steps import SageExplanation, sage_steps
 from simulator.scenario import Family, Scenario
 from simulator.skills import Skill, against, meets, onset, skill_table
 
@@ -29,6 +31,7 @@ LACKS = {
 }
 """What each cost is for, as part of a sentence."""
 
+STEPS = ("says", "meets", "activity", "feeling", "change")
 TITLES = ("what the reply says", "the hidden intention", "inner activity", "feeling", "change")
 
 
@@ -52,8 +55,10 @@ class FiveSteps:
         return tuple(zip(TITLES, (self.says, self.meets, self.activity, self.feeling, self.change), strict=True))
 
 
-def five_steps(explanation: Explanation) -> FiveSteps:
+def five_steps(explanation: Explanation | SageExplanation) -> FiveSteps:
     """Puts an explanation into words."""
+    if isinstance(explanation, SageExplanation):
+        return FiveSteps(**dict(zip(STEPS, sage_steps(explanation), strict=True)))
     return FiveSteps(
         says=" ".join(_says(explanation)),
         meets=" ".join(_meets(explanation)),
@@ -61,17 +66,6 @@ def five_steps(explanation: Explanation) -> FiveSteps:
         feeling=f"{_worth_in_figures(explanation.worth)} {explanation.thought}",
         change=" ".join(_change(explanation.points, explanation.dialogue.difficulty.strictness)),
     )
-
-
-def figure(value: float, *, digits: int = 4) -> str:
-    """A number without needless zeros."""
-    text = f"{value:.{digits}f}".rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text.replace("-", "\u2212")
-
-
-def listed(words: Iterable[str]) -> str:
-    """Names with commas, spaces instead of underscores."""
-    return ", ".join(word.replace("_", " ") for word in words)
 
 
 def _says(explanation: Explanation) -> Iterator[str]:
@@ -189,13 +183,3 @@ def _rate_in_figures(kind: str, strictness: float) -> str:
     if kind == "gain":
         return f"{figure(table['gain'])} {plus(table['gain_slope'])} \u00d7 {d}"
     return f"{figure(table['loss'])} \u00d7 ({figure(table['loss_floor'])} {plus(table['loss_slope'])} \u00d7 {d})"
-
-
-def plus(value: float) -> str:
-    """A term of a sum with the sign before it."""
-    return f"\u2212 {figure(-value)}" if value < 0 else f"+ {figure(value)}"
-
-
-def signed(change: int) -> str:
-    """A change with its sign."""
-    return figure(change) if change < 0 else f"+{change}"

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+FITTED = Path(__file__).parent / "emotion_sage.json"
+"""Where the preset SAGE reads its numbers."""
+
 
 def chat_options(parser: argparse.ArgumentParser) -> None:
     """Options of `chat`."""
@@ -40,10 +43,12 @@ def explain_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", type=int, help="only dialogues of this step")
     parser.add_argument("--index", type=int, help="only the dialogue of this number in the file, from 1")
     parser.add_argument("--num", type=int, default=1, help="how many are shown in full (default 1); all that are selected are replayed")
-    user_options(parser, "how the user was set (default: as the record or the run's config.yaml says, else as in brackets)")
+    user_options(parser, "how the user was set (default: as the record or the run's config.yaml says, else as in brackets)").add_argument(
+        "--preset", choices=("training", "sage"), help="the rule: skills and difficulty, or the one fitted on SAGE's users (training)"
+    )
 
 
-def user_options(parser: argparse.ArgumentParser, title: str) -> None:
+def user_options(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
     """Settings of the embedded user; None leaves them to what is recorded, or to their defaults."""
     group = parser.add_argument_group(title)
     group.add_argument(
@@ -52,6 +57,7 @@ def user_options(parser: argparse.ArgumentParser, title: str) -> None:
     group.add_argument("--momentum", type=float, help="share of the last change that carries over, in [0, 1) (.2)")
     group.add_argument("--start-emotion", type=int, help="emotion at the opening, 10 to 99 (40)")
     group.add_argument("--quantise", action=argparse.BooleanOptionalAction, help="round changes to those of SAGE's users (no)")
+    return group
 
 
 def convert_options(parser: argparse.ArgumentParser) -> None:
@@ -84,3 +90,12 @@ def adversaries_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--register", choices=("open", "world"), help="only this register (default both)")
     parser.add_argument("--agent", nargs="+", metavar="NAME", help="only these adversaries")
     parser.add_argument("--seed", type=int, default=0, help="chooses scenarios and what users leave to chance (default 0)")
+
+
+def fit_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `fit`."""
+    parser.add_argument("--transcripts", type=Path, required=True, metavar="FOLDER", help="native SAGE result files, plain or gzipped")
+    parser.add_argument("--profiles", type=Path, metavar="FILE", help="native profiles, instead of those told in the transcripts")
+    parser.add_argument("--seed", type=int, default=0, help="of what is held back and of the intervals (0)")
+    parser.add_argument("--bootstrap", type=int, default=1000, help="draws over profiles for the intervals (1000)")
+    parser.add_argument("--out", type=Path, default=FITTED, metavar="FILE", help="where the numbers go (those that the preset reads)")

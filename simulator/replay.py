@@ -11,7 +11,8 @@ from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.explanation import Explanation, explain_reply
 from simulator.register import Register
-from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.rule_user import Preset, RuleUser, RuleUserConfig
+from simulator.sage_steps import SageExplanation, explain_by_sage
 from simulator.shown import read_dialogues
 
 CONFIG, DIALOGUES, EVALUATION = "config.yaml", "dialogues.jsonl", "evaluation.jsonl"
@@ -29,7 +30,7 @@ class Replayed:
     """What it answers; "" for the opening."""
     recorded: Turn
     recomputed: Turn
-    explanation: Explanation | None
+    explanation: Explanation | SageExplanation | None
     """None for the opening."""
 
     @property
@@ -85,7 +86,9 @@ def replay(dialogue: Dialogue, config: RuleUserConfig) -> Iterator[Replayed]:
                 reply=turn.text,
                 recorded=turns[index + 1],
                 recomputed=user.answer(before, turn.text).turn,
-                explanation=explain_reply(before, turn.text, config),
+                explanation=explain_by_sage(before, turn.text)
+                if config.preset is Preset.SAGE
+                else explain_reply(before, turn.text, config),
             )
 
 
@@ -173,4 +176,6 @@ def user_settings(*sources: Mapping[str, Any]) -> RuleUserConfig:
         found |= {field.name: source[field.name] for field in fields(RuleUserConfig) if source.get(field.name) is not None}
     if "register" in found:
         found["register"] = Register(found["register"])
+    if "preset" in found:
+        found["preset"] = Preset(found["preset"])
     return RuleUserConfig(**found)

@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from simulator.bank import read_toml
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, RELIEVED_AT, START_EMOTION, Dialogue, Outcome, Speaker, Turn
@@ -13,6 +14,7 @@ from simulator.difficulty import Difficulty
 from simulator.emotion import EXPLORING, Appraisal, appraise, change_of_emotion, explain, is_rebuff
 from simulator.reading import facts_told
 from simulator.register import Register
+from simulator.sage_emotion import weigh
 from simulator.scenario import Scenario
 from simulator.skills import veiled_reserve
 from simulator.user import Reaction
@@ -22,6 +24,15 @@ AT_EASE_FROM, HURT_BELOW = 70, 30
 
 REMARK_PROB = 0.9
 """Chance that a user who tells no new fact says a word about the last one, [0, 1]; else a bare "Hm." stands."""
+
+
+class Preset(StrEnum):
+    """Which rule moves the user's emotion."""
+
+    TRAINING = "training"
+    """Skills that difficulty asks for, with weak momentum: late turns still earn credit."""
+    SAGE = "sage"
+    """Numbers fitted on SAGE's recorded users, in their four changes and with their full momentum; difficulty does not enter."""
 
 
 @dataclass
@@ -36,12 +47,21 @@ class RuleUserConfig:
     """`open` hears ordinary English, `world` only the embedded world's own language; unset, a training run takes what its policy speaks."""
     quantise: bool = False
     """Round changes to -10, -5, 5, 10, as SAGE's users did nearly always."""
+    preset: Preset = Preset.TRAINING
+    """`training` or `sage`; the latter brings momentum, changes and start (40) of its own, so that those three must be left alone."""
 
     def __post_init__(self) -> None:
         if not LEFT_BELOW <= self.start_emotion < DELIGHTED_AT:
             raise ValueError(f"simulator.start_emotion must be in [{LEFT_BELOW}, {DELIGHTED_AT}), got {self.start_emotion!r}")
         if not 0.0 <= self.momentum < 1.0:
             raise ValueError(f"simulator.momentum must be in [0, 1), got {self.momentum!r}")
+        if self.preset is Preset.SAGE:
+            for name in ("start_emotion", "momentum", "quantise"):
+                usual = getattr(RuleUserConfig, name)
+                if getattr(self, name) != usual:
+                    raise ValueError(
+                        f"simulator.{name} must be {usual!r} with simulator.preset sage, which brings its own, got {getattr(self, name)!r}"
+                    )
 
 
 class RuleUser:
@@ -67,10 +87,14 @@ class RuleUser:
     def answer(self, dialogue: Dialogue, reply: str) -> Reaction:
         """`react` without a loop."""
         appraisal = appraise(dialogue, reply, register=self.config.register or Register.OPEN)
-        change = change_of_emotion(appraisal, dialogue, momentum=self.config.momentum, quantise=self.config.quantise)
+        weighed = weigh(dialogue, reply) if self.config.preset is Preset.SAGE else None
+        if weighed is None:
+            change = change_of_emotion(appraisal, dialogue, momentum=self.config.momentum, quantise=self.config.quantise)
+        else:
+            change = weighed.change
         emotion = max(0, min(DELIGHTED_AT, dialogue.emotion + change))
         outcome = _outcome(emotion, appraisal)
-        rebuff = is_rebuff(dialogue) and change < 0
+        rebuff = weighed is None and is_rebuff(dialogue) and change < 0
         facts = dialogue.story.facts
         cue = facts[appraisal.reading.cues[0]].cue if appraisal.reading.cues else ""
         turn = Turn(
@@ -78,7 +102,9 @@ class RuleUser:
             text=_words(dialogue, appraisal, emotion, change, outcome, rebuff=rebuff),
             emotion=emotion,
             change=emotion - dialogue.emotion,
-            thought=explain(appraisal, dialogue.scenario.family, dialogue.difficulty, rebuff=rebuff, cue=cue),
+            thought=weighed.thought
+            if weighed
+            else explain(appraisal, dialogue.scenario.family, dialogue.difficulty, rebuff=rebuff, cue=cue),
             heard=appraisal.reading.strategies,
         )
         return Reaction(turn=turn, outcome=outcome)

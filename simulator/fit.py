@@ -1,0 +1,204 @@
+"""`python -m simulator fit`: the numbers of the preset SAGE from recorded conversations, and how well numbers so fitted do on others.
+
+First a ridge regression of the recorded changes (`regression.py`), with the user's state held as a control. Then users are rolled through
+the dialogues from their own states (`rolling.py`): their momentum is chosen on scores from weights that had no part in these agents and
+profiles, and the thresholds are set so that each change is as frequent as it was recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.agreement import Followed, figures, intervals
+from simulator.dialogue import Dialogue
+from simulator.follow import follow
+from simulator.recorded import RecordedFile, read_recorded
+from simulator.regression import Recipe, Table, regress, scores, table_of
+from simulator.rolling import chosen_momentum, matched_thresholds
+from simulator.sage import read_profiles
+from simulator.sage_emotion import Calibration, change_by_sage
+from simulator.scenario import Scenario
+
+Rows = NDArray[np.bool_]
+
+NUM_FOLDS = 3
+"""Parts of the profiles, each held back in turn."""
+ENOUGH_GROUPS = 4
+"""From so many groups of agents on, two are held back together, so that they can be compared by one model that knows neither."""
+DIGITS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """All recorded dialogues, in one order throughout."""
+
+    files: Sequence[RecordedFile]
+    dialogues: Sequence[Dialogue]
+    simulators: Sequence[str]
+    agents: Sequence[str]
+    table: Table
+
+    @property
+    def profiles(self) -> list[str]:
+        """Of each dialogue."""
+        return [dialogue.scenario.scenario_id for dialogue in self.dialogues]
+
+
+def fit_command(options: Namespace) -> str:
+    """Fits, writes the numbers and says what they are worth.
+
+    Raises:
+        ValueError: the files cannot be read, there is too little to hold anything back, or the numbers cannot be written.
+    """
+    if not options.out.parent.is_dir():
+        raise ValueError(f"--out must be in a folder that is there, got {str(options.out)!r}")
+    if options.bootstrap < 1:
+        raise ValueError(f"--bootstrap must be at least 1, got {options.bootstrap}")
+    recorded = read(options.transcripts, options.profiles)
+    recipe = Recipe()
+    held = {name: held_out(recorded, recipe, groups, seed=options.seed) for name, groups in groupings(recorded).items()}
+    calibration = calibrate(recorded, recipe, np.ones(len(recorded.dialogues), bool), seed=options.seed)
+    judged = {name: judge(followed, seed=options.seed, num_draws=options.bootstrap) for name, followed in held.items() if followed}
+    record = {"provenance": provenance(recorded, recipe, options, judged), **calibration.to_dict()}
+    options.out.write_text(json.dumps(_rounded(record), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    return "\n".join([*_table(judged), f"{len(recorded.files)} files, {recorded.table.is_turn.sum()} turns: {options.out}"])
+
+
+def read(transcripts: Path, profiles: Path | None) -> Recorded:
+    """Reads the dialogues, and the replies in them.
+
+    Args:
+        profiles: a file whose profiles replace those told in the transcripts, None for these.
+
+    Raises:
+        ValueError: something cannot be read, or fewer than two agents or NUM_FOLDS profiles are there.
+    """
+    files = read_recorded(transcripts)
+    known: Mapping[str, Scenario] = {s.scenario_id: s for s in read_profiles(profiles)} if profiles else {}
+    dialogues = [
+        replace(dialogue, scenario=known.get(dialogue.scenario.scenario_id, dialogue.scenario))
+        for file in files
+        for dialogue in file.dialogues
+    ]
+    simulators = [file.simulator for file in files for _ in file.dialogues]
+    agents = [file.agent for file in files for _ in file.dialogues]
+    num_profiles = len({dialogue.scenario.scenario_id for dialogue in dialogues})
+    if len({maker(agent) for agent in agents}) < 2 or num_profiles < NUM_FOLDS:
+        raise ValueError(
+            f"--transcripts must hold two makers' agents and {NUM_FOLDS} profiles, got {sorted(set(agents))} and {num_profiles}"
+        )
+    table = table_of(list(zip(simulators, dialogues, strict=True)))
+    return Recorded(files=files, dialogues=dialogues, simulators=simulators, agents=agents, table=table)
+
+
+def calibrate(recorded: Recorded, recipe: Recipe, rows: Rows, *, seed: int) -> Calibration:
+    """The numbers from these dialogues alone."""
+    table, others = recorded.table, np.zeros_like(recorded.table.changes)
+    lines = np.array([line(agent) for agent in recorded.agents])
+    for taken, judged in _cells(recorded, [(name,) for name in sorted(set(lines[rows]))], lines, seed=seed):
+        taken, judged = taken & rows, judged & rows
+        if table.is_turn[taken].any() and judged.any():
+            others[judged] = scores(table, regress(table, taken, recipe))[judged]
+    momentum = chosen_momentum(table, others, rows)
+    weights = regress(table, rows, recipe)
+    return replace(weights, momentum=momentum, thresholds=matched_thresholds(table, scores(table, weights), momentum, rows))
+
+
+def held_out(recorded: Recorded, recipe: Recipe, groups: Sequence[str], *, seed: int) -> list[Followed]:
+    """Every dialogue as predicted by numbers that know neither its group of agents nor its profile.
+
+    What is held back together counts as one simulator, because only there one set of numbers judges several agents.
+    """
+    names = sorted(set(groups))
+    sets = list(combinations(names, 2)) if len(names) >= ENOUGH_GROUPS else [(name,) for name in names]
+    found = []
+    for taken, judged in _cells(recorded, sets, np.array(groups), seed=seed):
+        calibration = calibrate(recorded, recipe, taken, seed=seed)
+        together = "+".join(sorted({groups[place] for place in np.flatnonzero(judged)}))
+        found += [
+            follow(
+                recorded.dialogues[place],
+                partial(change_by_sage, calibration=calibration),
+                simulator=f"{recorded.simulators[place]} {together}",
+                agent=recorded.agents[place],
+            )
+            for place in np.flatnonzero(judged)
+        ]
+    return found
+
+
+def _cells(recorded: Recorded, sets: Sequence[Sequence[str]], groups: NDArray[np.str_], *, seed: int) -> Iterator[tuple[Rows, Rows]]:
+    """(fitted on, judged) for each set of groups and each part of the profiles: neither is on both sides."""
+    profiles = sorted(set(recorded.profiles))
+    order = np.random.default_rng(seed).permutation(len(profiles))
+    fold = dict(zip([profiles[place] for place in order], np.arange(len(profiles)) % NUM_FOLDS, strict=True))
+    folds = np.array([fold[profile] for profile in recorded.profiles])
+    for held in sets:
+        is_held = np.isin(groups, list(held))
+        for number in range(NUM_FOLDS):
+            yield ~is_held & (folds != number), is_held & (folds == number)
+
+
+def groupings(recorded: Recorded) -> dict[str, list[str]]:
+    """Agents that are held back together, narrowly and widely."""
+    return {"lines": [line(agent) for agent in recorded.agents], "makers": [maker(agent) for agent in recorded.agents]}
+
+
+def line(agent: str) -> str:
+    """The line of models an agent belongs to: its name without a date at the end."""
+    return re.sub(r"[-_.]?\d{4}(?:-\d{2}-\d{2})?$", "", agent)
+
+
+def maker(agent: str) -> str:
+    """Who made it, as far as the name tells: its first letters."""
+    letters = re.match(r"[a-z]+", agent.lower())
+    return letters.group() if letters else agent
+
+
+def judge(followed: Sequence[Followed], *, seed: int, num_draws: int) -> dict[str, tuple[float, float, float]]:
+    """Each figure with the ends of its interval over profiles."""
+    ends = intervals(followed, num_draws=num_draws, seed=seed)
+    return {name: (value, *ends[name]) for name, value in figures(followed).items()}
+
+
+def provenance(recorded: Recorded, recipe: Recipe, options: Namespace, judged: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the numbers come from; folders are named without what lies above them."""
+    profiles = f" --profiles {options.profiles.name}" if options.profiles else ""
+    return {
+        "command": f"python -m simulator fit --transcripts {options.transcripts.name}{profiles} --seed {options.seed}",
+        "source": "SAGE, arXiv 2505.02847: recorded conversations; figures only, no text",
+        "files": {f"{file.path.parent.name}/{file.path.name}": file.digest for file in recorded.files},
+        "dialogues": len(recorded.dialogues),
+        "turns": int(recorded.table.is_turn.sum()),
+        "profiles": len(set(recorded.profiles)),
+        "recipe": asdict(recipe),
+        "held_out": {name: {figure: list(values) for figure, values in found.items()} for name, found in judged.items()},
+    }
+
+
+def _table(judged: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Iterator[str]:
+    """Rows are figures, columns what was held back together."""
+    yield "on agents and profiles held back, with 95 % intervals over profiles"
+    yield f"{'':24}" + "".join(f"{'agents by ' + name:>26}" for name in judged)
+    for figure in next(iter(judged.values()), {}):
+        cells = [f"{found[figure][0]:.3f} [{found[figure][1]:.3f}, {found[figure][2]:.3f}]" for found in judged.values()]
+        yield f"{figure:24}" + "".join(f"{cell:>26}" for cell in cells)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item) for item in value]
+    return (None if np.isnan(value) else round(float(value), DIGITS)) if isinstance(value, float) else value

@@ -1,0 +1,65 @@
+"""Folders of native SAGE transcripts: which agent met which simulated user, and what was said."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulator.dialogue import Dialogue
+from simulator.sage import read_transcripts
+
+RESULT = re.compile(r"(?P<agent>.+?)(?:_result)?\.jsonl(?:\.gz)?")
+SIMULATOR = "_based_simulator"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedFile:
+    """The dialogues of one agent with one simulated user."""
+
+    simulator: str
+    """As its folder is called; "" for files that lie in the given folder itself."""
+    agent: str
+    path: Path
+    dialogues: Sequence[Dialogue]
+
+    @property
+    def digest(self) -> str:
+        """First 16 hex digits of the file's SHA-256."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()[:16]
+
+
+def read_recorded(folder: Path) -> list[RecordedFile]:
+    """Every native result file of a folder and the folders in it, or a single file.
+
+    Raises:
+        ValueError: there is none, one of them is broken, or two are of the same agent and simulator.
+    """
+    found = [
+        RecordedFile(simulator=simulator, agent=agent, path=path, dialogues=read_transcripts(path))
+        for simulator, agent, path in _files(folder)
+    ]
+    if not any(file.dialogues for file in found):
+        raise ValueError(f"--transcripts must hold native dialogues, got {str(folder)!r}, whose files are empty")
+    return found
+
+
+def _files(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    if not folder.exists():
+        raise ValueError(f"--transcripts must be a folder of native result files, got {str(folder)!r}, which is not there")
+    paths = [folder] if folder.is_file() else sorted(path for path in folder.rglob("*.jsonl*") if RESULT.fullmatch(path.name))
+    named = [path for path in paths if "_result.jsonl" in path.name] or paths
+    if not named:
+        raise ValueError(f"--transcripts must hold files <agent>_result.jsonl or .jsonl.gz, got none in {str(folder)!r}")
+    seen: dict[tuple[str, str], Path] = {}
+    for path in named:
+        match = RESULT.fullmatch(path.name)
+        agent = match["agent"] if match else path.name
+        inside = path.parent != folder or path.parent.name.endswith(SIMULATOR)
+        simulator = path.parent.name.removesuffix(SIMULATOR) if inside and not folder.is_file() else ""
+        if (simulator, agent) in seen:
+            raise ValueError(f"{path} must be of another agent than {seen[simulator, agent]}: both are {agent!r} with {simulator!r}")
+        seen[simulator, agent] = path
+        yield simulator, agent, path
