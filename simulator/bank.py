@@ -21,6 +21,7 @@ DECIDING_FILES = (
     "difficulty.py",
     "emotion.py",
     "fluency.py",
+    "memo.py",
     "nouns.py",
     "reading.py",
     "register.py",

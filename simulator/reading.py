@@ -13,12 +13,14 @@ from typing import Any
 
 from simulator.alternatives import either
 from simulator.fluency import FUNCTION_WORDS, words_of
+from simulator.memo import by_facts
 from simulator.nouns import nouns_of
 from simulator.register import Register, clarity
 from simulator.scenario import Fact, Scenario
 from simulator.seen import as_seen
 
 LEXICON = Path(__file__).parent / "lexicon"
+FAREWELLS = frozenset(("goodbye", "bye", "farewell"))
 ECHO_WORDS = 6
 """Words in a row that a reply has from the user, from which on they count as copied."""
 ECHO_AT = 0.5
@@ -180,8 +182,19 @@ def cue_heads(facts: tuple[Fact, ...]) -> tuple[str, ...]:
 
 def cues_in(text: str, scenario: Scenario) -> tuple[int, ...]:
     """Indices of the facts that the text takes up: it names the cue, or another thing that only this fact tells of."""
-    words = frozenset(words_of(text))
-    return tuple(index for index, things in enumerate(nouns_of(scenario.facts, scenario.other)) if things & words)
+    facts_of = _facts_by_noun(scenario.facts, scenario.other)
+    return tuple(sorted({index for word in words_of(text) if word in facts_of for index in facts_of[word]}))
+
+
+@by_facts(maxsize=4096)
+@lru_cache(maxsize=4096)
+def _facts_by_noun(facts: tuple[Fact, ...], other: str) -> dict[str, list[int]]:
+    """Noun -> the facts that it takes up."""
+    table: dict[str, list[int]] = {}
+    for index, things in enumerate(nouns_of(facts, other)):
+        for thing in things:
+            table.setdefault(thing, []).append(index)
+    return table
 
 
 @lru_cache(maxsize=65536)
@@ -197,15 +210,24 @@ def is_echo(reply: str, said: Sequence[str]) -> bool:
     Args:
         said: the user's turns.
     """
+    words, carrying = words_of(reply), content_words(reply)
+    everything = " ".join(said)
+    if len(words) < ECHO_WORDS or sum(word in everything for word in carrying) < ECHO_AT * len(carrying):
+        return False  # found at once, as for nearly all replies
     own = stretches(reply)
-    if not own or all(own.keys().isdisjoint(stretches(text)) for text in said):
+    if all(own.keys().isdisjoint(stretches(text)) for text in said):
         return False
     copied = {i + k for text in said for stretch, i in own.items() if stretch in stretches(text) for k in range(ECHO_WORDS)}
-    return len(copied) >= ECHO_AT * len(words_of(reply))
+    return len(copied) >= ECHO_AT * len(words)
 
 
 def facts_told(text: str, facts: tuple[Fact, ...]) -> tuple[int, ...]:
     """Indices of the facts that a user's turn tells in full."""
+    return _told(facts, text)
+
+
+@by_facts(maxsize=65536)
+def _told(facts: tuple[Fact, ...], text: str) -> tuple[int, ...]:
     return tuple(index for index, fact in enumerate(facts) if fact.text in text)
 
 
@@ -237,5 +259,5 @@ def read(
         similarity=max((similarity(reply, past) for past in earlier), default=0.0),
         clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other),
         num_words=len(words_of(reply)),
-        farewell=bool(re.search(r"\b(?:goodbye|bye|farewell)\b", as_seen(reply), re.IGNORECASE)),
+        farewell=not FAREWELLS.isdisjoint(words_of(reply)),
     )

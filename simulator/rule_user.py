@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
 
 from simulator.bank import read_toml
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, RELIEVED_AT, START_EMOTION, Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
 from simulator.emotion import EXPLORING, Appraisal, appraise, change_of_emotion, explain, is_rebuff
-from simulator.reading import facts_told
 from simulator.register import Register
 from simulator.scenario import Scenario
 from simulator.skills import veiled_reserve
@@ -106,20 +107,30 @@ def _words(dialogue: Dialogue, appraisal: Appraisal, change: int, outcome: Outco
 def _next_fact(dialogue: Dialogue) -> list[str]:
     """The next fact not yet told, in an order that the seed decides; nothing when all is told."""
     facts = dialogue.scenario.facts
-    told = {index for turn in dialogue.turns if turn.speaker is Speaker.USER for index in facts_told(turn.text, facts)}
-    order = list(range(1, len(facts)))
-    _chance(dialogue, -1).shuffle(order)
-    return next(([facts[index].text] for index in order if index not in told), [])
+    said = _said(dialogue)
+    order = _order_of_facts(dialogue.scenario.scenario_id, dialogue.seed, len(facts))
+    untold = (facts[index].text for index in order if facts[index].text not in said)
+    return [*islice(untold, 1)]
+
+
+@lru_cache(maxsize=16384)
+def _order_of_facts(scenario_id: str, seed: int, num_facts: int) -> tuple[int, ...]:
+    order = list(range(1, num_facts))
+    _generator(scenario_id, seed, -1).shuffle(order)
+    return tuple(order)
 
 
 def _asides(dialogue: Dialogue, *, turn: int) -> list[str]:
     """A feeling, and a hint at the hidden intention: rarer and more veiled as reserve grows."""
-    chance, phrases = _chance(dialogue, 1000 + turn), read_toml("phrases")
     scenario, reserve = dialogue.scenario, dialogue.difficulty.reserve
-    asides = []
-    if turn in (0, 4) and reserve < 0.6:
-        asides.append(chance.choice(phrases["feelings"]["said"]).format(feeling=chance.choice(scenario.feelings)))
+    names_feeling = turn in (0, 4) and reserve < 0.6
     kind = _hint_kind(turn, reserve, veil=veiled_reserve(scenario.family))
+    if not names_feeling and not kind:
+        return []
+    chance, phrases = _chance(dialogue, 1000 + turn), read_toml("phrases")
+    asides = []
+    if names_feeling:
+        asides.append(chance.choice(phrases["feelings"]["said"]).format(feeling=chance.choice(scenario.feelings)))
     if kind:
         asides.append(_fresh(phrases["hints"][scenario.family.intention][kind], dialogue, chance))
     return asides
@@ -138,11 +149,19 @@ def _hint_kind(turn: int, reserve: float, *, veil: float) -> str | None:
 
 def _fresh(pool: Sequence[str], dialogue: Dialogue, chance: random.Random) -> str:
     """A line of the pool that the user has not said yet, if there is one."""
-    said = [turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER]
-    unsaid = [line for line in pool if not any(line in text for text in said)]
-    return chance.choice(unsaid or list(pool))
+    said = _said(dialogue)
+    return chance.choice([line for line in pool if line not in said] or list(pool))
+
+
+def _said(dialogue: Dialogue) -> str:
+    """The user's turns, a line each; no phrase and no fact goes over a line."""
+    return "\n".join(turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER)
 
 
 def _chance(dialogue: Dialogue, purpose: int) -> random.Random:
     """A private generator: the same dialogue and purpose give the same draws on every machine."""
-    return random.Random(f"{dialogue.scenario.scenario_id}|{dialogue.seed}|{purpose}")
+    return _generator(dialogue.scenario.scenario_id, dialogue.seed, purpose)
+
+
+def _generator(scenario_id: str, seed: int, purpose: int) -> random.Random:
+    return random.Random(f"{scenario_id}|{seed}|{purpose}")
