@@ -27,9 +27,12 @@ MIRROR = {"i": "you", "me": "you", "my": "your", "mine": "yours", "myself": "you
 SYLLABLES = ("ka", "lo", "mir", "ten", "sul", "dra", "vo", "pi", "shem", "gar")
 BOUNDS = (("VANILLA", VANILLA, "L1"), ("CHALLENGING", CHALLENGING, "L0"))
 """At which difficulty no adversary may score above which rung."""
-WITHOUT_FIT = ScriptedAgent(name="without fit", skills=frozenset(RUNGS) - {Skill.FIT})
-REFERENCES: Mapping[str, Agent] = {**{name: agent for name, agent in AGENTS.items() if name.startswith("L")}, WITHOUT_FIT.name: WITHOUT_FIT}
-"""Honest agents beside which the tricks are seen: the ladder, and one that does everything right but what was wished for."""
+REFERENCES: Mapping[str, Agent] = {
+    **{name: agent for name, agent in AGENTS.items() if name.startswith("L")},
+    "grounding alone": ScriptedAgent(name="grounding alone", skills=frozenset([Skill.GROUNDING])),
+    "without fit": ScriptedAgent(name="without fit", skills=frozenset(RUNGS) - {Skill.FIT}),
+}
+"""Honest agents beside which the tricks are seen: the ladder, one that only takes up what was told, one that only misses the wish."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,4 +76,4 @@ def table(suite: Sequence[Adversary], found: dict[str, tuple[Standing, ...]], re
     paying = payers(suite, found)
     for name, both in found.items():
         figures = "  ".join(f"{one.score:18.1f}  {one.stayed:6.0%}" + " " for one in both)
-        yield f"{name:{wide}}  {figures}  {'PAYS: ' if name in paying else ''}{tricks.get(name, 'the ladder')}"
+        yield f"{name:{wide}}  {figures}  {'PAYS: ' if name in paying else ''}{tricks.get(name, 'honest')}"

@@ -22,6 +22,7 @@ DECIDING_FILES = (
     "difficulty.py",
     "emotion.py",
     "fluency.py",
+    "memo.py",
     "nouns.py",
     "reading.py",
     "register.py",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from simulator.difficulty import Difficulty
@@ -94,7 +95,7 @@ class Dialogue:
         """The user's latest emotion, 0-100."""
         return next((turn.emotion for turn in reversed(self.turns) if turn.emotion is not None), START_EMOTION)
 
-    @property
+    @cached_property
     def num_replies(self) -> int:
         """Agent turns so far."""
         return sum(turn.speaker is Speaker.AGENT for turn in self.turns)

@@ -113,10 +113,14 @@ def is_rebuff(dialogue: Dialogue) -> bool:
     return dialogue.num_replies + 1 in (3 + dialogue.seed % 2, 6 + dialogue.seed // 2 % 2)
 
 
-@lru_cache(maxsize=65536)
 def hint_in(text: str, *, kinds: tuple[str, ...] = ("overt", "veiled")) -> HiddenIntention | None:
     """The hidden intention that a user's turn hints at, if it does."""
-    return next((intention for kind, line, intention in _hint_lines() if kind in kinds and line in text), None)
+    return next((intention for kind, intention in _hints_in(text) if kind in kinds), None)
+
+
+@lru_cache(maxsize=65536)
+def _hints_in(text: str) -> tuple[tuple[str, HiddenIntention], ...]:
+    return tuple((kind, intention) for kind, line, intention in _hint_lines() if line in text)
 
 
 @cache

@@ -14,6 +14,7 @@ from typing import Any
 from simulator.alternatives import either
 from simulator.chinese import CHARACTERS_PER_WORD, by_language, characters_of, content_grams, num_words
 from simulator.fluency import FUNCTION_WORDS, words_of
+from simulator.memo import by_facts
 from simulator.nouns import nouns_of
 from simulator.register import Register, clarity
 from simulator.scenario import Fact, Scenario
@@ -27,7 +28,8 @@ MAX_SENTENCE = 400
 """Characters of a sentence in which moves are heard."""
 TAKEN_UP_AT = 2
 """Words or pairs of characters by which something told is recognised; of what has few of them a third."""
-FAREWELL = re.compile(r"\b(?:goodbye|bye|farewell)\b|(?<![说道声的])(?:再见|拜拜)[啦了吧哦呀]?(?=[,.。!~\s]|$)", re.IGNORECASE)
+FAREWELLS = frozenset(("goodbye", "bye", "farewell"))
+FAREWELL_IN_CHINESE = re.compile(r"(?<![说道声的])(?:再见|拜拜)[啦了吧哦呀]?(?=[,.。!~\s]|$)")
 ECHO_WORDS = 6
 """Words in a row that a reply has from the user, from which on they count as copied; CHARACTERS_PER_WORD times as many characters."""
 ECHO_AT = 0.5
@@ -215,8 +217,8 @@ def cues_in(text: str, scenario: Scenario) -> tuple[int, ...]:
     scenario has no list of facts (`Dialogue.story`), by TAKEN_UP_AT of the words or pairs of characters that came up with it.
     """
     if scenario.other and scenario.language == "en":
-        words = frozenset(words_of(text))
-        return tuple(index for index, things in enumerate(nouns_of(scenario.facts, scenario.other)) if things & words)
+        facts_of = _facts_by_noun(scenario.facts, scenario.other)
+        return tuple(sorted({index for word in words_of(text) if word in facts_of for index in facts_of[word]}))
     words = content_words(text)
     told = _first_told(scenario.facts)
     return tuple(index for index, things in enumerate(told) if things and len(things & words) >= min(TAKEN_UP_AT, len(things) // 3 + 1))
@@ -229,6 +231,17 @@ def _first_told(facts: tuple[Fact, ...]) -> tuple[frozenset[str], ...]:
     for fact in facts:
         new.append(content_words(fact.text).difference(*new))
     return tuple(new)
+
+
+@by_facts(maxsize=4096)
+@lru_cache(maxsize=4096)
+def _facts_by_noun(facts: tuple[Fact, ...], other: str) -> dict[str, list[int]]:
+    """Noun -> the facts that it takes up."""
+    table: dict[str, list[int]] = {}
+    for index, things in enumerate(nouns_of(facts, other)):
+        for thing in things:
+            table.setdefault(thing, []).append(index)
+    return table
 
 
 @lru_cache(maxsize=65536)
@@ -255,16 +268,25 @@ def is_echo(reply: str, said: Sequence[str], language: str = "en") -> bool:
     Args:
         said: the user's turns.
     """
+    words, carrying, long = units(reply, language), content_words(reply), stretch_length(language)
+    everything = " ".join(said)
+    if len(words) < long or sum(word in everything for word in carrying) < ECHO_AT * len(carrying):
+        return False  # found at once, as for nearly all replies
     own = stretches(reply, language)
     heard = [stretches(text, language) for text in said]
-    if not own or all(own.keys().isdisjoint(stretch) for stretch in heard):
+    if all(own.keys().isdisjoint(stretch) for stretch in heard):
         return False
-    copied = {i + k for theirs in heard for stretch, i in own.items() if stretch in theirs for k in range(stretch_length(language))}
-    return len(copied) >= ECHO_AT * len(units(reply, language))
+    copied = {i + k for theirs in heard for stretch, i in own.items() if stretch in theirs for k in range(long)}
+    return len(copied) >= ECHO_AT * len(words)
 
 
 def facts_told(text: str, facts: tuple[Fact, ...]) -> tuple[int, ...]:
     """Indices of the facts that a user's turn tells in full."""
+    return _told(facts, text)
+
+
+@by_facts(maxsize=65536)
+def _told(facts: tuple[Fact, ...], text: str) -> tuple[int, ...]:
     return tuple(index for index, fact in enumerate(facts) if fact.text in text)
 
 
@@ -296,5 +318,9 @@ def read(
         similarity=max((similarity(reply, past) for past in earlier), default=0.0),
         clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other, language=scenario.language),
         num_words=num_words(reply),
-        farewell=bool(FAREWELL.search(as_seen(reply))),
+        farewell=_says_goodbye(reply),
     )
+
+
+def _says_goodbye(reply: str) -> bool:
+    return not FAREWELLS.isdisjoint(words_of(reply)) or (not reply.isascii() and bool(FAREWELL_IN_CHINESE.search(as_seen(reply))))

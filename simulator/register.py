@@ -11,6 +11,7 @@ from itertools import chain, pairwise
 from simulator.bank import load_bank, read_toml
 from simulator.chinese import fluency_in_chinese
 from simulator.fluency import END, fluency, words_of
+from simulator.memo import by_facts
 from simulator.nouns import nouns
 from simulator.scenario import Fact, Split
 from simulator.seen import as_seen
@@ -44,22 +45,26 @@ def clarity(text: str, register: Register, *, facts: tuple[Fact, ...], other: st
         language: what the user understands, `en` or `zh`; the embedded world's own language is English.
     """
     if register is Register.WORLD:
-        return _world_clarity(text, facts, other)
+        return _world_clarity(facts, other, text)
     return fluency_in_chinese(text) if language == "zh" else fluency(text)
 
 
-@lru_cache(maxsize=65536)
-def _world_clarity(text: str, facts: tuple[Fact, ...], other: str) -> float:
+@by_facts(maxsize=65536)
+def _world_clarity(facts: tuple[Fact, ...], other: str, text: str) -> float:
     """1 less STRICTNESS times the share of word triples, slots counting as words, that no move has."""
     known, strange, total = _triples(), 0, 0
     for sentence in re.split(r"[.?!]", as_seen(text)):
         words = words_of(sentence)
         if words:
             phrases = _phrases(facts, other)
-            # "the rest" may be a thing that was told or a part of the move itself; the kinder reading counts.
-            readings = (_with_slots(words, phrases), _with_slots(words, phrases, keep=_literal_pairs()))
-            total += len(readings[0])
-            strange += min(sum(triple not in known for triple in _triples_of(reading)) for reading in readings)
+            slotted = _with_slots(words, phrases)
+            total += len(slotted)
+            num_strange = sum(triple not in known for triple in _triples_of(slotted))
+            if num_strange:
+                # "the rest" may be a thing that was told or a part of the move itself; the kinder reading counts.
+                literal = _with_slots(words, phrases, keep=_literal_pairs())
+                num_strange = min(num_strange, sum(triple not in known for triple in _triples_of(literal)))
+            strange += num_strange
     return max(0.0, 1.0 - STRICTNESS * strange / total) if total else 0.0
 
 
@@ -82,6 +87,7 @@ def _with_slots(words: tuple[str, ...], phrases: Phrases, keep: frozenset[tuple[
     return slotted
 
 
+@by_facts(maxsize=4096)
 @lru_cache(maxsize=4096)
 def _phrases(facts: tuple[Fact, ...], other: str) -> Phrases:
     """What fills a slot in this scenario: things under any determiner, the other person ("your choir friend", "your friend"), feelings."""

@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
+from itertools import islice
 
 from simulator.bank import read_toml
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, RELIEVED_AT, START_EMOTION, Dialogue, Outcome, Speaker, Turn
@@ -150,10 +152,17 @@ def _state(emotion: int) -> str:
 def _next_fact(dialogue: Dialogue) -> list[str]:
     """The next fact not yet told, in an order that the seed decides; nothing when all is told."""
     facts = dialogue.scenario.facts
-    told = {index for turn in dialogue.turns if turn.speaker is Speaker.USER for index in facts_told(turn.text, facts)}
-    order = list(range(1, len(facts)))
-    _chance(dialogue, -1).shuffle(order)
-    return next(([facts[index].text] for index in order if index not in told), [])
+    said = _said(dialogue)
+    order = _order_of_facts(dialogue.scenario.scenario_id, dialogue.seed, len(facts))
+    untold = (facts[index].text for index in order if facts[index].text not in said)
+    return [*islice(untold, 1)]
+
+
+@lru_cache(maxsize=16384)
+def _order_of_facts(scenario_id: str, seed: int, num_facts: int) -> tuple[int, ...]:
+    order = list(range(1, num_facts))
+    _generator(scenario_id, seed, -1).shuffle(order)
+    return tuple(order)
 
 
 def _remark(dialogue: Dialogue, chance: random.Random) -> list[str]:
@@ -169,14 +178,17 @@ def _remark(dialogue: Dialogue, chance: random.Random) -> list[str]:
 
 def _asides(dialogue: Dialogue, *, turn: int, emotion: int) -> list[str]:
     """A feeling, and a hint at the hidden intention: rarer and more veiled as reserve grows, and nothing bleak from somebody at ease."""
-    chance, phrases = _chance(dialogue, 1000 + turn), read_toml("phrases")
     scenario, reserve = dialogue.scenario, dialogue.difficulty.reserve
     is_at_ease = emotion >= AT_EASE_FROM
+    names_feeling = turn in (0, 4) and reserve < 0.6 and bool(scenario.feelings)
+    kind = _hint_kind(turn, reserve, veil=veiled_reserve(scenario.family))
+    if not names_feeling and not kind:
+        return []
+    chance, phrases = _chance(dialogue, 1000 + turn), read_toml("phrases")
     asides = []
-    if turn in (0, 4) and reserve < 0.6 and scenario.feelings:
+    if names_feeling:
         said = phrases["feelings"]["at_ease" if is_at_ease else "said"]
         asides.append(chance.choice(said).format(feeling=chance.choice(scenario.feelings)))
-    kind = _hint_kind(turn, reserve, veil=veiled_reserve(scenario.family))
     if kind:
         pool = phrases["hints"][scenario.family.intention][kind]
         bleak = phrases["apart"]["at_ease"] if is_at_ease else ()
@@ -197,11 +209,19 @@ def _hint_kind(turn: int, reserve: float, *, veil: float) -> str | None:
 
 def _fresh(pool: Sequence[str], dialogue: Dialogue, chance: random.Random) -> str:
     """A line of the pool that the user has not said yet, if there is one."""
-    said = [turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER]
-    unsaid = [line for line in pool if not any(line in text for text in said)]
-    return chance.choice(unsaid or list(pool))
+    said = _said(dialogue)
+    return chance.choice([line for line in pool if line not in said] or list(pool))
+
+
+def _said(dialogue: Dialogue) -> str:
+    """The user's turns, a line each; no phrase and no fact goes over a line."""
+    return "\n".join(turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER)
 
 
 def _chance(dialogue: Dialogue, purpose: int) -> random.Random:
     """A private generator: the same dialogue and purpose give the same draws on every machine."""
-    return random.Random(f"{dialogue.scenario.scenario_id}|{dialogue.seed}|{purpose}")
+    return _generator(dialogue.scenario.scenario_id, dialogue.seed, purpose)
+
+
+def _generator(scenario_id: str, seed: int, purpose: int) -> random.Random:
+    return random.Random(f"{scenario_id}|{seed}|{purpose}")

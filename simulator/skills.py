@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from simulator.bank import read_toml
@@ -39,7 +39,14 @@ def onset(skill: Skill, family: Family) -> float:
 
 def weight(skill: Skill, family: Family, difficulty: Difficulty) -> float:
     """How much a skill counts: 0 below its onset, rising to 1 over the ramp."""
-    return min(1.0, max(0.0, (difficulty.strictness - onset(skill, family)) / skill_table()["ramp"]))
+    return weights(family, difficulty.strictness)[skill]
+
+
+@lru_cache(maxsize=65536)
+def weights(family: Family, strictness: float) -> dict[Skill, float]:
+    """`weight` of every skill."""
+    ramp = skill_table()["ramp"]
+    return {skill: min(1.0, max(0.0, (strictness - onset(skill, family)) / ramp)) for skill in Skill}
 
 
 @cache
@@ -48,11 +55,13 @@ def veiled_reserve(family: Family) -> float:
     return Difficulty.along(onset(Skill.HINTS, family)).reserve
 
 
+@cache
 def meets(family: Family) -> frozenset[str]:
     """Strategies that give the hidden intention what it wants."""
     return frozenset(skill_table()["meets"][family.intention])
 
 
+@cache
 def against(family: Family) -> frozenset[str]:
     """Strategies that run against the hidden intention."""
     return frozenset(skill_table()["against"][family.intention])

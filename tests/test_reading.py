@@ -11,7 +11,7 @@ import pytest
 from simulator.bank import load_bank, read_toml
 from simulator.fluency import fluency
 from simulator.ladder import fill
-from simulator.reading import LEXICON, cues_in, read, similarity, strategies_in
+from simulator.reading import LEXICON, cues_in, is_echo, read, similarity, strategies_in
 from simulator.register import Register, clarity
 from simulator.scenario import Fact, Split
 
@@ -257,3 +257,40 @@ def test_who_was_named_in_full_may_be_spoken_of_in_brief_but_nobody_else():
 def test_the_worlds_register_does_not_follow_garble_that_a_policy_once_found(reply: str):
     scenario = load_bank().scenarios(Split.HELDOUT)[0]
     assert clarity(reply, Register.WORLD, facts=scenario.facts, other=scenario.other) < 0.7
+
+
+SAID = ["My sister sold our mother's piano last week without a word. I just need someone to tell me what to do."]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        SAID[0],
+        "So your sister sold our mother's piano last week without a word.",
+        "You just need someone to tell you what to do.",
+        "My sister s\u043eld our mother's pian\u043e last week without a word.",
+    ],
+)
+def test_copied_words_say_nothing(reply: str):
+    scenario = replace(load_bank().scenarios(Split.TRAIN)[0], facts=FACTS)
+    heard = read(reply, scenario, [], said=SAID)
+    assert is_echo(reply, SAID) and (heard.strategies, heard.cues) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "So she sold the piano, and nobody asked you first.",
+        "Your sister sold your mother's piano, and you only heard of it when it was gone. How do you feel about that?",
+        "What happened with the piano?",
+    ],
+)
+def test_what_is_told_back_in_other_words_is_no_copy(reply: str):
+    scenario = replace(load_bank().scenarios(Split.TRAIN)[0], facts=FACTS)
+    assert not is_echo(reply, SAID) and read(reply, scenario, [], said=SAID).cues == (0,)
+
+
+def test_things_named_and_nothing_said_about_them_are_not_taken_up():
+    scenario = replace(load_bank().scenarios(Split.TRAIN)[0], facts=FACTS)
+    assert read("The piano, the piano, your sister.", scenario, [], said=SAID).cues == ()
+    assert read("The piano was dear to all of them.", scenario, [], said=SAID).cues == (0,)
