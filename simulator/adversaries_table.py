@@ -30,7 +30,10 @@ def play_adversaries(options: argparse.Namespace) -> int:
     for register in registers:
         print("", *table(suite, found[register], register), sep="\n")
     paying = [f"{name} ({register})" for register in registers for name in payers(suite, found[register])]
-    print("", f"PAYS: {', '.join(paying)}" if paying else "no trick pays", sep="\n")
+    above = [f"{name} ({register})" for register in registers for name in above_the_ladder(suite, found[register])]
+    if above:
+        print("", f"above the rung, for a skill that they show and that an honest agent is paid for, too: {', '.join(above)}", sep="\n")
+    print("", f"PAYS: {', '.join(paying)}" if paying else "no trick gets more than its bound", sep="\n")
     return PAYS if paying else 0
 
 
@@ -63,6 +66,15 @@ def payers(suite: Sequence[Adversary], found: dict[str, tuple[Standing, ...]]) -
     """Adversaries that get more than they may."""
     return [
         one.name for one in suite if not all(found[one.name][i].passes(found[one.like or rung][i]) for i, (_, _, rung) in enumerate(BOUNDS))
+    ]
+
+
+def above_the_ladder(suite: Sequence[Adversary], found: dict[str, tuple[Standing, ...]]) -> list[str]:
+    """Adversaries with a bound of their own that get more than the rung that bounds all others."""
+    return [
+        one.name
+        for one in suite
+        if one.like and not all(found[one.name][i].passes(found[rung][i]) for i, (_, _, rung) in enumerate(BOUNDS))
     ]
 
 

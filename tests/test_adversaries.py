@@ -119,7 +119,12 @@ def test_the_table_names_each_agent_and_what_it_tries(capsys):
     assert main(["adversaries", "--per-family", "1", "--agent", "empty", "copy", "--register", "open"]) == 0
     out = capsys.readouterr().out
     assert [line.split()[0] for line in out.splitlines() if line.endswith("honest")][:7] == [f"L{k}" for k in range(7)]
-    assert SUITE["copy"].trick in out and "no trick pays" in out
+    assert SUITE["copy"].trick in out and "no trick gets more than its bound" in out and "above the rung" not in out
+
+
+def test_a_trick_above_the_rung_is_named_even_if_it_keeps_a_bound_of_its_own(capsys):
+    assert main(["adversaries", "--per-family", "1", "--agent", "only_asks", "--register", "open"]) == 0
+    assert "honest agent is paid for, too: only_asks (open)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
