@@ -12,6 +12,8 @@ from analysis.persona_options import persona_options
 
 USAGE_ERROR = 2
 """Exit code of a request that cannot be met."""
+READER_GONE = 141
+"""Exit code, as of a program that SIGPIPE ends."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -37,6 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         COMMANDS[options.command](options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read us has seen enough; Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE_ERROR

@@ -79,20 +79,29 @@ def drift(sample: Sample, *, rng: np.random.Generator) -> Estimate:
     """Slope of part / whole over turns within dialogues, a turn: dialogues that end early do not pass for a trend."""
     if not sample.turn.size:
         return NOTHING
-    return _slope(sample, _within(sample.turn, sample), rng=rng)
+    centred = _within(sample.turn, sample)
+    return _ratio(sample, centred * sample.part, centred**2 * sample.whole, rng=rng, is_share=False)
 
 
 def slope_over_levels(sample: Sample, *, rng: np.random.Generator) -> Estimate:
-    """Slope of part / whole from strictness 0 to 1, over all measurements."""
+    """Slope of part / whole from strictness 0 to 1, over all measurements: least squares weighted by `whole`, centred anew in each draw."""
     if np.unique(sample.level).size < 2:
         return NOTHING
-    return _slope(sample, sample.level - np.average(sample.level, weights=sample.whole), rng=rng)
+    x, y, w = sample.level, sample.part, sample.whole  # y is the rate times w
+    sums = np.stack([np.bincount(sample.cluster, column) for column in (w, w * x, y, w * x * x, x * y)], axis=1)
+    value = float(_slope(sums.sum(axis=0)))
+    if len(sums) < 2:
+        return Estimate(value=value, low=float("nan"), high=float("nan"))
+    picks = rng.integers(0, len(sums), size=(NUM_RESAMPLES, len(sums)))
+    low, high = np.nanquantile(_slope(sums[picks].sum(axis=1)), [LOW, HIGH])
+    return Estimate(value=value, low=float(low), high=float(high))
 
 
-def _slope(sample: Sample, centred: np.ndarray, *, rng: np.random.Generator) -> Estimate:
-    """Least squares weighted by `whole`; the centring is that of the whole sample."""
-    rate = sample.part / sample.whole
-    return _ratio(sample, centred * rate * sample.whole, centred**2 * sample.whole, rng=rng, is_share=False)
+def _slope(sums: np.ndarray) -> np.ndarray:
+    """Slopes from sums [..., 5] of the weights and of weight times x, y, x squared and xy; NaN where x does not vary."""
+    w, wx, wy, wxx, wxy = np.moveaxis(sums, -1, 0)
+    spread = w * wxx - wx**2
+    return np.where(spread > 1e-9, w * wxy - wx * wy, np.nan) / np.where(spread > 1e-9, spread, 1.0)
 
 
 def _within(values: np.ndarray, sample: Sample) -> np.ndarray:
@@ -111,6 +120,8 @@ def _ratio(sample: Sample, above: np.ndarray, below: np.ndarray, *, rng: np.rand
         # Where nothing varies resampling shows nothing; so many scenarios without an exception still bound its share.
         bound = float(LOW ** (1.0 / a.size))
         return Estimate(value=value, low=bound if value else 0.0, high=1.0 if value else 1.0 - bound)
+    if a.size < 2:
+        return Estimate(value=value, low=float("nan"), high=float("nan"))
     picks = rng.integers(0, a.size, size=(NUM_RESAMPLES, a.size))
     sums = b[picks].sum(axis=1)
     values = a[picks].sum(axis=1)[sums > 0] / sums[sums > 0]
@@ -140,6 +151,8 @@ def _resampled(statistic: Callable[[np.ndarray], float], clusters: Sequence[str]
     value = statistic(np.arange(len(clusters)))
     if np.isnan(value):
         return NOTHING
+    if len(groups) < 2:
+        return Estimate(value=value, low=float("nan"), high=float("nan"))
     draws = rng.integers(0, len(groups), size=(NUM_RESAMPLES // 2, len(groups)))
     values = [statistic(np.concatenate([groups[i] for i in draw])) for draw in draws]
     low, high = np.nanquantile(values, [LOW, HIGH])

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from analysis.verdicts import LineVerdict, QuizVerdict, lines_of
+from analysis.judges import LineVerdict, QuizVerdict, lines_of
 from simulator.asking import Messages, Unusable, object_of, quoted, record_of, string_of
 from simulator.dialogue import Dialogue, Speaker
 from simulator.endpoint import Question

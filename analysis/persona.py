@@ -13,15 +13,16 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
+from analysis.judges import Examiner, Judge, QuizVerdict, RuleExaminer, RuleJudge, lines_of
 from analysis.model_judge import ModelExaminer, ModelJudge
-from analysis.persona_measures import Examined, measures, table
+from analysis.persona_measures import BEFORE, Examined, measures, table
 from analysis.persona_source import Source, flag_settings, source_of
-from analysis.progress import Progress
-from analysis.verdicts import Examiner, Judge, QuizVerdict, RuleExaminer, RuleJudge, lines_of
 from simulator.dialogue import Dialogue
 from simulator.endpoint_config import EndpointConfig
 from simulator.endpoints import Endpoints, check_endpoints
 from simulator.llm_user import LLMUserConfig
+from simulator.output import check_out
+from simulator.progress import Progress
 from simulator.quiz import quiz_of
 from simulator.rule_user import RuleUser
 
@@ -34,15 +35,14 @@ def persona(options: argparse.Namespace) -> str:
     """
     if options.quiz_every < 0:
         raise ValueError(f"--quiz-every must be at least 0, got {options.quiz_every}")
-    if options.out is not None and not options.out.parent.is_dir():
-        raise ValueError(f"--out must lie in a folder that is there, got {str(options.out)!r}")
+    check_out(options.out)
     for name in ("strictness", "reserve"):
         wrong = [value for value in getattr(options, name) or () if not 0.0 <= value <= 1.0]
         if wrong:
             raise ValueError(f"--{name} must be in [0, 1], got {wrong[0]!r}")
     judges = judge_endpoints(options)
     source = source_of(options)
-    judge_kind = options.judge or source.kind
+    judge_kind = options.judge or ("llm" if judges else source.kind)
     if judge_kind == "llm" and judges is None:
         raise ValueError("--judge-model must name the model that judges, got none; give --judge-url as well, or --judge rule")
     if judge_kind == "rule" and any(dialogue.scenario.language != "en" for dialogue in source.dialogues):
@@ -52,7 +52,7 @@ def persona(options: argparse.Namespace) -> str:
     examined = asyncio.run(_examine(source, judge, examiner, options))
     found = measures(examined, seed=options.seed)
     if found["num_judged"] == 0:
-        raise ValueError(f"the judge must give answers that can be read, got none in {found['num_errors']}: {judge.complaint}")
+        raise ValueError(f"the judge must give answers that can be read, got none in {found['num_line_errors']}: {judge.complaint}")
     found = {"source": source.name, "user": source.kind, "judge": judge_kind, **found}
     if options.out is not None:
         options.out.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -99,24 +99,19 @@ async def _examine(source: Source, judge: Judge, examiner: Examiner | None, opti
         async def one(dialogue: Dialogue) -> Examined:
             numbers = judged_lines(dialogue)
             lines = dict(zip(numbers, await asyncio.gather(*(judge.line(dialogue, number) for number in numbers)), strict=True))
-            quiz, before = await _ask(dialogue, examiner)
+            quiz = await _ask(dialogue, examiner) if examiner else {}
             bar.add(len(lines_of(dialogue)))
-            return Examined(dialogue=dialogue, lines=lines, quiz=quiz, before=before, demands=await judge.demands(dialogue))
+            return Examined(dialogue=dialogue, lines=lines, quiz=quiz, demands=await judge.demands(dialogue))
 
-        async def _ask(dialogue: Dialogue, examiner: Examiner | None) -> tuple[dict[int, QuizVerdict | None], QuizVerdict | None]:
-            if examiner is None:
-                return {}, None
-
-            async def after(number: int | None) -> QuizVerdict | None:
-                assert examiner is not None, "only an examiner asks"
-                turns = () if number is None else dialogue.turns[: lines_of(dialogue)[number][0] + 1]
-                questions = quiz_of(dialogue.scenario, cards, seed=options.seed, turn=-1 if number is None else number)
+        async def _ask(dialogue: Dialogue, examiner: Examiner) -> dict[int, QuizVerdict | None]:
+            async def after(number: int) -> QuizVerdict | None:
+                turns = () if number == BEFORE else dialogue.turns[: lines_of(dialogue)[number][0] + 1]
+                questions = quiz_of(dialogue.scenario, cards, seed=options.seed, turn=number)
                 return await examiner.ask(replace(dialogue, turns=turns, outcome=None), questions)
 
             # A user that has left or was delighted is not asked any more.
-            numbers = list(range(0, len(lines_of(dialogue)) - 1, options.quiz_every))
-            answers = await asyncio.gather(*(after(number) for number in numbers))
-            return dict(zip(numbers, answers, strict=True)), await after(None)
+            numbers = [BEFORE, *range(0, len(lines_of(dialogue)) - 1, options.quiz_every)]
+            return dict(zip(numbers, await asyncio.gather(*map(after, numbers)), strict=True))
 
         return list(await asyncio.gather(*map(one, source.dialogues)))
 

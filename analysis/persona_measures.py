@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from analysis.clusters import Estimate, Sample, drift, rank_correlation, share, slope_over_levels
+from analysis.judges import LineVerdict, QuizVerdict, lines_of, names_the_wish
 from analysis.sameness import Sameness, sameness
 from analysis.valence import contradicts_emotion
-from analysis.verdicts import LineVerdict, QuizVerdict, lines_of, names_the_wish
 from simulator.dialogue import Dialogue
 
+BEFORE = -1
 MAX_LEVELS = 6
 """Columns of strictness; more are put together."""
 LINES = {
@@ -37,13 +38,9 @@ class Examined:
     lines: dict[int, LineVerdict | None]
     """By number of the user's line, without an opening that the scenario gives word for word; None is an error."""
     quiz: dict[int, QuizVerdict | None]
-    """By number of the line after which the user was asked."""
-    before: QuizVerdict | None
+    """By number of the line after which the user was asked, BEFORE for the round before the dialogue; None is an error."""
     demands: float | None
-
-    def errors(self) -> int:
-        """Lines and rounds of questions that could not be judged."""
-        return sum(verdict is None for verdict in (*self.lines.values(), *self.quiz.values()))
+    """How demanding the user came across; None if that could not be judged."""
 
 
 def measures(examined: Sequence[Examined], *, seed: int) -> dict[str, Any]:
@@ -66,7 +63,9 @@ def measures(examined: Sequence[Examined], *, seed: int) -> dict[str, Any]:
         "num_dialogues": len(examined),
         "num_scenarios": len({one.dialogue.scenario.scenario_id for one in examined}),
         "num_judged": sum(verdict is not None for verdict in verdicts),
-        "num_errors": sum(one.errors() for one in examined),
+        "num_line_errors": verdicts.count(None),
+        "num_quiz_errors": sum(list(one.quiz.values()).count(None) for one in examined),
+        "num_unrated": len(examined) - len(heard),
         "measures": {name: _figures(sample, rng) for name, sample in by_measure.items() if sample.turn.size},
         "adherence_spearman": adherence.to_dict(),
         "same_lines": vars(sameness([one.dialogue for one in examined])),
@@ -96,11 +95,13 @@ def _measured(one: Examined) -> Iterator[tuple[str, int, float, float]]:
             yield "fits_emotion", number, not contradicts_emotion(turns[number], one.dialogue.scenario), 1
             yield "names_the_wish", number, names_the_wish(turns[number].text), 1
     for number, quiz in one.quiz.items():
-        if quiz is not None:
+        if quiz is None:
+            continue
+        if number == BEFORE:
+            yield "quiz_before", 0, quiz.num_right, quiz.num_questions
+        else:
             yield "quiz", number, quiz.num_right, quiz.num_questions
             yield "quiz_answered", number, quiz.num_answered, quiz.num_questions
-    if one.before is not None:
-        yield "quiz_before", 0, one.before.num_right, one.before.num_questions
 
 
 def _figures(sample: Sample, rng: np.random.Generator) -> dict[str, Any]:
@@ -136,7 +137,8 @@ def table(found: dict[str, Any]) -> str:
     head = f"{found['source']}: {found['num_dialogues']} dialogues of the {found['user']} user, {found['num_scenarios']} scenarios"
     lines = [
         head,
-        f"judge: {found['judge']}; {found['num_judged']} lines judged, {found['num_errors']} could not be (they count nowhere)",
+        f"judge: {found['judge']}; {found['num_judged']} lines judged; could not be and count nowhere: {found['num_line_errors']} lines, "
+        f"{found['num_quiz_errors']} rounds of questions, strictness of {found['num_unrated']} dialogues",
         "",
         f"{'':24}{'all [95 %]':21}{'drift a turn [95 %]':28}" + "".join(f"{f'd={level}':>10}" for level in levels),
     ]

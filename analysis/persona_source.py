@@ -10,13 +10,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from analysis.progress import Progress
 from simulator.bank import Bank, load_bank
 from simulator.dialogue import Dialogue, Outcome
 from simulator.difficulty import Difficulty
 from simulator.endpoint_config import AnswerFormat, TokenLimit
 from simulator.ladder import AGENTS, play
 from simulator.llm_user import LLMUserConfig
+from simulator.progress import Progress
 from simulator.replay import SETTINGS, recorded_config, require_feelings, transcript_file, user_settings
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Split

@@ -1,4 +1,7 @@
-"""Agents that try to be paid without doing anything for the user, and the bounds that none of them may pass."""
+"""Agents that try to be paid without doing anything for the user, and the bounds that none of them may pass.
+
+L1 at VANILLA and L0 at CHALLENGING; an agent whose trick shows a skill is bounded by an honest one with that skill (docs/decisions.md).
+"""
 
 from __future__ import annotations
 
@@ -117,6 +120,7 @@ DISGUISES: Mapping[str, Callable[[str, random.Random], str]] = {
     "zero_width": with_invisible,
     "accents": with_accents,
     "endless": endless,
+    "thrice": lambda text, chance: " ".join([text] * 3),
 }
 
 

@@ -5,9 +5,11 @@ Source of the judgement (agents' ranks and pairs first, first turns second): the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from scipy.stats import rankdata
 
 Floats = NDArray[np.float64]
 
+DIGITS = 4
 WORTH_RANKING = 10.0
 """Two agents are a pair if their true scores differ by more than this many points."""
 EMOTION_STEPS = np.arange(15, 90, 10)
@@ -108,6 +111,15 @@ def intervals(dialogues: Sequence[Followed], *, num_draws: int, seed: int, cover
     return found
 
 
+def plain(value: Any) -> Any:
+    """Figures as they are written: DIGITS decimals, None for what is not defined."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return (None if math.isnan(value) else round(float(value), DIGITS)) if isinstance(value, float) else value
+
+
 def _joined(dialogues: Sequence[Followed], name: str) -> Floats:
     return np.array([value for dialogue in dialogues for value in getattr(dialogue, name)], float)
 
@@ -123,7 +135,9 @@ def _pearson(a: Floats, b: Floats, weight: Floats) -> float:
 
 
 def total_variation(a: Floats, b: Floats, weight: Floats) -> float:
-    """Half the summed differences of how often each change occurs."""
+    """Half the summed differences of how often each change occurs; nan without any."""
+    if not len(a):
+        return float("nan")
     return 0.5 * sum(abs(_mean(a == change, weight) - _mean(b == change, weight)) for change in np.union1d(a, b))
 
 
@@ -147,12 +161,15 @@ def _by_simulator(agents: Sequence[tuple[str, str, float, float]]) -> Mapping[st
 
 
 def _agent_spearman(agents: Sequence[tuple[str, str, float, float]]) -> float:
-    """Rank correlation of agents who met the same simulator; the mean over simulators, weighed by their agents less one."""
+    """Rank correlation of agents who met the same simulator; the mean over simulators, weighed by their agents less one.
+
+    Who gives all agents one score has ranked none of them: 0.
+    """
     total, counted = 0.0, 0
     for scores in _by_simulator(agents).values():
-        ranks = [rankdata([score[side] for score in scores]) for side in (0, 1)]
-        rho = _pearson(ranks[0], ranks[1], np.ones(len(scores)))
-        if not np.isnan(rho):
+        true, predicted = (rankdata([score[side] for score in scores]) for side in (0, 1))
+        if np.ptp(true) > 0:
+            rho = _pearson(true, predicted, np.ones(len(scores))) if np.ptp(predicted) > 0 else 0.0
             total, counted = total + (len(scores) - 1) * rho, counted + len(scores) - 1
     return total / counted if counted else float("nan")
 

@@ -23,6 +23,7 @@ def either(patterns: Sequence[str], *, depth: int = 2) -> str:
     Args:
         depth: how many characters to sort by.
     """
+    patterns = [part for pattern in patterns for part in _alternatives(pattern)]
     if depth == 0 or len(patterns) == 1:
         return "|".join(patterns)
     tails = _by_first(_joined(patterns))

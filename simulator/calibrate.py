@@ -28,8 +28,8 @@ from simulator.calibration import (
 )
 from simulator.calibration_figure import figure
 from simulator.dialogue import Outcome
-from simulator.replay import recorded_config, require_feelings, transcript_file, user_settings
-from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.replay import SETTINGS, recorded_config, require_feelings, transcript_file, user_settings
+from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import Family, HiddenIntention, Split
 from simulator.shown import read_dialogues
 
@@ -98,7 +98,9 @@ def conversations(options: argparse.Namespace) -> tuple[list[Frozen], RuleUserCo
         climbed = sample(scenarios, CLIMBS * options.per_family, seed=options.seed)
         return panel(chosen, user=user, seed=options.seed), config, places(climbed, user=user, seed=options.seed)
     path = transcript_file(options.dialogues, evaluation=False)
-    config = user_settings(flags, recorded_config(path).get("simulator") or {})
+    config = user_settings(flags, recorded_config(path).get(SETTINGS) or {})
+    if config.preset is Preset.SAGE:
+        raise ValueError(f"{path} must be of users of the preset training, got sage: there difficulty does not enter")
     recorded = [dialogue for _, dialogue in read_dialogues(path, load_bank()) if dialogue.outcome is not Outcome.ERROR]
     frozen = from_run(recorded, options.per_family, seed=options.seed)
     if not frozen:

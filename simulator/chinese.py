@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.fluency import words_of
+from simulator.seen import as_seen
 
 LEXICON = Path(__file__).parent / "lexicon"
 CHARACTER = "[\u4e00-\u9fff]"
@@ -58,7 +59,7 @@ def _odd_pairs() -> re.Pattern[str]:
 
 def characters_of(text: str) -> list[str]:
     """Its Chinese characters."""
-    return [] if text.isascii() else re.findall(CHARACTER, text)
+    return [] if text.isascii() else re.findall(CHARACTER, as_seen(text))
 
 
 def num_characters(text: str) -> int:
@@ -89,7 +90,7 @@ def by_language(text: str) -> list[tuple[str, str]]:
 
 def _stretches(text: str) -> Iterator[str]:
     """Chinese between function words and signs."""
-    for run in re.findall(f"{CHARACTER}+", text):
+    for run in re.findall(f"{CHARACTER}+", as_seen(text)):
         yield from filter(None, _function_words().split(run))
 
 
@@ -114,6 +115,7 @@ def fluency_in_chinese(text: str) -> float:
     Odd are function words that cannot meet, the same words over and over, characters piled up without a function word among them or that
     make up no common word, and what is in other letters beyond a name or two. A reply with hardly any Chinese cannot be followed.
     """
+    text = as_seen(text)
     characters, foreign = num_characters(text), len(words_of(text)) * CHARACTERS_PER_WORD
     if not characters:
         return 0.0

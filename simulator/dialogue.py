@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from simulator.difficulty import Difficulty
@@ -104,13 +104,13 @@ class Dialogue:
         """The agent's words, in order."""
         return [turn.text for turn in self.turns if turn.speaker is Speaker.AGENT]
 
-    @property
+    @cached_property
     def story(self) -> Scenario:
         """The scenario as far as it was told: one without a list of facts has the user's turns for facts, named by their first clauses."""
         if self.scenario.facts:
             return self.scenario
-        told = (turn.text for turn in self.turns if turn.speaker is Speaker.USER and turn.text.strip())
-        return replace(self.scenario, facts=tuple(Fact(text=text, cue=CLAUSE_END.split(text, maxsplit=1)[0]) for text in told))
+        told = tuple(turn.text for turn in self.turns if turn.speaker is Speaker.USER and turn.text.strip())
+        return replace(self.scenario, facts=_as_facts(told))
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able record that names its scenario by id; what a turn leaves empty is left out of it."""
@@ -148,3 +148,9 @@ class Dialogue:
         """The conversation as the agent sees it: chat messages with roles `user` and `assistant`."""
         role = {Speaker.USER: "user", Speaker.AGENT: "assistant"}
         return [{"role": role[turn.speaker], "content": turn.text} for turn in self.turns]
+
+
+@lru_cache(maxsize=1024)
+def _as_facts(told: tuple[str, ...]) -> tuple[Fact, ...]:
+    """The same object for the same turns: what is known of facts is kept by which object they are (`memo.py`)."""
+    return tuple(Fact(text=text, cue=next(filter(None, map(str.strip, CLAUSE_END.split(text))), text)) for text in told)

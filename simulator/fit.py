@@ -20,15 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.agreement import Followed, figures, intervals
+from simulator.agreement import Followed, figures, intervals, plain
 from simulator.dialogue import Dialogue
 from simulator.follow import follow
-from simulator.recorded import RecordedFile, read_recorded
+from simulator.output import check_out
+from simulator.recorded import RecordedFile, read_recorded, with_profiles
 from simulator.regression import Recipe, Table, regress, scores, table_of
 from simulator.rolling import chosen_momentum, matched_thresholds
-from simulator.sage import read_profiles
-from simulator.sage_emotion import Calibration, change_by_sage
-from simulator.scenario import Scenario
+from simulator.sage_emotion import SageNumbers, change_by_sage
 
 Rows = NDArray[np.bool_]
 
@@ -36,7 +35,6 @@ NUM_FOLDS = 3
 """Parts of the profiles, each held back in turn."""
 ENOUGH_GROUPS = 4
 """From so many groups of agents on, two are held back together, so that they can be compared by one model that knows neither."""
-DIGITS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,17 +59,18 @@ def fit_command(options: Namespace) -> str:
     Raises:
         ValueError: the files cannot be read, there is too little to hold anything back, or the numbers cannot be written.
     """
-    if not options.out.parent.is_dir():
-        raise ValueError(f"--out must be in a folder that is there, got {str(options.out)!r}")
+    check_out(options.out)
+    if options.seed < 0:
+        raise ValueError(f"--seed must be at least 0, got {options.seed}")
     if options.bootstrap < 1:
         raise ValueError(f"--bootstrap must be at least 1, got {options.bootstrap}")
     recorded = read(options.transcripts, options.profiles)
     recipe = Recipe()
     held = {name: held_out(recorded, recipe, groups, seed=options.seed) for name, groups in groupings(recorded).items()}
-    calibration = calibrate(recorded, recipe, np.ones(len(recorded.dialogues), bool), seed=options.seed)
+    numbers = fit_numbers(recorded, recipe, np.ones(len(recorded.dialogues), bool), seed=options.seed)
     judged = {name: judge(followed, seed=options.seed, num_draws=options.bootstrap) for name, followed in held.items() if followed}
-    record = {"provenance": provenance(recorded, recipe, options, judged), **calibration.to_dict()}
-    options.out.write_text(json.dumps(_rounded(record), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    record = {"provenance": provenance(recorded, recipe, options, judged), **numbers.to_dict()}
+    options.out.write_text(json.dumps(plain(record), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return "\n".join([*_table(judged), f"{len(recorded.files)} files, {recorded.table.is_turn.sum()} turns: {options.out}"])
 
 
@@ -85,12 +84,9 @@ def read(transcripts: Path, profiles: Path | None) -> Recorded:
         ValueError: something cannot be read, or fewer than two agents or NUM_FOLDS profiles are there.
     """
     files = read_recorded(transcripts)
-    known: Mapping[str, Scenario] = {s.scenario_id: s for s in read_profiles(profiles)} if profiles else {}
-    dialogues = [
-        replace(dialogue, scenario=known.get(dialogue.scenario.scenario_id, dialogue.scenario))
-        for file in files
-        for dialogue in file.dialogues
-    ]
+    if profiles:
+        files = with_profiles(files, profiles)
+    dialogues = [dialogue for file in files for dialogue in file.dialogues]
     simulators = [file.simulator for file in files for _ in file.dialogues]
     agents = [file.agent for file in files for _ in file.dialogues]
     num_profiles = len({dialogue.scenario.scenario_id for dialogue in dialogues})
@@ -102,7 +98,7 @@ def read(transcripts: Path, profiles: Path | None) -> Recorded:
     return Recorded(files=files, dialogues=dialogues, simulators=simulators, agents=agents, table=table)
 
 
-def calibrate(recorded: Recorded, recipe: Recipe, rows: Rows, *, seed: int) -> Calibration:
+def fit_numbers(recorded: Recorded, recipe: Recipe, rows: Rows, *, seed: int) -> SageNumbers:
     """The numbers from these dialogues alone."""
     table, others = recorded.table, np.zeros_like(recorded.table.changes)
     lines = np.array([line(agent) for agent in recorded.agents])
@@ -124,12 +120,12 @@ def held_out(recorded: Recorded, recipe: Recipe, groups: Sequence[str], *, seed:
     sets = list(combinations(names, 2)) if len(names) >= ENOUGH_GROUPS else [(name,) for name in names]
     found = []
     for taken, judged in _cells(recorded, sets, np.array(groups), seed=seed):
-        calibration = calibrate(recorded, recipe, taken, seed=seed)
+        numbers = fit_numbers(recorded, recipe, taken, seed=seed)
         together = "+".join(sorted({groups[place] for place in np.flatnonzero(judged)}))
         found += [
             follow(
                 recorded.dialogues[place],
-                partial(change_by_sage, calibration=calibration),
+                partial(change_by_sage, given=numbers),
                 simulator=f"{recorded.simulators[place]} {together}",
                 agent=recorded.agents[place],
             )
@@ -194,11 +190,3 @@ def _table(judged: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> It
     for figure in next(iter(judged.values()), {}):
         cells = [f"{found[figure][0]:.3f} [{found[figure][1]:.3f}, {found[figure][2]:.3f}]" for found in judged.values()]
         yield f"{figure:24}" + "".join(f"{cell:>26}" for cell in cells)
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
-    return (None if np.isnan(value) else round(float(value), DIGITS)) if isinstance(value, float) else value

@@ -244,12 +244,11 @@ def _facts_by_noun(facts: tuple[Fact, ...], other: str) -> dict[str, list[int]]:
     return table
 
 
-@lru_cache(maxsize=65536)
-def stretches(text: str, language: str) -> dict[tuple[str, ...], int]:
-    """All stretches that are long enough to be copied, with their last places; I and you are the same."""
+def stretches(text: str, language: str) -> list[tuple[str, ...]]:
+    """All stretches that are long enough to be copied, in order; I and you are the same."""
     words = [SAME_IN_COPY.get(word, word) for word in units(text, language)]
     long = stretch_length(language)
-    return {tuple(words[i : i + long]): i for i in range(len(words) - long + 1)}
+    return [tuple(words[i : i + long]) for i in range(len(words) - long + 1)]
 
 
 def units(text: str, language: str) -> Sequence[str]:
@@ -269,14 +268,11 @@ def is_echo(reply: str, said: Sequence[str], language: str = "en") -> bool:
         said: the user's turns.
     """
     words, carrying, long = units(reply, language), content_words(reply), stretch_length(language)
-    everything = " ".join(said)
+    everything = " ".join(said).lower()
     if len(words) < long or sum(word in everything for word in carrying) < ECHO_AT * len(carrying):
         return False  # found at once, as for nearly all replies
-    own = stretches(reply, language)
-    heard = [stretches(text, language) for text in said]
-    if all(own.keys().isdisjoint(stretch) for stretch in heard):
-        return False
-    copied = {i + k for theirs in heard for stretch, i in own.items() if stretch in theirs for k in range(long)}
+    theirs = {stretch for text in said for stretch in stretches(text, language)}
+    copied = {i + k for i, stretch in enumerate(stretches(reply, language)) if stretch in theirs for k in range(long)}
     return len(copied) >= ECHO_AT * len(words)
 
 
@@ -293,6 +289,8 @@ def _told(facts: tuple[Fact, ...], text: str) -> tuple[int, ...]:
 def similarity(reply: str, earlier: str) -> float:
     """Jaccard overlap of content words, in [0, 1]."""
     a, b = content_words(reply), content_words(earlier)
+    if not a and not b:  # function words only: in Chinese by characters
+        a, b = frozenset(characters_of(reply)), frozenset(characters_of(earlier))
     return len(a & b) / len(a | b) if a or b else 1.0
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simulator.dialogue import Dialogue
-from simulator.sage import read_transcripts
+from simulator.sage import read_profiles, read_transcripts
 
 RESULT = re.compile(r"(?P<agent>.+?)(?:_result)?\.jsonl(?:\.gz)?")
 SIMULATOR = "_based_simulator"
@@ -44,6 +45,29 @@ def read_recorded(folder: Path) -> list[RecordedFile]:
     if not any(file.dialogues for file in found):
         raise ValueError(f"--transcripts must hold native dialogues, got {str(folder)!r}, whose files are empty")
     return found
+
+
+def with_profiles(files: Sequence[RecordedFile], path: Path) -> list[RecordedFile]:
+    """The dialogues with their profiles as a native file has them, but for the opening that was said.
+
+    A profile that the file does not have stays as the transcript tells it.
+
+    Raises:
+        ValueError: the file cannot be read, or has none of the profiles.
+    """
+    known = {scenario.scenario_id: scenario for scenario in read_profiles(path)}
+    ids = {dialogue.scenario.scenario_id for file in files for dialogue in file.dialogues}
+    missing = sorted(ids - set(known))
+    if len(missing) == len(ids):
+        raise ValueError(f"--profiles must hold the profiles of the transcripts, got none of them in {path}, such as {missing[0]!r}")
+    if missing:
+        print(f"note: {len(missing)} profiles of the transcripts are not in {path} and are taken from the transcripts", file=sys.stderr)
+
+    def told(dialogue: Dialogue) -> Dialogue:
+        said = dialogue.scenario
+        return replace(dialogue, scenario=replace(known.get(said.scenario_id, said), opening=said.opening))
+
+    return [replace(file, dialogues=[told(dialogue) for dialogue in file.dialogues]) for file in files]
 
 
 def _files(folder: Path) -> Iterator[tuple[str, str, Path]]:

@@ -44,9 +44,9 @@ def clarity(text: str, register: Register, *, facts: tuple[Fact, ...], other: st
         other: the scenario's other person.
         language: what the user understands, `en` or `zh`; the embedded world's own language is English.
     """
-    if register is Register.WORLD:
-        return _world_clarity(facts, other, text)
-    return fluency_in_chinese(text) if language == "zh" else fluency(text)
+    if language == "zh":
+        return fluency_in_chinese(text)
+    return _world_clarity(facts, other, text) if register is Register.WORLD else fluency(text)
 
 
 @by_facts(maxsize=65536)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simulator.dialogue import DELIGHTED_AT, START_EMOTION, Dialogue, Speaker
 from simulator.reading import lexicon
-from simulator.sage_emotion import Calibration, Momentum
+from simulator.sage_emotion import Momentum, SageNumbers
 from simulator.scenario import HiddenIntention, PersonaType
 from simulator.signs import signs
 
@@ -100,7 +100,7 @@ def table_of(dialogues: Sequence[tuple[str, Dialogue]]) -> Table:
     return table
 
 
-def regress(table: Table, rows: NDArray[np.bool_], recipe: Recipe) -> Calibration:
+def regress(table: Table, rows: NDArray[np.bool_], recipe: Recipe) -> SageNumbers:
     """Weights of the score, without momentum and thresholds; scores have mean 0 and standard deviation 1 over these turns.
 
     Args:
@@ -121,9 +121,7 @@ def regress(table: Table, rows: NDArray[np.bool_], recipe: Recipe) -> Calibratio
         found[name] = slice(start, start := start + columns.shape[-1])
     kept = np.concatenate([np.arange(found[name].start, found[name].stop) for name in found if name not in ("state", "simulator")])
     score_N = x_NP[:, kept] @ beta_P[kept]
-    return _calibration(
-        table, recipe, {name: beta_P[part] / score_N.std() for name, part in found.items()}, -score_N.mean() / score_N.std()
-    )
+    return _numbers(table, recipe, {name: beta_P[part] / score_N.std() for name, part in found.items()}, -score_N.mean() / score_N.std())
 
 
 def _blocks(table: Table, recipe: Recipe) -> list[tuple[str, Floats, float]]:
@@ -162,10 +160,10 @@ def _general(table: Table, recipe: Recipe) -> list[str]:
     return [name for name in table.names if name not in strategies or name in recipe.general]
 
 
-def _calibration(table: Table, recipe: Recipe, weights: dict[str, Floats], offset: float) -> Calibration:
+def _numbers(table: Table, recipe: Recipe, weights: dict[str, Floats], offset: float) -> SageNumbers:
     strategies = _strategies(table)
     crossed = weights["by_intention"].reshape(len(HiddenIntention), len(strategies))
-    return Calibration(
+    return SageNumbers(
         offset=float(offset),
         signs=_named(_general(table, recipe), weights["signs"]),
         by_intention={intention: _named(strategies, row) for intention, row in zip(HiddenIntention, crossed, strict=True)},
@@ -178,16 +176,16 @@ def _calibration(table: Table, recipe: Recipe, weights: dict[str, Floats], offse
     )
 
 
-def scores(table: Table, calibration: Calibration) -> Floats:
-    """[D, T] the score of every reply; the same as the sums of `Calibration.terms`."""
-    signs_F = np.array([calibration.signs.get(name, 0.0) for name in table.names])
-    by_IF = np.array([[calibration.by_intention[i].get(name, 0.0) for name in table.names] for i in HiddenIntention])
-    of_family = np.array([calibration.intention[i] for i in HiddenIntention])[table.intentions]
-    of_family = of_family + np.array([calibration.persona[p] for p in PersonaType])[table.personas]
+def scores(table: Table, numbers: SageNumbers) -> Floats:
+    """[D, T] the score of every reply; the same as the sums of `SageNumbers.terms`."""
+    signs_F = np.array([numbers.signs.get(name, 0.0) for name in table.names])
+    by_IF = np.array([[numbers.by_intention[i].get(name, 0.0) for name in table.names] for i in HiddenIntention])
+    of_family = np.array([numbers.intention[i] for i in HiddenIntention])[table.intentions]
+    of_family = of_family + np.array([numbers.persona[p] for p in PersonaType])[table.personas]
     turns = np.arange(table.changes.shape[1])
-    of_turn = calibration.turn * turns + calibration.first * (turns == 0)
+    of_turn = numbers.turn * turns + numbers.first * (turns == 0)
     weights_DF = signs_F + by_IF[table.intentions]
-    return np.einsum("dtf,df->dt", table.figures, weights_DF) + of_family[:, None] + of_turn + calibration.offset
+    return np.einsum("dtf,df->dt", table.figures, weights_DF) + of_family[:, None] + of_turn + numbers.offset
 
 
 def _named(names: Any, values: Floats) -> dict[Any, float]:

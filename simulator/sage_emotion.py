@@ -55,7 +55,7 @@ class Momentum:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
+class SageNumbers:
     """The fitted numbers."""
 
     offset: float
@@ -74,7 +74,7 @@ class Calibration:
     """Pulls at which the change becomes -5, 5 and 10."""
 
     @classmethod
-    def from_dict(cls, numbers: Mapping[str, Any]) -> Calibration:
+    def from_dict(cls, numbers: Mapping[str, Any]) -> SageNumbers:
         """Reads what `to_dict` wrote; other keys (the provenance) are passed over."""
         return cls(
             offset=numbers["offset"],
@@ -136,9 +136,9 @@ class Weighed:
         return f"{FEELINGS[self.change]}{helped}{hurt}"
 
 
-def weigh(dialogue: Dialogue, reply: str, calibration: Calibration | None = None) -> Weighed:
+def weigh(dialogue: Dialogue, reply: str, given: SageNumbers | None = None) -> Weighed:
     """Weighs a reply that is not yet in the dialogue, by the committed numbers unless others are given."""
-    numbers = calibration or calibrated()
+    numbers = given or calibrated()
     scenario, earlier = dialogue.scenario, dialogue.replies()
     figures = signs(reply, scenario, earlier)
     terms = numbers.terms(figures, scenario, len(earlier))
@@ -152,12 +152,12 @@ def weigh(dialogue: Dialogue, reply: str, calibration: Calibration | None = None
     return Weighed(terms=terms, last=last, emotion=emotion, pull=pull, change=change, guarded=guarded)
 
 
-def change_by_sage(dialogue: Dialogue, reply: str, calibration: Calibration | None = None) -> int:
+def change_by_sage(dialogue: Dialogue, reply: str, given: SageNumbers | None = None) -> int:
     """Points, one of SAGE's four changes."""
-    return weigh(dialogue, reply, calibration).change
+    return weigh(dialogue, reply, given).change
 
 
 @cache
-def calibrated() -> Calibration:
+def calibrated() -> SageNumbers:
     """The committed numbers."""
-    return Calibration.from_dict(json.loads(FITTED.read_text(encoding="utf-8")))
+    return SageNumbers.from_dict(json.loads(FITTED.read_text(encoding="utf-8")))

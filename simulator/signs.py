@@ -14,8 +14,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 
+from simulator.chinese import characters_of
 from simulator.reading import strategies_in
 from simulator.scenario import Family, Scenario
+from simulator.seen import as_seen
 from simulator.skills import against, meets
 
 MANNERS = Path(__file__).parent / "lexicon" / "manner_zh.toml"
@@ -32,8 +34,8 @@ MOST_SENTENCES = 3
 @lru_cache(maxsize=65536)
 def grams(text: str) -> frozenset[str]:
     """What a text is compared by: neighbouring pairs of Chinese characters, and words of the Latin alphabet."""
-    han = re.sub(r"[^\u4e00-\u9fff]", "", text)
-    return frozenset([han[i : i + 2] for i in range(len(han) - 1)] + re.findall(r"[a-z]{3,}", text.lower()))
+    han = "".join(characters_of(text))
+    return frozenset([han[i : i + 2] for i in range(len(han) - 1)] + re.findall(r"[a-z]{3,}", as_seen(text).lower()))
 
 
 @lru_cache(maxsize=65536)

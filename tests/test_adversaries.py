@@ -1,4 +1,4 @@
-"""No trick pays: every adversary stays within L1 at VANILLA and within L0 at CHALLENGING, in both registers."""
+"""Tricks stay within L1 at VANILLA and L0 at CHALLENGING in both registers; one that shows a skill, within an honest agent that does."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from simulator.dialogue import Dialogue
 from simulator.difficulty import CHALLENGING, VANILLA
 from simulator.ladder import AGENTS, fill, play
 from simulator.register import Register
+from simulator.replay import replay
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import FAMILIES, Split
 
@@ -141,6 +142,7 @@ def test_dialogues_with_adversaries_can_be_replayed():
     for adversary in SUITE.values():
         first = play(adversary, scenario, VANILLA, seed=1, user=USERS[Register.OPEN])
         assert play(adversary, scenario, VANILLA, seed=1, user=USERS[Register.OPEN]) == first
+        assert all(turn.is_same for turn in replay(first, USERS[Register.OPEN].config))
 
 
 def test_a_trick_that_shows_a_skill_is_paid_no_more_than_an_honest_agent_with_that_skill():

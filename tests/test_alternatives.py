@@ -22,6 +22,7 @@ PATTERNS = [
     "i?t",
     r"wait\?",
     "(?:how|what (?:a|an)) sad",
+    "no way|very thin",
 ]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from axes import accuracy, alone, drain, lowest_rung_that_pleases, mean_emotion, what_words_give_away
 
-from simulator.axes import accuracy, alone, drain, lowest_rung_that_pleases, mean_emotion, what_words_give_away
 from simulator.bank import load_bank
 from simulator.calibration import sample
 from simulator.ladder import AGENTS

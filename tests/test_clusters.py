@@ -59,6 +59,16 @@ def test_the_slope_over_strictness_is_that_of_a_straight_line():
     assert np.isnan(slope_over_levels(Sample.of(rows[:1]), rng=rng()).value)
 
 
+def test_what_is_the_same_everywhere_has_no_slope_in_any_resample():
+    flat = slope_over_levels(Sample.of([row(1.0, dialogue=i, who=str(i), level=i % 5 / 4) for i in range(40)]), rng=rng())
+    assert (flat.value, flat.low, flat.high) == pytest.approx((0.0, 0.0, 0.0), abs=1e-9)
+
+
+def test_one_scenario_has_no_interval():
+    one = share(Sample.of([row(part, dialogue=0, who="a") for part in (1.0, 0.0)]), rng=rng())
+    assert one.value == 0.5 and np.isnan(one.low) and np.isnan(one.high)
+
+
 def test_nothing_measured_is_nothing_and_is_written_as_null():
     assert np.isnan(share(Sample.of([]), rng=rng()).value)
     assert NOTHING.to_dict() == {"value": None, "low": None, "high": None}

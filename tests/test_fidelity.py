@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
+from native_files import profile, transcript, write, write_folder
 
 from analysis.__main__ import main
 from simulator.agreement import Followed
 from simulator.dialogue import Dialogue
 from simulator.follow import follow
 from simulator.recorded import read_recorded
-from tests.native_files import profile, transcript, write, write_folder
 
 SAGE = Path(__file__).resolve().parents[2] / "shared" / "sage"
 RELEASED = pytest.mark.skipif(not SAGE.is_dir(), reason="the released files are not here")
@@ -70,16 +71,37 @@ def test_a_single_file_and_files_directly_in_the_folder_are_read(tmp_path, capsy
         (lambda folder, profiles: [path.unlink() for path in folder.rglob("*_result*")], "must hold files <agent>_result.jsonl"),
         (lambda folder, profiles: write(profiles, [{**profile(0), "id": "another"}]), "must hold the profiles of the transcripts"),
         (lambda folder, profiles: (folder / "y_based_simulator/alpha-1_result.jsonl").write_text('{"id": 1}\n'), "line 1 must be"),
-        (lambda folder, profiles: (folder / "y_based_simulator/alpha-1.jsonl").write_text("{}\n"), ""),
+        (lambda folder, profiles: profiles.unlink(), "must be a file that can be read"),
+        (lambda folder, profiles: damage(folder / "y_based_simulator/alpha-1_result.jsonl"), "must be a file that can be read"),
     ],
 )
 def test_bad_input_gets_one_sentence(tmp_path, capsys, spoil, complaint):
     folder, profiles = write_folder(tmp_path)
     spoil(folder, profiles)
-    code = measured(folder, profiles, "--bootstrap", "0")
+    assert measured(folder, profiles, "--bootstrap", "0") == 2
     said = capsys.readouterr()
-    assert (code, said.out) == (2, "") if complaint else code == 0  # without _result in its name, a file beside such ones is none
-    assert complaint in said.err and said.err.count("\n") == (1 if complaint else 0)
+    assert said.out == "" and complaint in said.err and said.err.count("\n") == 1
+
+
+def damage(path: Path) -> None:
+    """Puts a gzipped file in its place that is broken in the middle."""
+    packed = bytearray(gzip.compress(path.read_bytes()))
+    packed[len(packed) // 2 : len(packed) // 2 + 40] = bytes(40)
+    path.with_suffix(".jsonl.gz").write_bytes(packed)
+    path.unlink()
+
+
+@pytest.mark.parametrize("options", [("--out", "."), ("--out", "nowhere/found.json"), ("--bootstrap", "-1"), ("--seed", "-1")])
+def test_wrong_options_are_refused_before_anything_is_read(tmp_path, capsys, options):
+    assert measured(tmp_path / "gone", tmp_path / "gone", *options) == 2
+    assert options[0] in capsys.readouterr().err
+
+
+def test_a_file_beside_results_that_is_not_called_one_is_passed_over(tmp_path, capsys):
+    folder, profiles = write_folder(tmp_path)
+    (folder / "y_based_simulator/notes.jsonl").write_text("{}\n")
+    assert measured(folder, profiles, "--bootstrap", "0") == 0
+    assert len(json.loads(capsys.readouterr().out)["agents"]) == 4
 
 
 def test_a_profile_that_is_not_in_the_file_is_taken_from_the_transcript(tmp_path, capsys):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from native_files import transcript, write, write_folder
 
 from simulator.__main__ import main
 from simulator.bank import load_bank
@@ -23,10 +24,9 @@ from simulator.regression import Recipe, regress, scores
 from simulator.replay import replay
 from simulator.rolling import matched_thresholds, roll
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
-from simulator.sage_emotion import Calibration, Momentum, calibrated, weigh
+from simulator.sage_emotion import Momentum, SageNumbers, calibrated, weigh
 from simulator.scenario import HiddenIntention, Split
 from simulator.signs import signs
-from tests.native_files import transcript, write, write_folder
 
 SAGE = Path(__file__).resolve().parents[2] / "shared" / "sage"
 RELEASED = pytest.mark.skipif(not SAGE.is_dir(), reason="the released files are not here")
@@ -57,7 +57,7 @@ def test_the_same_command_gives_the_same_numbers(tmp_path, capsys):
     digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     assert numbers["provenance"]["files"]["x_based_simulator/alpha-2_result.jsonl"] == digest
     assert (numbers["provenance"]["profiles"], numbers["provenance"]["dialogues"]) == (6, 24)
-    assert Calibration.from_dict(numbers).thresholds == tuple(numbers["thresholds"])
+    assert SageNumbers.from_dict(numbers).thresholds == tuple(numbers["thresholds"])
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_the_same_command_gives_the_same_numbers(tmp_path, capsys):
     [
         (["--transcripts", "nowhere"], "which is not there"),
         (["--transcripts", "dataset/x_based_simulator/beta1.5_result.jsonl.gz"], "must hold two makers' agents"),
-        (["--transcripts", "dataset", "--out", "nowhere/numbers.json"], "--out must be in a folder that is there"),
+        (["--transcripts", "dataset", "--out", "nowhere/numbers.json"], "--out must be a file in a folder that is there"),
         (["--transcripts", "dataset", "--bootstrap", "0"], "--bootstrap must be at least 1"),
     ],
 )
@@ -80,12 +80,12 @@ def test_what_cannot_be_fitted_gets_one_sentence(tmp_path, monkeypatch, capsys, 
 
 def test_the_table_scores_a_reply_as_the_user_does(recorded):
     rows = np.ones(len(recorded.dialogues), bool)
-    calibration = regress(recorded.table, rows, Recipe())
-    found = scores(recorded.table, calibration)
+    numbers = regress(recorded.table, rows, Recipe())
+    found = scores(recorded.table, numbers)
     dialogue = recorded.dialogues[3]
     for index, reply in enumerate(dialogue.replies()):
         figures = signs(reply, dialogue.scenario, dialogue.replies()[:index])
-        assert sum(calibration.terms(figures, dialogue.scenario, index).values()) == pytest.approx(found[3, index])
+        assert sum(numbers.terms(figures, dialogue.scenario, index).values()) == pytest.approx(found[3, index])
     in_turns = found[recorded.table.is_turn]
     assert in_turns.mean() == pytest.approx(0.0, abs=1e-9) and in_turns.std() == pytest.approx(1.0)
 
@@ -95,7 +95,7 @@ def test_rolled_users_feel_what_followed_users_feel(recorded):
     weights = regress(recorded.table, rows, Recipe())
     found, momentum = scores(recorded.table, weights), Momentum(last=0.5, emotion=0.5)
     thresholds = matched_thresholds(recorded.table, found, momentum, rows)
-    numbers = Calibration(**{**vars(weights), "momentum": momentum, "thresholds": thresholds})
+    numbers = SageNumbers(**{**vars(weights), "momentum": momentum, "thresholds": thresholds})
     rolled = roll(found, momentum, thresholds)
     for place, dialogue in enumerate(recorded.dialogues[:8]):
         followed = follow(dialogue, lambda so_far, reply: weigh(so_far, reply, numbers).change, simulator="", agent="")
@@ -118,7 +118,7 @@ def test_nobody_is_judged_by_numbers_that_know_the_agent_or_the_profile(recorded
         fitted_on.append(rows)
         return calibrated()
 
-    monkeypatch.setattr("simulator.fit.calibrate", watched)
+    monkeypatch.setattr("simulator.fit.fit_numbers", watched)
     groups = [maker(agent) for agent in recorded.agents]
     followed = held_out(recorded, Recipe(), groups, seed=0)
     assert sorted((f.simulator.split()[0], f.agent, f.profile) for f in followed) == sorted(
@@ -148,7 +148,7 @@ def test_a_user_of_the_preset_makes_sages_changes_and_can_be_replayed(tmp_path):
         turn = user.answer(made, reply).turn
         assert turn.change in QUANTA and turn.thought
         made = made.then(Turn(speaker=Speaker.AGENT, text=reply), turn)
-    assert made.num_replies == len(dialogue.replies())
+    assert all(turn.is_same for turn in replay(made, SAGE_USER))
 
 
 def test_difficulty_does_not_enter_and_the_steps_add_up():

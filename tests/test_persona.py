@@ -12,10 +12,10 @@ import pytest
 from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, answer, completion, garbage, serving, status, text
 
 from analysis.__main__ import main
+from analysis.judges import ASSISTANT, answer_in, lines_of, says_outright
 from analysis.model_judge import numbered, read_demands, read_line
 from analysis.persona_measures import level_bands
 from analysis.persona_source import drawn, played
-from analysis.verdicts import ASSISTANT, answer_in, lines_of, says_outright
 from experiments.recorder import dialogue_record
 from simulator.asking import Unusable
 from simulator.bank import load_bank
@@ -61,7 +61,7 @@ def value(found: Mapping[str, Any], measure: str) -> float:
 def test_the_embedded_user_stays_who_it_is_over_strictness_and_turns(tmp_path, capsys):
     found, table = judge(tmp_path, capsys, "--play", "30", "--strictness", "0.1", "0.75")
     assert (value(found, "prompt_to_line"), value(found, "line_to_line"), value(found, "reveals_hidden")) == (1.0, 1.0, 0.0)
-    assert found["num_dialogues"] == 30 and found["num_errors"] == 0
+    assert found["num_dialogues"] == 30 and found["num_line_errors"] == found["num_quiz_errors"] == 0
     assert set(found["measures"]["prompt_to_line"]["by_strictness"]) == {"0.1", "0.75"}
     assert "prompt to line" in table and "d=0.75" in table and "rank correlation" in table
     assert found["adherence_spearman"]["value"] > 0.2
@@ -74,7 +74,7 @@ def test_a_user_with_another_persons_card_is_caught(tmp_path, capsys):
 
 
 def test_lines_of_two_users_in_one_dialogue_conflict_with_each_other(tmp_path, capsys):
-    """Every second line is another user's: by the hand count of a dialogue of four answers, lines 1 and 2 are strangers to each other."""
+    """The second answer is another user's: one of three pairs of lines agrees, and half the answers belie the card."""
     one, other = (f"{CARDS[i].facts[1].text}" for i in (0, 100))
     dialogue = talk(CARDS[0].opening, one, other)
     found, _ = judge(tmp_path, capsys, "--dialogues", str(write(tmp_path / "d.jsonl", [dialogue])), "--quiz-every", "0")
@@ -186,7 +186,7 @@ def test_a_model_judges_lines_and_the_model_that_played_is_asked_with_its_own_pr
         found, table = judge(
             tmp_path, capsys, "--dialogues", str(folder), "--judge-url", judge_server.url, "--judge-model", "m", "--cache", "off"
         )
-    assert (found["user"], found["judge"], found["num_judged"], found["num_errors"]) == ("llm", "llm", 5, 0)
+    assert (found["user"], found["judge"], found["num_judged"], found["num_line_errors"]) == ("llm", "llm", 5, 0)
     assert (value(found, "prompt_to_line"), value(found, "line_to_line"), value(found, "quiz"), value(found, "quiz_before")) == (1, 1, 1, 1)
     asked = [request for request in user_server.requests if request["response_format"]["json_schema"]["name"] == "quiz"]
     # before the dialogue, after the opening both have, and after one and two lines that differ: what is the same is asked once
@@ -230,8 +230,8 @@ def test_an_answer_that_cannot_be_read_is_an_error_and_never_a_consistent_line(t
 
     with serving(FakeEndpoint(always=now_and_then)) as server:
         found, table = judge(tmp_path, capsys, "--dialogues", str(model_run(tmp_path, server.url)), *judged_by(server.url), *IMPATIENT)
-    assert (found["num_judged"], found["num_errors"]) == (4, 1)
-    assert found["measures"]["prompt_to_line"]["num"] == 4 and "1 could not be" in table
+    assert (found["num_judged"], found["num_line_errors"]) == (4, 1)
+    assert found["measures"]["prompt_to_line"]["num"] == 4 and "count nowhere: 1 lines" in table
 
 
 IMPATIENT = ("--quiz-every", "0", "--judge-retries", "1")
@@ -267,7 +267,7 @@ def test_what_cannot_be_judged_is_refused_before_anything_starts(tmp_path, capsy
     assert "--user must be rule with --play" in refused(capsys, "--play", "1", "--user", "llm")
     assert "--judge-model must name the model that judges" in refused(capsys, "--dialogues", one, "--judge", "llm")
     assert "--user-model must name the model that played" in refused(capsys, "--dialogues", one, "--user", "llm", "--judge", "rule")
-    assert "--out must lie in a folder" in refused(capsys, "--play", "1", "--out", f"{tmp_path}/gone/out.json")
+    assert "--out must be a file in a folder" in refused(capsys, "--play", "1", "--out", f"{tmp_path}/gone/out.json")
     with serving(FakeEndpoint(always=status(404, "no such model"))) as server:
         assert refused(capsys, "--dialogues", one, "--judge", "llm", *judged_by(server.url)).startswith("--judge-*: simulator.")
 

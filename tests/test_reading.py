@@ -269,6 +269,7 @@ SAID = ["My sister sold our mother's piano last week without a word. I just need
         "So your sister sold our mother's piano last week without a word.",
         "You just need someone to tell you what to do.",
         "My sister s\u043eld our mother's pian\u043e last week without a word.",
+        " ".join(["My sister sold our mother's piano last week without a word."] * 3),
     ],
 )
 def test_copied_words_say_nothing(reply: str):
