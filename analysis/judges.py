@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from analysis.claims import Claims, card_of, claims_in, conflicts
+from analysis.claims import SENTENCE, Claims, card_of, claims_in, conflicts
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.emotion import hint_in
 from simulator.fluency import words_of
@@ -105,7 +105,7 @@ class RuleJudge:
 
 def says_outright(line: str, scenario: Scenario) -> bool:
     """Whether a line states the hidden intention nearly in the card's words; the world's hints are meant to name what they name."""
-    for sentence in re.split(r"(?<=[.!?])\s+", line):
+    for sentence in SENTENCE.split(line):
         if hint_in(sentence) is None and _overlap(sentence, scenario) >= OUTRIGHT_FROM:
             return True
     return scenario.hidden_intention in line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -182,8 +182,3 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     for name, value in tree.items():
         pairs += flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(f"{prefix}{name}", value)]
     return pairs
-
-
-def keys_of(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Every metric key that some step reports, sorted."""
-    return sorted({key for line in metrics for key in line} - {"step"})

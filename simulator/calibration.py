@@ -112,7 +112,10 @@ def sample(scenarios: Iterable[Scenario], per_family: int, *, seed: int) -> list
 
 
 def judged_again(dialogue: Dialogue, difficulty: Difficulty, config: RuleUserConfig) -> int:
-    """Final emotion of a user of that difficulty who hears exactly these words; whoever leaves or is delighted hears no more of them."""
+    """Final emotion, 0-100, of a user of that difficulty who hears exactly these words.
+
+    Whoever leaves or is delighted hears no more of them; a goodbye of the agent's ends nothing, since all levels are to hear the same.
+    """
     emotion = config.start_emotion
     opening = replace(dialogue.turns[0], emotion=emotion, change=None)
     heard = replace(dialogue, difficulty=difficulty, turns=(opening,), outcome=None)
