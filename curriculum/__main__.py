@@ -8,8 +8,9 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from itertools import pairwise
+from typing import Any
 
 from curriculum import TEACHERS
 
@@ -39,21 +40,21 @@ def describe(kind: str) -> str:
     config, teacher = TEACHERS[kind]
     idea = (sys.modules[teacher.__module__].__doc__ or "").splitlines()[0]
     lines = [f"{kind}: {idea}"]
-    for name, default, note in settings(config, "teacher"):
+    for name, default, note in settings(config(), "teacher"):
         lines.append(f"  {name}={default}")
         lines.extend(textwrap.wrap(note, width=100, initial_indent=" " * 6, subsequent_indent=" " * 6))
     return "\n".join(lines)
 
 
-def settings(config: type, prefix: str) -> Iterator[tuple[str, object, str]]:
-    """Dotted name, default and docstring line of every setting, nested ones included."""
-    notes = setting_notes(config)
+def settings(config: Any, prefix: str) -> Iterator[tuple[str, object, str]]:
+    """Dotted name, default and docstring line of every setting of a fresh `config`, nested ones included."""
+    notes = setting_notes(type(config))
     for setting in fields(config):
-        nested = setting.default_factory
-        if nested is not MISSING and is_dataclass(nested):
-            yield from settings(nested, f"{prefix}.{setting.name}")
+        value = getattr(config, setting.name)
+        if is_dataclass(value):
+            yield from settings(value, f"{prefix}.{setting.name}")
         else:
-            yield f"{prefix}.{setting.name}", setting.default, notes.get(setting.name, "")
+            yield f"{prefix}.{setting.name}", value, notes.get(setting.name, "")
 
 
 def setting_notes(config: type) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from curriculum.checks import require_between, require_fields
-from simulator.scenario import Family
+from curriculum.teacher import FamilyKey
 
 
 @dataclass
@@ -39,7 +39,7 @@ class FamilyAllocation:
     with equal shares this is a shuffled deck. Noise, impossible and mastered families stand still in ability and fall to the floor.
     """
 
-    def __init__(self, config: AllocationConfig, families: Sequence[Family]) -> None:
+    def __init__(self, config: AllocationConfig, families: Sequence[FamilyKey]) -> None:
         self.config = config
         self._families = tuple(families)
         self._index = {family: i for i, family in enumerate(self._families)}
@@ -53,7 +53,7 @@ class FamilyAllocation:
         floor = self.config.uniform_floor
         return floor / len(self._families) + (1.0 - floor) * progress_F / progress_F.sum()
 
-    def choose(self, num_groups: int, rng: np.random.Generator) -> list[tuple[Family, float]]:
+    def choose(self, num_groups: int, rng: np.random.Generator) -> list[tuple[FamilyKey, float]]:
         """The families of the next groups, each with its share."""
         shares_F = self.shares()
         chosen = []
@@ -65,7 +65,7 @@ class FamilyAllocation:
             chosen.append((self._families[i], float(shares_F[i])))
         return chosen
 
-    def learn(self, family: Family, ability: float) -> None:
+    def learn(self, family: FamilyKey, ability: float) -> None:
         """Takes in a family's latest ability, in strictness."""
         i, rate = self._index[family], self.config.rate
         if np.isnan(self._fast_F[i]):
@@ -90,11 +90,11 @@ class FamilyAllocation:
 class ScenarioDecks:
     """One shuffled deck of scenarios per family; a deck is reshuffled when it has been dealt to the end."""
 
-    def __init__(self, scenarios: Mapping[Family, Sequence[str]]) -> None:
+    def __init__(self, scenarios: Mapping[FamilyKey, Sequence[str]]) -> None:
         self._scenarios = {family: tuple(ids) for family, ids in scenarios.items()}
-        self._left: dict[Family, list[str]] = {family: [] for family in scenarios}
+        self._left: dict[FamilyKey, list[str]] = {family: [] for family in scenarios}
 
-    def draw(self, family: Family, rng: np.random.Generator) -> str:
+    def draw(self, family: FamilyKey, rng: np.random.Generator) -> str:
         """The next scenario of `family`."""
         left = self._left[family]
         if not left:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from curriculum.checks import require_between
 from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig
-from curriculum.teacher import Mode
-from simulator.scenario import Family
+from curriculum.teacher import FamilyKey, Mode
 
 
 @dataclass
@@ -28,6 +27,6 @@ class FixedTeacher(LedgerTeacher):
     kind = "fixed"
     config: FixedConfig
 
-    def choose(self, family: Family) -> Choice:
+    def choose(self, family: FamilyKey) -> Choice:
         """The strictness of the settings."""
         return Choice(self.config.strictness, Mode.FRONTIER, 1.0)

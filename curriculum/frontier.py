@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from curriculum.allocation import AllocationConfig
 from curriculum.checks import require_between
 from curriculum.guard import EntropyGuard, GuardConfig
 from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig, success_share
-from curriculum.teacher import GroupOutcome, Mode, UpdateStats
+from curriculum.teacher import FamilyKey, GroupOutcome, Mode, UpdateStats
 from simulator.scenario import Family, HiddenIntention
 
 FULL_STEP_GROUPS = 4
@@ -81,8 +82,8 @@ class FrontierTeacher(LedgerTeacher):
     adapting = ("level", "offsets", "num_seen", "success", "guard")
     config: FrontierConfig
 
-    def __init__(self, config: FrontierConfig, *, scenarios: Mapping[Family, Sequence[str]], group_size: int, seed: int) -> None:
-        super().__init__(config, scenarios=scenarios, group_size=group_size, seed=seed, allocation=config.allocation)
+    def __init__(self, config: FrontierConfig, *, scenarios: Mapping[Any, Sequence[str]], group_size: int, seed: int) -> None:
+        super().__init__(config, scenarios=scenarios, group_size=group_size, seed=seed)
         self.level = config.start
         self.offsets = {str(family): 0.0 for family in self.families}
         self.num_seen = {str(family): 0 for family in self.families}
@@ -95,11 +96,11 @@ class FrontierTeacher(LedgerTeacher):
         """Success share aimed at now: the setting and what the guard adds."""
         return min(max(self.config.target_success + self.guard.shift, 0.05), 0.95)
 
-    def frontier(self, family: Family) -> float:
+    def frontier(self, family: FamilyKey) -> float:
         """Where `family` is estimated to succeed with the target share, in strictness; may lie `MARGIN` outside [0, 1]."""
         return min(max(self.level + self.offsets[str(family)], -MARGIN), 1.0 + MARGIN)
 
-    def choose(self, family: Family) -> Choice:
+    def choose(self, family: FamilyKey) -> Choice:
         """At the family's frontier, now and then anywhere."""
         explore, jitter = self.config.explore, self.config.jitter
         if self.rng.random() < explore:
@@ -129,9 +130,12 @@ class FrontierTeacher(LedgerTeacher):
         gain = max(1.0 / (self.num_seen[key] + self.config.offset_prior), self.config.offset_rate)
         self.offsets[key] += gain * self.surprise(group)
         self.num_seen[key] += 1
-        self.allocation.learn(family, self.frontier(family))
         if group.task.mode is Mode.FRONTIER:
             self.success += 0.05 * (success_share(group) - self.success)
+
+    def ability(self, group: GroupOutcome) -> float:
+        """The frontier of the group's family as it is estimated now."""
+        return self.frontier(group.task.family)
 
     def on_update(self, stats: UpdateStats) -> None:
         """Lets the entropy guard move the target success, and notes it when it does."""
@@ -145,7 +149,7 @@ class FrontierTeacher(LedgerTeacher):
         own = {"curriculum/level": self.level + mean, "curriculum/target_success": self.target, "curriculum/success_running": self.success}
         own["curriculum/largest_family_share"] = float(self.allocation.shares().max())
         for intention in HiddenIntention:
-            offsets = [self.offsets[str(family)] for family in self.families if family.intention is intention]
+            offsets = [self.offsets[str(f)] for f in self.families if isinstance(f, Family) and f.intention is intention]
             if offsets:
                 own[f"curriculum/offset/{intention}"] = float(np.mean(offsets)) - mean
         return {**super().metrics(), **own}

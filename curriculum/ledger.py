@@ -1,7 +1,8 @@
 """The part all teachers share: tasks enter a ledger when issued and are struck when their outcome comes, and nothing else teaches.
 
-A new teacher subclasses `LedgerTeacher`, sets `kind`, answers `choose`, perhaps `learn` and `on_update`, and names in `adapting` what it
-learns.
+A new teacher subclasses `LedgerTeacher`, sets `kind`, answers `choose`, perhaps `learn`, `learn_probes` and `on_update`, and names in
+`adapting` what it learns. Which family comes next is the allocation's business, unless a teacher chooses family and strictness together
+and answers `choose_families` as well.
 """
 
 from __future__ import annotations
@@ -9,20 +10,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from curriculum.allocation import AllocationConfig, FamilyAllocation, ScenarioDecks
 from curriculum.checks import require_between, require_equal, require_fields
-from curriculum.teacher import GroupOutcome, Mode, TaskSpec, UpdateStats
+from curriculum.teacher import FamilyKey, GroupOutcome, Mode, TaskSpec, UpdateStats
 from simulator.difficulty import Difficulty
 from simulator.scenario import Family
 
 STATE_VERSION = 1
+ABILITY_SLOPE = 2.0
+"""Fall of success per unit of strictness by which a group's success becomes an ability; wrong by a factor, it scales all families alike."""
 MAX_PENDING_DECISIONS = 1000
 """Decisions kept when nobody collects them; older ones are dropped so that memory stays flat."""
+
+
+def evenly() -> AllocationConfig:
+    """All families alike, whatever they have learned."""
+    return AllocationConfig(uniform_floor=1.0)
 
 
 @dataclass
@@ -31,6 +39,7 @@ class TeacherConfig:
 
     success_emotion: float = 70.0
     """[0, 100]: final emotion from which a rollout counts as a success."""
+    allocation: AllocationConfig = field(default_factory=evenly)
 
     def __post_init__(self) -> None:
         require_between("teacher.success_emotion", self.success_emotion, 0.0, 100.0)
@@ -43,6 +52,8 @@ class Choice(NamedTuple):
     mode: Mode
     share: float
     """Probability, given the family, of choosing in this mode, in (0, 1]."""
+    difficulty: Difficulty | None = None
+    """Where the axes are moved apart; None is `Difficulty.along(strictness)`."""
 
 
 class LedgerTeacher:
@@ -56,17 +67,15 @@ class LedgerTeacher:
         self,
         config: TeacherConfig,
         *,
-        scenarios: Mapping[Family, Sequence[str]],
+        scenarios: Mapping[Any, Sequence[str]],
         group_size: int,
         seed: int,
-        allocation: AllocationConfig | None = None,
     ) -> None:
         """
         Args:
-            scenarios: training scenario ids by family; every family needs at least one.
+            scenarios: training scenario ids by family; every family needs at least one. Families are Attune's or any strings.
             group_size: rollouts per task, at least 2.
             seed: decides everything this teacher leaves to chance, and the seeds of its tasks; at least 0.
-            allocation: how families share the groups; None deals them in turn.
         """
         empty = [str(family) for family, ids in scenarios.items() if not ids]
         if not scenarios or empty:
@@ -74,9 +83,9 @@ class LedgerTeacher:
         if group_size < 2:
             raise ValueError(f"teacher.group_size must be at least 2, got {group_size!r}; groups of one have no baseline")
         self.config = config
-        self.families = tuple(sorted(scenarios))
+        self.families: tuple[FamilyKey, ...] = tuple(sorted(scenarios, key=str))
         self.rng = np.random.default_rng(seed)
-        self.allocation = FamilyAllocation(allocation or AllocationConfig(uniform_floor=1.0), self.families)
+        self.allocation = FamilyAllocation(config.allocation, self.families)
         self._group_size = group_size
         self._seed = seed
         self._decks = ScenarioDecks({family: scenarios[family] for family in self.families})
@@ -86,29 +95,40 @@ class LedgerTeacher:
         self._counts = {"observed": 0, "ignored": 0, "too_few_survivors": 0, "expired": 0, "probes": 0}
         self._latest: dict[str, float] = {}
 
-    def choose(self, family: Family) -> Choice:
+    def choose(self, family: FamilyKey) -> Choice:
         """The strictness of the next group of `family`, in [0, 1]."""
         raise NotImplementedError(f"{type(self).__name__} must answer choose(family)")
+
+    def choose_families(self, num_groups: int) -> list[tuple[FamilyKey, float]]:
+        """The families of the next groups, each with the probability of being chosen; `choose` is then asked for each, in order."""
+        return self.allocation.choose(num_groups, self.rng)
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
         """Takes in groups that were outstanding and have at least two survivors, in the order of their uids."""
 
+    def learn_probes(self, probes: Sequence[GroupOutcome]) -> None:
+        """Takes in how the probe panel fared: the same training dialogues each time, mostly groups of one, in the order of their uids."""
+
     def on_update(self, stats: UpdateStats) -> None:
         """Takes in what the optimiser step did."""
+
+    def ability(self, group: GroupOutcome) -> float:
+        """Where a group says that its family succeeds half the time, in strictness; allocation follows the progress of this."""
+        return group.task.strictness + (success_share(group) - 0.5) / ABILITY_SLOPE
 
     def propose(self, num_groups: int, *, policy_version: int) -> list[TaskSpec]:
         """The next `num_groups` tasks, entered in the ledger."""
         if num_groups < 1:
             raise ValueError(f"num_groups must be at least 1, got {num_groups!r}")
         self._step += 1
-        families = self.allocation.choose(num_groups, self.rng)
+        families = self.choose_families(num_groups)
         tasks = [self._issue(slot, family, share, policy_version) for slot, (family, share) in enumerate(families)]
         self._outstanding.update((task.uid, task) for task in tasks)
         issued = np.array([task.strictness for task in tasks])
         self._latest.update(strictness=float(issued.mean()), strictness_std=float(issued.std()))
         return tasks
 
-    def _issue(self, slot: int, family: Family, share: float, policy_version: int) -> TaskSpec:
+    def _issue(self, slot: int, family: FamilyKey, share: float, policy_version: int) -> TaskSpec:
         choice = self.choose(family)
         # From (seed, step, slot) and not from the generator, so that arms of a comparison roll out on the same seeds.
         seed = int(np.random.SeedSequence((self._seed, self._step, slot)).generate_state(1)[0]) >> 1
@@ -116,7 +136,7 @@ class LedgerTeacher:
             uid=f"step{self._step:07d}-group{slot:04d}",
             family=family,
             scenario_id=self._decks.draw(family, self.rng),
-            difficulty=Difficulty.along(choice.strictness),
+            difficulty=choice.difficulty or Difficulty.along(choice.strictness),
             strictness=choice.strictness,
             group_size=self._group_size,
             seed=seed,
@@ -131,7 +151,11 @@ class LedgerTeacher:
         for outcome in outcomes:
             if not isinstance(outcome, GroupOutcome):
                 raise TypeError(f"outcomes must be GroupOutcomes, got {type(outcome).__name__}; evaluation never reaches a teacher")
-        settled = [outcome for outcome in sorted(outcomes, key=lambda outcome: outcome.task.uid) if self._settle(outcome)]
+        in_order = sorted(outcomes, key=lambda outcome: outcome.task.uid)
+        if probes := [outcome for outcome in in_order if outcome.task.mode is Mode.PROBE]:
+            self._counts["probes"] += len(probes)
+            self.learn_probes(probes)
+        settled = [outcome for outcome in in_order if outcome.task.mode is not Mode.PROBE and self._settle(outcome)]
         groups = [outcome for outcome in settled if len(outcome.surviving) >= 2]
         self._counts["too_few_survivors"] += len(settled) - len(groups)
         if not groups:
@@ -140,11 +164,10 @@ class LedgerTeacher:
         shares = [success_share(group) for group in groups]
         self._latest.update(in_flight_delay=float(np.mean(delays)), success_share=float(np.mean(shares)))
         self.learn(groups)
+        for group in groups:
+            self.allocation.learn(group.task.family, self.ability(group))
 
     def _settle(self, outcome: GroupOutcome) -> bool:
-        if outcome.task.mode is Mode.PROBE:
-            self._counts["probes"] += 1
-            return False
         if self._outstanding.get(outcome.task.uid) != outcome.task:
             self._counts["ignored"] += 1
             return False
@@ -243,8 +266,16 @@ def task_to_record(task: TaskSpec) -> dict[str, Any]:
 def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
     """Reads what `task_to_record` wrote."""
     require_fields("task record", record, [field.name for field in fields(TaskSpec)])
-    parsed = {"family": Family.parse(record["family"]), "mode": Mode(record["mode"]), "difficulty": Difficulty(**record["difficulty"])}
+    parsed = {"family": parse_family(record["family"]), "mode": Mode(record["mode"]), "difficulty": Difficulty(**record["difficulty"])}
     return TaskSpec(**{**record, **parsed})
+
+
+def parse_family(text: str) -> FamilyKey:
+    """One of Attune's families where `text` names one, otherwise the name itself."""
+    try:
+        return Family.parse(text)
+    except ValueError:
+        return text
 
 
 def _saved(value: Any) -> Any:

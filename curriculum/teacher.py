@@ -10,6 +10,9 @@ from typing import Any, Protocol
 from simulator.difficulty import Difficulty
 from simulator.scenario import Family
 
+FamilyKey = Family | str
+"""A family of tasks that share strength: one of Attune's own, or any name that another trainer gives to a group of its tasks."""
+
 
 class Mode(StrEnum):
     """Why a task was issued."""
@@ -33,11 +36,12 @@ class TaskSpec:
     """One group to roll out. Travels with every rollout, so an outcome is credited to the difficulty that was issued."""
 
     uid: str
-    family: Family
+    family: FamilyKey
     scenario_id: str
     difficulty: Difficulty
     strictness: float
-    """The scalar d of `Difficulty.along(d)` that was issued, in [0, 1]."""
+    """The scalar d that was issued, in [0, 1]: `difficulty` is `Difficulty.along(d)`, unless a teacher moves the axes apart; d is then
+    their mean."""
     group_size: int
     seed: int
     mode: Mode

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from curriculum.checks import require_between
 from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig
-from curriculum.teacher import Mode
-from simulator.scenario import Family
+from curriculum.teacher import FamilyKey, Mode
 
 
 @dataclass
@@ -34,6 +33,6 @@ class UniformTeacher(LedgerTeacher):
     kind = "uniform"
     config: UniformConfig
 
-    def choose(self, family: Family) -> Choice:
+    def choose(self, family: FamilyKey) -> Choice:
         """A fresh draw."""
         return Choice(float(self.rng.uniform(self.config.low, self.config.high)), Mode.UNIFORM, 1.0)
