@@ -1,4 +1,4 @@
-"""The door of this package: `python -m analysis report RUN | transcripts RUN | tensorboard | fidelity | persona`."""
+"""The door of this package: `python -m analysis report RUN | transcripts RUN | compare SWEEP | tensorboard | fidelity | persona`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from analysis.comparison_options import comparison_options
 from analysis.persona_options import persona_options
 
 USAGE_ERROR = 2
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     viewer = commands.add_parser("transcripts", help="write transcripts.html into a run's folder: all its dialogues, to filter and search")
     viewer.add_argument("run", type=Path, metavar="RUN", help="the run's folder, runs/<experiment>/<name>")
     viewer.add_argument("--steps", action="store_true", help="with the five steps to each change; takes a while longer")
+    comparison_options(commands.add_parser("compare", help="set the arms of a sweep against each other and write comparison.json"))
     board = commands.add_parser("tensorboard", help="start TensorBoard, reachable from this machine only")
     board.add_argument("--logdir", type=Path, default=Path("runs"), help="a run's folder or one that holds runs (default runs)")
     board.add_argument("--port", type=int, default=6006, help="1 to 65535 (default 6006)")
@@ -68,6 +70,13 @@ def write_viewer(options: argparse.Namespace) -> None:
         write_report(options.run)
 
 
+def compare(options: argparse.Namespace) -> None:
+    """Compares the arms of a sweep, writes the file and prints the tables."""
+    from analysis.comparison import comparison
+
+    print(comparison(options))
+
+
 def measure_fidelity(options: argparse.Namespace) -> None:
     """Prints the figures of fidelity."""
     from analysis.fidelity import fidelity
@@ -105,6 +114,7 @@ def tensorboard_command(logdir: Path, port: int) -> list[str]:
 COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "report": write,
     "transcripts": write_viewer,
+    "compare": compare,
     "tensorboard": serve,
     "fidelity": measure_fidelity,
     "persona": judge,

@@ -1,0 +1,251 @@
+"""Arms of a sweep compared: `comparison.json`.
+
+Per arm the numbers of its runs, their mean and interquartile mean, and the spread between seeds; per contrast the difference on common
+seeds with everything that `docs/statistics.md` asks of a claim. What cannot be compared is said in a sentence, and the rest is computed.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import math
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis import paired, stats
+from analysis.arms import arm_record
+from analysis.comparison_text import as_text, verdict
+from analysis.endpoints import AUC, ENDPOINTS, SECONDARY, sign_of
+from analysis.sweep import RunResult, Sweep, common_cells, differing, read_sweep, why_not
+from simulator.output import check_out
+
+COMPARISON = "comparison.json"
+FAVOURITE = "frontier"
+"""The arm that is set against every other one where no contrast is named."""
+ALPHA, POWER = 0.05, 0.8
+
+Contrast = tuple[str, str]
+"""Two arms, the first one less the second; the second may be a pattern (`fixed_*`), which means the best arm that fits it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is compared, fixed before it is looked at."""
+
+    contrasts: Sequence[Contrast] = ()
+    """The family over which Holm corrects; none means `FAVOURITE` against every other arm, or every pair of arms."""
+    primary: str = AUC
+    """One of `ENDPOINTS`."""
+    threshold: float = 60.0
+    """Emotion whose first reaching is timed, 0-100."""
+    seed: int = 0
+    """Of the bootstrap, >= 0."""
+
+    def __post_init__(self) -> None:
+        if self.primary not in ENDPOINTS:
+            raise ValueError(f"--primary must be one of {', '.join(ENDPOINTS)}, got {self.primary!r}")
+        if not 0.0 <= self.threshold <= 100.0:
+            raise ValueError(f"--threshold must be in [0, 100], got {self.threshold!r}")
+        if self.seed < 0:
+            raise ValueError(f"--bootstrap-seed must be at least 0, got {self.seed!r}")
+        for a, b in self.contrasts:
+            if a == b:
+                raise ValueError(f"--contrast must name two arms, got {a!r} twice")
+
+
+def comparison(options: Namespace) -> str:
+    """Runs the command; returns what it prints.
+
+    Raises:
+        ValueError: what was asked for cannot be had, or nothing may be written there.
+    """
+    plan = Plan(contrasts=options.contrast, primary=options.primary, threshold=options.threshold, seed=options.bootstrap_seed)
+    check_out(options.out)
+    sweep = read_sweep(options.folder, seeds=options.seeds)
+    for name in (name for contrast in plan.contrasts for name in contrast):
+        if not fnmatch.filter(sweep.arms, name) and name not in sweep.arms:
+            raise ValueError(f"--contrast must name arms of the sweep ({', '.join(sweep.arms)}), got {name!r}")
+    found = compare(sweep, plan)
+    path = options.out or options.folder / COMPARISON
+    write_comparison(found, path)
+    return f"{as_text(found)}\n\n{path}"
+
+
+def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
+    """The contents of `comparison.json`; numbers that are not defined are NaN or infinite here and null in the file."""
+    arms, notes = {}, list(sweep.notes)
+    for arm in sweep.arms:
+        arms[arm], said = arm_record(arm, sweep, threshold=plan.threshold, seed=plan.seed)
+        notes += said
+    chosen = plan.contrasts or default_contrasts(sweep.arms)
+    contrasts = [contrast_record(contrast, sweep, plan, num_primary=len(chosen)) for contrast in chosen]
+    adjust(contrasts, plan.primary)
+    notes += states_of_the_code(sweep)
+    found: dict[str, Any] = {
+        "sweep": sweep.folder.name,
+        "experiment": sweep.folder.absolute().parent.name,
+        "plan": {
+            "primary": plan.primary,
+            "contrasts": [list(contrast) for contrast in chosen],
+            "chosen_by": "name" if plan.contrasts else "default",
+            "alpha": ALPHA,
+            "power": POWER,
+            "level": stats.LEVEL,
+            "bootstrap": {"seed": plan.seed, "num_resamples": stats.NUM_RESAMPLES, "resampled": "runs, whole"},
+            "auc_ends": {str(budget): end for budget, end in sweep.auc_ends.items()},
+        },
+        "world_hashes": sorted({run.world_hash for run in sweep.runs}),
+        "notes": notes,
+        "arms": arms,
+        "contrasts": contrasts,
+    }
+    return {"verdict": verdict(found), **found}
+
+
+def states_of_the_code(sweep: Sweep) -> list[str]:
+    """A remark if the runs were not all made by one commit; `+` marks one with uncommitted changes."""
+    commits = sorted({run.commit for run in sweep.runs})
+    names = [commit[:12] + "+" * commit.endswith("+") or "unknown" for commit in commits]
+    return [f"The runs come from {len(commits)} states of the code ({', '.join(names)})."] if len(commits) > 1 else []
+
+
+def default_contrasts(arms: Sequence[str]) -> list[Contrast]:
+    """The favourite against the others, or every pair of arms."""
+    if FAVOURITE in arms:
+        return [(FAVOURITE, arm) for arm in arms if arm != FAVOURITE]
+    return [(a, b) for i, a in enumerate(arms) for b in arms[i + 1 :]]
+
+
+def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, *, num_primary: int) -> dict[str, Any]:
+    """One contrast on the primary endpoint and on the secondary ones."""
+    a, (b, candidates) = contrast[0], best_of(contrast[1], sweep, plan.primary)
+    a_runs, b_runs = sweep.of(a), sweep.of(b)
+    seeds, notes = comparable_seeds(a_runs, b_runs, names=(a, b))
+    record: dict[str, Any] = {"a": a, "b": b, "seeds": seeds, "notes": notes, "cannot": None}
+    if candidates:
+        record["b_chosen_from"] = candidates
+        notes.append(f"{b} was chosen on these very runs as the best of {', '.join(candidates)}, which favours it over {a}.")
+    if seeds:
+        record["settings_that_differ"] = differing(a_runs[seeds[0]].settings, b_runs[seeds[0]].settings)
+    else:
+        record["cannot"] = " ".join(notes) or f"{a} and {b} have no seed in common."
+    names = [plan.primary, *(name for name in SECONDARY if name != plan.primary)]
+    pairs = [(a_runs[seed], b_runs[seed]) for seed in seeds]
+    record["endpoints"] = {name: difference(pairs, name, alpha=ALPHA / (num_primary if name == plan.primary else 1)) for name in names}
+    if seeds and record["endpoints"][plan.primary] is None:
+        record["cannot"] = f"{a} and {b} cannot be compared on {plan.primary}: no pair of runs measured it."
+    record["improvement_over_cells"] = improvement_over_cells(pairs, plan)
+    return record
+
+
+def best_of(pattern: str, sweep: Sweep, endpoint: str) -> tuple[str, list[str]]:
+    """The arm of that name and no candidates; for a pattern, the arm with the best mean endpoint among those that fit, and all of these."""
+    if pattern in sweep.arms or not any(sign in pattern for sign in "*?["):
+        return pattern, []
+    means = {}
+    for arm in fnmatch.filter(sweep.arms, pattern):
+        values = [run.scalars[endpoint] for run in sweep.of(arm).values() if run.scalars[endpoint] is not None]
+        if values:
+            means[arm] = sign_of(endpoint) * float(np.mean(values))
+    return (max(means, key=lambda arm: means[arm]), sorted(means)) if means else (pattern, [])
+
+
+def comparable_seeds(a_runs: Mapping[int, RunResult], b_runs: Mapping[int, RunResult], *, names: Contrast) -> tuple[list[int], list[str]]:
+    """Seeds whose runs may be set against each other, and why others may not."""
+    notes = [f"{name} has no run that can be used." for name, runs in zip(names, (a_runs, b_runs), strict=True) if not runs]
+    if notes:
+        return [], notes
+    for name, lacking in zip(names, (b_runs.keys() - a_runs.keys(), a_runs.keys() - b_runs.keys()), strict=True):
+        if lacking:
+            notes.append(f"{name} lacks seed {', '.join(map(str, sorted(lacking)))}; only common seeds are paired.")
+    seeds = []
+    for seed in sorted(a_runs.keys() & b_runs.keys()):
+        reason = why_not(a_runs[seed], b_runs[seed])
+        if reason:
+            notes.append(f"{reason}; this pair is left out.")
+        else:
+            seeds.append(seed)
+    return like_the_first(seeds, a_runs, notes), notes
+
+
+def like_the_first(seeds: Sequence[int], runs: Mapping[int, RunResult], notes: list[str]) -> list[int]:
+    """The seeds whose pair may be averaged with the first pair; the others are added to the notes."""
+    kept = []
+    for seed in seeds:
+        reason = why_not(runs[seeds[0]], runs[seed])
+        if reason:
+            notes.append(f"{reason}; the later pair is left out.")
+        else:
+            kept.append(seed)
+    return kept
+
+
+def difference(pairs: Sequence[tuple[RunResult, RunResult]], endpoint: str, *, alpha: float) -> dict[str, Any] | None:
+    """An endpoint of a less that of b, over seeds; None where no pair measured it.
+
+    Args:
+        alpha: at which the minimal detectable effect is stated.
+    """
+    values = np.array([[run.scalars[endpoint] for run in pair] for pair in pairs], dtype=float).reshape(-1, 2)
+    a_R, b_R, num_dropped = paired.complete_pairs(values[:, 0], values[:, 1])
+    if not a_R.size:
+        return None
+    d_R = a_R - b_R
+    test = paired.sign_flip_test(d_R)
+    better = sign_of(endpoint)
+    sd = float(d_R.std(ddof=1)) if d_R.size > 1 else math.nan
+    effect = paired.minimal_detectable_effect(num_pairs=d_R.size, sd=sd, alpha=alpha, power=POWER) if d_R.size > 1 else math.nan
+    return {
+        "num_pairs": d_R.size,
+        "num_dropped": num_dropped,
+        "differences": d_R.tolist(),
+        "difference": paired.mean_difference(d_R).to_dict(),
+        "sign_flip_interval": paired.sign_flip_interval(d_R).to_dict() if d_R.size <= paired.MAX_EXACT else None,
+        "p": test.p,
+        "p_is_exact": test.exact,
+        "p_smallest": paired.smallest_p(d_R.size),
+        "p_holm": None,
+        "probability_of_improvement": paired.paired_probability(better * d_R).to_dict(),
+        "probability_of_improvement_any_pair": paired.probability_of_improvement(better * a_R[:, None], better * b_R[:, None]),
+        "minimal_detectable_effect": {"effect": effect, "alpha": alpha, "power": POWER, "sd": sd},
+    }
+
+
+def improvement_over_cells(pairs: Sequence[tuple[RunResult, RunResult]], plan: Plan) -> dict[str, Any] | None:
+    """Probability of improvement as published, averaged over family and strictness at the end; pairs of runs are resampled whole."""
+    cells = common_cells([run for pair in pairs for run in pair])
+    if not cells:
+        return None
+    sides = [np.array([[pair[side].cells[cell] for cell in cells] for pair in pairs]) for side in (0, 1)]
+    c = len(cells)
+    found = stats.estimate(lambda both: paired.probability_of_improvement(both[:, :c], both[:, c:]), np.hstack(sides), seed=plan.seed)
+    return {**found.to_dict(), "num_cells": c}
+
+
+def adjust(contrasts: Sequence[dict[str, Any]], primary: str) -> None:
+    """Puts Holm's p into each contrast's primary endpoint; a contrast that could not be computed counts in the family with p = 1."""
+    found = [contrast["endpoints"][primary] for contrast in contrasts]
+    for endpoint, p in zip(found, paired.holm([endpoint["p"] if endpoint else 1.0 for endpoint in found]), strict=True):
+        if endpoint:
+            endpoint["p_holm"] = p
+
+
+def write_comparison(found: Mapping[str, Any], path: Path) -> None:
+    """Writes the file whole or not at all."""
+    draft = path.with_name(f".{path.name}.tmp")
+    draft.write_text(json.dumps(plain(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON can say it: None for NaN and infinities."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,26 @@
+"""What runs are compared on: one number a run, by its dotted name in `summary.json`."""
+
+from __future__ import annotations
+
+AUC = "heldout.auc"
+"""The one endpoint that comparisons compute anew: runs must be measured over the same tokens."""
+EMOTIONS = (AUC, "heldout.score", "heldout.worst_cell", "heldout.cvar20")
+"""On the scale of emotions, 0-100."""
+SHARES = ("heldout.success_rate", "heldout.failure_rate")
+COSTS = ("policy_tokens", "wall_s", "cpu_s")
+ENDPOINTS = (*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end")
+SECONDARY = (*EMOTIONS, *SHARES)
+"""What each contrast describes beside the primary endpoint."""
+LOWER_IS_BETTER = frozenset({"heldout.failure_rate", *COSTS})
+
+
+def sign_of(endpoint: str) -> float:
+    """1, or -1 for an endpoint that is better when it is lower."""
+    return -1.0 if endpoint in LOWER_IS_BETTER else 1.0
+
+
+def digits_of(endpoint: str) -> int:
+    """Decimals that suit its numbers."""
+    if endpoint in COSTS:
+        return 0
+    return 1 if endpoint in EMOTIONS else 3

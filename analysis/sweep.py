@@ -1,0 +1,236 @@
+"""A sweep folder as data: `<folder>/<arm>/seed_<n>/`, each an ordinary run directory, reduced to what comparisons need.
+
+A run that cannot be used is left out with one sentence that says why; the others are read all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from analysis.endpoints import AUC, ENDPOINTS
+from analysis.learning_curves import Curve, area_under_curves, common_curves
+from analysis.runs import Run, flatten, read_run, setting
+from simulator.dialogue import Outcome
+from simulator.progress import progress
+
+BY_ITSELF = ("name", "seed", "resume", "runs", "experiment")
+"""Settings in which two runs of a comparison may differ without being unlike."""
+SHORT = 0.98
+"""A run whose last look lies before this share of the common range is named, because its last score is held to the end."""
+
+Cell = tuple[str, float]
+"""Family and strictness."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """What one training run contributes to a comparison."""
+
+    arm: str
+    seed: int
+    world_hash: str
+    settings: dict[str, Any]
+    """By dotted name."""
+    commit: str
+    scalars: dict[str, float | None]
+    """By endpoint; None for what the run did not measure."""
+    alarms: list[str]
+    """Names, in the order they went off."""
+    curve: Curve | None
+    """Mean final emotion, 0-100, on the smaller held-out grid; None without evaluations."""
+    cells: dict[Cell, float]
+    """Mean final emotion, 0-100, at the last full evaluation."""
+
+    @property
+    def name(self) -> str:
+        """As it is called in sentences."""
+        return f"{self.arm}/seed_{self.seed}"
+
+    @property
+    def budget(self) -> int:
+        """Policy tokens that it was allowed."""
+        return int(self.settings["budget.policy_tokens"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """The usable runs of a folder, and what is to be said about the others."""
+
+    folder: Path
+    arms: list[str]
+    """All that have a folder, sorted, with usable runs or without."""
+    runs: list[RunResult]
+    notes: list[str]
+    auc_ends: dict[int, float]
+    """Tokens to which areas under curves reach, by budget."""
+
+    def of(self, arm: str) -> dict[int, RunResult]:
+        """The usable runs of an arm by seed."""
+        return {run.seed: run for run in self.runs if run.arm == arm}
+
+
+def read_sweep(folder: Path, *, seeds: range | None = None) -> Sweep:
+    """Reads the runs of all arms.
+
+    Args:
+        seeds: runs with other seeds are ignored; None takes all.
+
+    Raises:
+        ValueError: there is no such folder, it holds no arm, or not one run that can be used.
+    """
+    folder = Path(folder)
+    places = run_folders(folder)
+    wanted = [place for place in places if seeds is None or seed_of(place) in seeds]
+    runs, notes = [], []
+    for place in progress(wanted, total=len(wanted), what="Reading runs"):
+        try:
+            runs.append(read_result(place))
+        except (ValueError, OSError) as error:
+            notes.append(f"{place.parent.name}/{place.name} is left out: {error}")
+    if not runs:
+        raise ValueError(
+            f"sweep must hold a finished run, got {str(folder)!r} with {len(wanted)} to consider; {' '.join(notes[:3])}".rstrip("; ")
+        )
+    runs, ends, short = with_areas(runs)
+    return Sweep(folder=folder, arms=sorted({place.parent.name for place in places}), runs=runs, notes=notes + short, auc_ends=ends)
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The folders `<arm>/seed_<n>`, by arm and seed.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"sweep must be a folder, got {str(folder)!r}; there is no such folder")
+    found = [path for path in folder.glob("*/seed_*") if path.is_dir() and re.fullmatch(r"seed_(0|[1-9][0-9]*)", path.name)]
+    if not found:
+        raise ValueError(f"sweep must hold runs as <arm>/seed_<n>, got {str(folder)!r}, which holds none")
+    return sorted(found, key=lambda path: (path.parent.name, seed_of(path)))
+
+
+def seed_of(place: Path) -> int:
+    """The seed that a run's folder names."""
+    return int(place.name.removeprefix("seed_"))
+
+
+def read_result(place: Path) -> RunResult:
+    """Reads one run.
+
+    Raises:
+        ValueError: it is torn, unfinished or not what its folder says.
+    """
+    run = read_run(place)
+    if run.summary is None:
+        raise ValueError("it has not finished (no summary.json); resume it to have it counted")
+    if run.summary.get("seed") != seed_of(place):
+        raise ValueError(f"its summary says seed {run.summary.get('seed')!r}, its folder {seed_of(place)}")
+    settings = dict(flatten(run.config))
+    if not isinstance(settings.get("budget.policy_tokens"), int):
+        raise ValueError(f"budget.policy_tokens must stand in its config.yaml, got {settings.get('budget.policy_tokens')!r}")
+    curve, cells = held_out(run)
+    return RunResult(
+        arm=place.parent.name,
+        seed=seed_of(place),
+        world_hash=str(run.summary.get("world_hash")),
+        settings=settings,
+        commit=str(run.provenance.get("git_commit", "")),
+        scalars={name: number(setting(run.summary, name)) for name in ENDPOINTS if name != AUC},
+        alarms=[str(alarm.get("name")) for alarm in setting(run.summary, "collapse.alarms", [])],
+        curve=curve,
+        cells=cells,
+    )
+
+
+def number(value: Any) -> float | None:
+    """The value if it is a number."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def held_out(run: Run) -> tuple[Curve | None, dict[Cell, float]]:
+    """A run's curve and its cells at the end; ERROR dialogues count in neither.
+
+    Raises:
+        ValueError: a line lacks something.
+    """
+    during: dict[int, list[float]] = {}
+    full: dict[int, dict[Cell, list[float]]] = {}
+    for line in run.evaluation():
+        try:
+            emotion, tokens = float(line["emotion"]), line["policy_tokens"]
+            if line["outcome"] == Outcome.ERROR:
+                continue
+            if line["in_during"]:
+                during.setdefault(tokens, []).append(emotion)
+            if line["grid"] == "full":
+                full.setdefault(line["look"], {}).setdefault((line["family"], line["strictness"]), []).append(emotion)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"evaluation.jsonl must hold graded dialogues, got a line at step {line['step']} with a bad {error}"
+            ) from error
+    looks = sorted(during)
+    if looks and looks[0] != 0:
+        raise ValueError(f"evaluation.jsonl must begin before training, got a first look at {looks[0]} policy tokens")
+    curve = Curve(looks, [statistics.fmean(during[at]) for at in looks]) if looks else None
+    last = full[max(full)] if len(full) > 1 else {}
+    return curve, {cell: statistics.fmean(emotions) for cell, emotions in sorted(last.items())}
+
+
+def with_areas(runs: Sequence[RunResult]) -> tuple[list[RunResult], dict[int, float], list[str]]:
+    """The runs with `heldout.auc`, to where the areas of each budget reach, and what is to be said about short curves.
+
+    Areas reach to the budget, or to the end of the shortest curve where none reaches that far (runs that end by steps). What lies beyond
+    is cut off; a finished run that ended earlier keeps its last score to the end, because dropping it would favour arms that collapse.
+    """
+    ends: dict[int, float] = {}
+    areas: dict[str, float] = {}
+    notes = [f"{run.name} has no evaluations: the area under its curve is unknown." for run in runs if run.curve is None]
+    for budget in sorted({run.budget for run in runs}):
+        drawn = [(run, run.curve) for run in runs if run.budget == budget and run.curve is not None]
+        lasts = [float(curve.tokens[-1]) for _, curve in drawn]
+        end = float(budget) if max(lasts, default=0.0) >= budget else min(lasts, default=0.0)
+        if end <= 0.0:
+            continue
+        ends[budget] = end
+        tokens_T, curves_RT = common_curves([curve for _, curve in drawn], end=end)
+        found = area_under_curves(tokens_T, curves_RT, short="hold")
+        areas |= {run.name: float(area) for (run, _), area in zip(drawn, found, strict=True)}
+        notes += [
+            f"{run.name} ended at {last:,.0f} of {end:,.0f} policy tokens: its last score is held to the end."
+            for (run, _), last in zip(drawn, lasts, strict=True)
+            if last < SHORT * end
+        ]
+    return [replace(run, scalars={**run.scalars, AUC: areas.get(run.name)}) for run in runs], ends, notes
+
+
+def why_not(a: RunResult, b: RunResult) -> str:
+    """Why two runs must not be compared or averaged; empty where they may be."""
+    if a.world_hash != b.world_hash:
+        return f"{a.name} and {b.name} ran in different worlds ({a.world_hash} and {b.world_hash})"
+    for name in ("budget.policy_tokens", "budget.steps"):
+        if a.settings.get(name) != b.settings.get(name):
+            return f"{a.name} and {b.name} had unequal budgets ({name}: {a.settings.get(name)} and {b.settings.get(name)})"
+    for name in sorted(differing(a.settings, b.settings)):
+        if name.startswith("evaluation."):
+            return f"{a.name} and {b.name} were judged differently ({name}: {a.settings.get(name)} and {b.settings.get(name)})"
+    return ""
+
+
+def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Dotted names of the settings in which two runs differ, a run's own name and seed aside."""
+    names = dict.fromkeys([*a, *b])
+    return [
+        name for name in names if name not in BY_ITSELF and json.dumps(a.get(name), default=str) != json.dumps(b.get(name), default=str)
+    ]
+
+
+def common_cells(runs: Iterable[RunResult]) -> list[Cell]:
+    """The cells that all of the runs were judged on, sorted."""
+    held = [set(run.cells) for run in runs]
+    return sorted(set.intersection(*held)) if held else []
