@@ -11,7 +11,7 @@ import numpy as np
 from analysis import stats
 from analysis.endpoints import ENDPOINTS
 from analysis.learning_curves import common_curves, kaplan_meier, median_time, restricted_mean_time, tokens_to_threshold
-from analysis.sweep import RunResult, Sweep, common_cells, why_not
+from analysis.sweep import RunResult, Sweep, common_cells, measured, why_not
 
 TARGET = 100.0
 """The emotion that nothing can exceed: the target of the optimality gap."""
@@ -45,7 +45,7 @@ def arm_record(arm: str, sweep: Sweep, *, threshold: float, seed: int) -> tuple[
 
 def spread_between_seeds(runs: Sequence[RunResult], endpoint: str, *, seed: int) -> dict[str, Any] | None:
     """An endpoint over the runs that measured it: mean and IQM with joint-bootstrap intervals, sd (R - 1), extremes."""
-    values = np.array([run.scalars[endpoint] for run in runs if run.scalars[endpoint] is not None], dtype=float)
+    values = measured(runs, endpoint)
     if not values.size:
         return None
     return {

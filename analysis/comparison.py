@@ -21,7 +21,7 @@ from analysis import paired, stats
 from analysis.arms import arm_record
 from analysis.comparison_text import as_text, verdict
 from analysis.endpoints import AUC, ENDPOINTS, SECONDARY, sign_of
-from analysis.sweep import RunResult, Sweep, common_cells, differing, read_sweep, why_not
+from analysis.sweep import RunResult, Sweep, common_cells, differing, measured, read_sweep, why_not
 from simulator.output import check_out
 
 COMPARISON = "comparison.json"
@@ -149,9 +149,9 @@ def best_of(pattern: str, sweep: Sweep, endpoint: str) -> tuple[str, list[str]]:
         return pattern, []
     means = {}
     for arm in fnmatch.filter(sweep.arms, pattern):
-        values = [run.scalars[endpoint] for run in sweep.of(arm).values() if run.scalars[endpoint] is not None]
-        if values:
-            means[arm] = sign_of(endpoint) * float(np.mean(values))
+        values = measured(sweep.of(arm).values(), endpoint)
+        if values.size:
+            means[arm] = sign_of(endpoint) * float(values.mean())
     return (max(means, key=lambda arm: means[arm]), sorted(means)) if means else (pattern, [])
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from analysis.endpoints import AUC, ENDPOINTS
 from analysis.learning_curves import Curve, area_under_curves, common_curves
 from analysis.runs import Run, flatten, read_run, setting
@@ -228,6 +230,11 @@ def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     return [
         name for name in names if name not in BY_ITSELF and json.dumps(a.get(name), default=str) != json.dumps(b.get(name), default=str)
     ]
+
+
+def measured(runs: Iterable[RunResult], endpoint: str) -> np.ndarray:
+    """float[R], the endpoint of the runs that measured it."""
+    return np.array([value for run in runs if (value := run.scalars[endpoint]) is not None], dtype=float)
 
 
 def common_cells(runs: Iterable[RunResult]) -> list[Cell]:

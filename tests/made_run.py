@@ -23,9 +23,11 @@ TOKENS_PER_STEP = 6_000
 ALARM = {"name": "density_lost", "step": 31, "message": "Reward density is 0.02, 9% of its start: rollouts of a group fare nearly alike."}
 CONFIG = """experiment: adaptive_curriculum
 name: seed0
-seed: 0
+seed: {seed}
 groups_per_step: 8
 group_size: 8
+budget:
+  policy_tokens: 240000
 policy:
   model: embedded
 teacher:
@@ -97,12 +99,12 @@ def step_metrics(step: int, num_steps: int, rng: np.random.Generator) -> dict[st
     }
 
 
-def summary_of(folder: Path, *, num_steps: int, alarms: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def summary_of(folder: Path, *, seed: int, num_steps: int, alarms: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """`summary.json` as a finished run has it."""
     facts = {
         "experiment": "adaptive_curriculum",
         "name": "seed0",
-        "seed": 0,
+        "seed": seed,
         "steps": num_steps,
         "wall_s": 341.0,
         "cpu_s": 655.0,
@@ -125,13 +127,14 @@ def make_run(
     after: str = "L4",
     alarms: Sequence[dict[str, Any]] = (),
     finished: bool = True,
+    seed: int = 0,
 ) -> Path:
     """Writes a run that goes from one scripted agent to another; an unfinished one stops before its last evaluation."""
     rng = np.random.default_rng(0)
     who = scenarios(num_scenarios)
     start, end = played(before, who), played(after, who)
     recorder = Recorder(folder)
-    (folder / "config.yaml").write_text(CONFIG, encoding="utf-8")
+    (folder / "config.yaml").write_text(CONFIG.format(seed=seed), encoding="utf-8")
     for step in range(num_steps + 1):
         if step:
             recorder.metrics(step, step_metrics(step, num_steps, rng))
@@ -145,7 +148,7 @@ def make_run(
     if finished:
         recorder.evaluation(num_steps, evaluation_records(end, look=4, tokens=num_steps * TOKENS_PER_STEP, full=True))
         recorder.scalars(num_steps, {"eval/full_score": 68.0})
-        recorder.summary(summary_of(folder, num_steps=num_steps, alarms=alarms))
+        recorder.summary(summary_of(folder, seed=seed, num_steps=num_steps, alarms=alarms))
     recorder.dialogues(num_steps, [dialogue_record(dialogue, kind="train") for dialogue in end[:4]], num_as_text=2)
     recorder.close()
     return folder
