@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from analysis import stats
+from analysis.clusters import Estimate
 from analysis.endpoints import ENDPOINTS
 from analysis.learning_curves import common_curves, kaplan_meier, median_time, restricted_mean_time, tokens_to_threshold
+from analysis.stats import Resampling
 from analysis.sweep import RunResult, Sweep, common_cells, measured, why_not
 
 TARGET = 100.0
@@ -20,12 +22,19 @@ THRESHOLDS = tuple(range(0, 101, 5))
 CURVE_POINTS = 21
 
 
-def arm_record(arm: str, sweep: Sweep, *, threshold: float, seed: int) -> tuple[dict[str, Any], list[str]]:
+def gap_to_target(scores_RC: np.ndarray) -> float:
+    """The optimality gap to an emotion of 100."""
+    return stats.optimality_gap(scores_RC, target=TARGET)
+
+
+AGGREGATES = {"mean": stats.mean, "median": stats.median, "iqm": stats.iqm, "optimality_gap": gap_to_target}
+
+
+def arm_record(arm: str, sweep: Sweep, *, threshold: float, resampling: Resampling) -> tuple[dict[str, Any], list[str]]:
     """An arm's part of `comparison.json`, and what is to be said about it; its runs are not averaged if they must not be.
 
     Args:
         threshold: emotion whose first reaching is timed, 0-100.
-        seed: of the bootstrap.
     """
     runs = list(sweep.of(arm).values())
     record: dict[str, Any] = {
@@ -37,20 +46,21 @@ def arm_record(arm: str, sweep: Sweep, *, threshold: float, seed: int) -> tuple[
     reason = next((said for run in runs[1:] if (said := why_not(runs[0], run))), "")
     if reason:
         return record, [f"{arm} is not averaged: {reason}."]
-    record["endpoints"] = {name: spread_between_seeds(runs, name, seed=seed) for name in ENDPOINTS}
-    record |= over_cells(runs, seed=seed)
-    record |= over_tokens(runs, end=sweep.auc_ends.get(runs[0].budget), threshold=threshold, seed=seed)
+    record["endpoints"] = {name: spread_between_seeds(runs, name, resampling=resampling) for name in ENDPOINTS}
+    record |= over_cells(runs, resampling=resampling)
+    record |= over_tokens(runs, end=sweep.auc_ends.get(runs[0].budget), threshold=threshold, resampling=resampling)
     return record, []
 
 
-def spread_between_seeds(runs: Sequence[RunResult], endpoint: str, *, seed: int) -> dict[str, Any] | None:
+def spread_between_seeds(runs: Sequence[RunResult], endpoint: str, *, resampling: Resampling) -> dict[str, Any] | None:
     """An endpoint over the runs that measured it: mean and IQM with joint-bootstrap intervals, sd (R - 1), extremes."""
     values = measured(runs, endpoint)
     if not values.size:
         return None
+    both = stats.band(lambda scores: np.array([stats.mean(scores), stats.iqm(scores)]), values[:, None], **resampling)
     return {
-        "mean": stats.estimate(stats.mean, values[:, None], seed=seed).to_dict(),
-        "iqm": stats.estimate(stats.iqm, values[:, None], seed=seed).to_dict(),
+        "mean": estimate_at(both, 0),
+        "iqm": estimate_at(both, 1),
         "sd": float(values.std(ddof=1)) if values.size > 1 else math.nan,
         "min": float(values.min()),
         "max": float(values.max()),
@@ -58,7 +68,7 @@ def spread_between_seeds(runs: Sequence[RunResult], endpoint: str, *, seed: int)
     }
 
 
-def over_cells(runs: Sequence[RunResult], *, seed: int) -> dict[str, Any]:
+def over_cells(runs: Sequence[RunResult], *, resampling: Resampling) -> dict[str, Any]:
     """The last full evaluation as scores[R, C] over family and strictness: aggregates, profile over strictness, shares above thresholds."""
     cells = common_cells(runs)
     if not cells:
@@ -66,20 +76,20 @@ def over_cells(runs: Sequence[RunResult], *, seed: int) -> dict[str, Any]:
     scores_RC = np.array([[run.cells[cell] for cell in cells] for run in runs])
     strictness_C = np.array([strictness for _, strictness in cells])
     levels_K, _ = stats.profile_over_strictness(scores_RC, strictness_C)
-    by_strictness = stats.band(lambda scores: stats.profile_over_strictness(scores, strictness_C)[1], scores_RC, seed=seed)
-    shares = stats.band(lambda scores: stats.performance_profile(scores, np.array(THRESHOLDS)), scores_RC, seed=seed)
-    aggregates = {"mean": stats.mean, "median": stats.median, "iqm": stats.iqm, "optimality_gap": gap_to_target}
-    estimates = {name: stats.estimate(statistic, scores_RC, seed=seed).to_dict() for name, statistic in aggregates.items()}
+    by_strictness = stats.band(lambda scores: stats.profile_over_strictness(scores, strictness_C)[1], scores_RC, **resampling)
+    shares = stats.band(lambda scores: stats.performance_profile(scores, np.array(THRESHOLDS)), scores_RC, **resampling)
+    aggregates = stats.band(lambda scores: np.array([statistic(scores) for statistic in AGGREGATES.values()]), scores_RC, **resampling)
     return {
-        "cells": {"num_cells": len(cells), **estimates},
+        "cells": {"num_cells": len(cells), **{name: estimate_at(aggregates, i) for i, name in enumerate(AGGREGATES)}},
         "by_strictness": {"strictness": levels_K.tolist(), **band_dict(by_strictness)},
         "profile": {"threshold": list(THRESHOLDS), **band_dict(shares)},
     }
 
 
-def gap_to_target(scores_RC: np.ndarray) -> float:
-    """The optimality gap to an emotion of 100."""
-    return stats.optimality_gap(scores_RC, target=TARGET)
+def estimate_at(band: stats.Band, place: int) -> dict[str, float | None]:
+    """One place of a band, as an estimate by itself."""
+    value, low, high = (float(values[place]) for values in band)
+    return Estimate(value=value, low=low, high=high).to_dict()
 
 
 def band_dict(band: stats.Band) -> dict[str, list[float]]:
@@ -87,7 +97,7 @@ def band_dict(band: stats.Band) -> dict[str, list[float]]:
     return {name: values.tolist() for name, values in band._asdict().items()}
 
 
-def over_tokens(runs: Sequence[RunResult], *, end: float | None, threshold: float, seed: int) -> dict[str, Any]:
+def over_tokens(runs: Sequence[RunResult], *, end: float | None, threshold: float, resampling: Resampling) -> dict[str, Any]:
     """The learning curve with its band, and the tokens to the threshold; runs that ended early keep their last score."""
     curves = [run.curve for run in runs if run.curve is not None]
     if not curves or end is None:
@@ -95,7 +105,7 @@ def over_tokens(runs: Sequence[RunResult], *, end: float | None, threshold: floa
     tokens_T, curves_RT = common_curves(curves, end=end)
     grid_K = np.linspace(tokens_T[0], end, CURVE_POINTS)
     held_RK = np.array([np.interp(grid_K, curve.tokens, curve.scores) for curve in curves])
-    course = stats.band(lambda scores: scores.mean(axis=0), held_RK, seed=seed)
+    course = stats.band(lambda scores: scores.mean(axis=0), held_RK, **resampling)
     return {
         "curve": {"policy_tokens": grid_K.tolist(), **band_dict(course)},
         "tokens_to_threshold": {"threshold": threshold, **time_to(threshold, tokens_T, curves_RT)},

@@ -45,6 +45,13 @@ class Plan:
     """Emotion whose first reaching is timed, 0-100."""
     seed: int = 0
     """Of the bootstrap, >= 0."""
+    num_resamples: int = stats.NUM_RESAMPLES
+    """Draws for an interval, > 0."""
+
+    @property
+    def resampling(self) -> stats.Resampling:
+        """For the intervals that are resampled."""
+        return {"seed": self.seed, "num_resamples": self.num_resamples}
 
     def __post_init__(self) -> None:
         if self.primary not in ENDPOINTS:
@@ -80,7 +87,7 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
     """The contents of `comparison.json`; numbers that are not defined are NaN or infinite here and null in the file."""
     arms, notes = {}, list(sweep.notes)
     for arm in sweep.arms:
-        arms[arm], said = arm_record(arm, sweep, threshold=plan.threshold, seed=plan.seed)
+        arms[arm], said = arm_record(arm, sweep, threshold=plan.threshold, resampling=plan.resampling)
         notes += said
     chosen = plan.contrasts or default_contrasts(sweep.arms)
     contrasts = [contrast_record(contrast, sweep, plan, num_primary=len(chosen)) for contrast in chosen]
@@ -96,7 +103,7 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
             "alpha": ALPHA,
             "power": POWER,
             "level": stats.LEVEL,
-            "bootstrap": {"seed": plan.seed, "num_resamples": stats.NUM_RESAMPLES, "resampled": "runs, whole"},
+            "bootstrap": {**plan.resampling, "resampled": "runs, whole"},
             "auc_ends": {str(budget): end for budget, end in sweep.auc_ends.items()},
         },
         "world_hashes": sorted({run.world_hash for run in sweep.runs}),
@@ -223,7 +230,7 @@ def improvement_over_cells(pairs: Sequence[tuple[RunResult, RunResult]], plan: P
         return None
     sides = [np.array([[pair[side].cells[cell] for cell in cells] for pair in pairs]) for side in (0, 1)]
     c = len(cells)
-    found = stats.estimate(lambda both: paired.probability_of_improvement(both[:, :c], both[:, c:]), np.hstack(sides), seed=plan.seed)
+    found = stats.estimate(lambda both: paired.probability_of_improvement(both[:, :c], both[:, c:]), np.hstack(sides), **plan.resampling)
     return {**found.to_dict(), "num_cells": c}
 
 

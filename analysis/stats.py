@@ -11,7 +11,7 @@ one training run produces all cells of its row and because intervals must follow
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -21,6 +21,13 @@ NUM_RESAMPLES = 2000
 LEVEL = 0.95
 Statistic = Callable[[np.ndarray], float | np.ndarray]
 """From scores of the shape that is resampled to a number, or to float[K]."""
+
+
+class Resampling(TypedDict):
+    """How an interval is resampled, to be handed on whole."""
+
+    seed: int
+    num_resamples: int
 
 
 class Band(NamedTuple):

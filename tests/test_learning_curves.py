@@ -49,7 +49,7 @@ def test_what_is_no_curve_is_refused(curves, complaint):
 
 
 def test_the_area_is_the_mean_height():
-    # A ramp from 0 to 40 and a constant; then a step of uneven width: (0.5 * 10 * 1 + 30 * 10) / 40.
+    # A ramp from 0 to 40 and a constant; then a ramp to 10 that stays there: 10 * 5 and 30 * 10.
     tokens = np.array([0.0, 10.0, 40.0])
     assert area_under_curves(tokens, np.array([[0.0, 10.0, 40.0], [7.0, 7.0, 7.0]])).tolist() == [20.0, 7.0]
     assert area_under_curves(tokens, np.array([[0.0, 10.0, 10.0]])).tolist() == [(50 + 300) / 40]

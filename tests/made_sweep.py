@@ -1,0 +1,63 @@
+"""A sweep folder whose numbers are chosen by hand: small files of the shape that real runs leave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+BUDGET = 1000
+CELLS = (("advice/positive", 0.1), ("advice/positive", 0.9), ("both_sides/negative", 0.1), ("both_sides/negative", 0.9))
+
+
+def lines_of(looks: Sequence[tuple[int, float]], cells: Sequence[float]) -> list[dict[str, Any]]:
+    """One dialogue a cell at each look; `cells` are added to the look's score at the last one, which the smaller grid does not show."""
+    lines = []
+    for look, (tokens, score) in enumerate(looks):
+        full = look in (0, len(looks) - 1)
+        facts = {"step": 10 * look, "look": look, "policy_tokens": tokens, "grid": "full" if full else "during", "outcome": "max_turns"}
+        lines.append({**facts, "in_during": True, "family": "praise/negative", "strictness": 0.5, "emotion": score})
+        for (family, strictness), extra in zip(CELLS, cells, strict=True):
+            if full:
+                emotion = score + (extra if look else 0.0)
+                lines.append({**facts, "in_during": False, "family": family, "strictness": strictness, "emotion": emotion})
+    return lines
+
+
+def made_result(
+    folder: Path,
+    arm: str,
+    seed: int,
+    *,
+    looks: Sequence[tuple[int, float]] = ((0, 20.0), (BUDGET, 60.0)),
+    cells: Sequence[float] = (30.0, -30.0, 20.0, -20.0),
+    world: str = "aaaa",
+    budget: int = BUDGET,
+    split: str = "heldout",
+    summary: Mapping[str, Any] | None = None,
+    settings: str = "",
+    commit: str = "c0ffee",
+) -> Path:
+    """Writes one run; `looks` are its curve as (policy tokens, score), `settings` further lines of its config."""
+    place = folder / arm / f"seed_{seed}"
+    place.mkdir(parents=True)
+    config = f"experiment: made\nseed: {seed}\nname: {arm}-{seed}\nbudget:\n  policy_tokens: {budget}\nevaluation:\n  split: {split}\n"
+    provenance = f"provenance:\n  git_commit: {commit}\n"
+    (place / "config.yaml").write_text(config + f"teacher:\n  kind: {arm}\n" + settings + provenance, encoding="utf-8")
+    (place / "metrics.jsonl").write_text('{"step": 1}\n', encoding="utf-8")
+    lines = "".join(json.dumps(line) + "\n" for line in lines_of(looks, cells))
+    (place / "evaluation.jsonl").write_text(lines, encoding="utf-8")
+    held_out = {"score": looks[-1][1], "worst_cell": 10.0, "cvar20": 20.0, "success_rate": 0.25, "failure_rate": 0.125}
+    facts = {"seed": seed, "world_hash": world, "policy_tokens": looks[-1][0], "wall_s": 60.0, "cpu_s": 90.0}
+    rest = {"entropy": {"end": 0.5}, "reward_density": {"end": 0.1}, "collapse": {"alarms": []}, "heldout": held_out}
+    (place / "summary.json").write_text(json.dumps({**facts, **rest, **(summary or {})}), encoding="utf-8")
+    return place
+
+
+def made_sweep(folder: Path, finals: Mapping[str, Sequence[float]], **facts: Any) -> Path:
+    """Arms whose runs go in a straight line from 20 to a final score, seeds 0, 1, ...; the area is (20 + final) / 2."""
+    for arm, scores in finals.items():
+        for seed, final in enumerate(scores):
+            made_result(folder, arm, seed, looks=((0, 20.0), (BUDGET, final)), **facts)
+    return folder

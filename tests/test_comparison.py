@@ -1,0 +1,331 @@
+"""A sweep compared: numbers worked out by hand, what must not be compared, torn runs, and the command."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import scipy.stats
+from made_run import make_run
+from made_sweep import BUDGET, CELLS, made_result, made_sweep
+
+from analysis.__main__ import main
+from analysis.comparison import Plan, compare, plain, write_comparison
+from analysis.comparison_text import as_text
+from analysis.endpoints import AUC
+from analysis.paired import minimal_detectable_effect
+from analysis.sweep import read_sweep
+
+TEN = [50.0, 52.0, 54.0, 56.0, 58.0, 60.0, 62.0, 64.0, 66.0, 68.0]
+
+
+def compared(folder, *contrasts, num_resamples=20, **plan):
+    return compare(read_sweep(folder), Plan(contrasts=contrasts, num_resamples=num_resamples, **plan))
+
+
+def on(found, endpoint=AUC, which=0):
+    return found["contrasts"][which]["endpoints"][endpoint]
+
+
+def test_the_numbers_of_an_arm(tmp_path):
+    arm = compared(made_sweep(tmp_path, {"a": [40.0, 50.0, 60.0, 70.0, 180.0]}))["arms"]["a"]
+    assert [arm["runs"][str(seed)][AUC] for seed in range(5)] == [30.0, 35.0, 40.0, 45.0, 100.0]
+    area = arm["endpoints"][AUC]
+    # Of five runs one is cut off at each end.
+    assert (area["mean"]["value"], area["iqm"]["value"], area["min"], area["max"]) == (50.0, 40.0, 30.0, 100.0)
+    assert area["sd"] == pytest.approx(np.std([30, 35, 40, 45, 100], ddof=1))
+    assert arm["endpoints"]["wall_s"]["mean"] == {"value": 60.0, "low": 60.0, "high": 60.0}
+
+
+def test_cells_are_judged_by_strictness_and_against_thresholds(tmp_path):
+    arm = compared(made_sweep(tmp_path, {"a": [60.0, 60.0]}))["arms"]["a"]
+    # At .1: 90 and 80, at .5: 60, at .9: 30 and 40.
+    assert arm["by_strictness"]["strictness"] == [0.1, 0.5, 0.9]
+    assert arm["by_strictness"]["value"] == [85.0, 60.0, 35.0]
+    assert dict(zip(arm["profile"]["threshold"], arm["profile"]["value"], strict=True))[50] == 3 / 5
+    assert arm["cells"]["num_cells"] == len(CELLS) + 1
+    assert arm["cells"]["optimality_gap"]["value"] == pytest.approx(40.0)
+
+
+def test_tokens_to_a_threshold_are_censored_where_it_was_not_reached(tmp_path):
+    found = compared(made_sweep(tmp_path, {"a": [60.0, 100.0, 40.0]}), threshold=60.0)["arms"]["a"]["tokens_to_threshold"]
+    # Reached at 1000 and at 500; the third never.
+    assert (found["num_reached"], found["num_runs"]) == (2, 3)
+    assert found["kaplan_meier_median"] == 1000.0
+    assert found["restricted_mean"] == pytest.approx((500 + 1000 + 1000) / 3)
+
+
+def test_a_contrast_is_the_paired_test_of_areas(tmp_path):
+    a, b = np.array(TEN) + np.arange(10), np.array(TEN)
+    found = compared(made_sweep(tmp_path, {"a": list(a), "b": list(b)}), ("a", "b"))
+    area, d = on(found), np.arange(10) / 2
+    assert area["differences"] == pytest.approx(d)
+    theirs = scipy.stats.ttest_rel(a / 2, b / 2).confidence_interval(0.95)
+    assert (area["difference"]["low"], area["difference"]["high"]) == pytest.approx((theirs.low, theirs.high))
+    # Nine differences above 0 and one at 0: the four patterns that leave the nine alike.
+    assert area["p"] == 4 / 2**10
+    assert area["p_holm"] == area["p"]
+    assert area["probability_of_improvement"]["value"] == 0.95
+    assert area["minimal_detectable_effect"]["effect"] == pytest.approx(minimal_detectable_effect(num_pairs=10, sd=d.std(ddof=1)))
+    assert found["verdict"] == [f"a - b on {AUC}: +2.2 [{theirs.low:.1f}, {theirs.high:.1f}]; a is better (p 0.00391, 0.00391 after Holm)."]
+
+
+def test_holm_counts_the_primary_contrasts_and_one_that_is_missing(tmp_path):
+    better, best = [score + 2.0 for score in TEN], [score + 4.0 for score in TEN]
+    folder = made_sweep(tmp_path, {"a": TEN, "b": better, "c": best})
+    found = compared(folder, ("b", "a"), ("c", "b"), ("c", "nobody"))
+    assert [on(found, which=i)["p_holm"] for i in (0, 1)] == pytest.approx([3 * 2 / 1024, 3 * 2 / 1024])
+    assert on(found, which=2) is None
+    assert found["contrasts"][2]["cannot"] == "nobody has no run that can be used."
+    assert on(found)["minimal_detectable_effect"]["alpha"] == pytest.approx(0.05 / 3)
+    assert on(found, "heldout.score")["p_holm"] is None
+    assert "1 of 3 contrasts cannot be computed; they count for Holm with p = 1." in found["verdict"]
+
+
+def test_three_seeds_describe(tmp_path):
+    found = compared(made_sweep(tmp_path, {"a": [40.0, 50.0, 61.0], "b": [30.0, 40.0, 50.0]}), ("a", "b"))
+    assert found["verdict"][0] == "Three seeds describe, they do not decide."
+    assert "better" not in " ".join(found["verdict"])
+    assert as_text(found).startswith("Three seeds describe, they do not decide.\n")
+
+
+def test_five_seeds_cannot_decide_and_that_is_said(tmp_path):
+    found = compared(made_sweep(tmp_path, {"a": [60.0, 61.0, 62.0, 63.0, 65.0], "b": [20.0] * 5}), ("a", "b"))
+    assert on(found)["p"] == 0.0625
+    assert found["verdict"][0].startswith("5 seeds cannot decide 1 contrast: the smallest p that they could all give is 0.062")
+    assert "no difference shown" in found["verdict"][1]
+
+
+def test_lower_is_better_for_failures(tmp_path):
+    for seed in range(2):
+        for arm, rate in (("a", 0.25), ("b", 0.5)):
+            made_result(tmp_path, arm, seed, summary={"heldout": {"score": 50.0, "failure_rate": rate}})
+    failures = on(compared(tmp_path, ("a", "b")), "heldout.failure_rate")
+    assert failures["difference"]["value"] == -0.25
+    assert failures["probability_of_improvement"]["value"] == 1.0
+    assert failures["probability_of_improvement_any_pair"] == 1.0
+
+
+def test_what_a_run_did_not_measure_is_dropped_and_counted(tmp_path):
+    made_sweep(tmp_path, {"b": [50.0, 50.0]})
+    made_result(tmp_path, "a", 0)
+    made_result(tmp_path, "a", 1, summary={"heldout": {"score": None}})
+    found = compared(tmp_path, ("a", "b"))
+    assert (on(found, "heldout.score")["num_pairs"], on(found, "heldout.score")["num_dropped"]) == (1, 1)
+    assert on(found)["num_pairs"] == 2
+    assert on(found, "heldout.cvar20")["differences"] == [0.0]
+
+
+def test_runs_of_different_worlds_are_not_compared_and_the_rest_is(tmp_path):
+    made_sweep(tmp_path, {"a": [50.0, 60.0], "b": [40.0, 50.0]})
+    shutil.rmtree(tmp_path / "b" / "seed_1")
+    made_result(tmp_path, "b", 1, world="bbbb")
+    found = compared(tmp_path, ("a", "b"))
+    assert found["contrasts"][0]["seeds"] == [0]
+    assert found["contrasts"][0]["notes"] == ["a/seed_1 and b/seed_1 ran in different worlds (aaaa and bbbb); this pair is left out."]
+    assert "endpoints" in found["arms"]["a"]
+    assert "endpoints" not in found["arms"]["b"]
+    assert "b is not averaged: b/seed_0 and b/seed_1 ran in different worlds (aaaa and bbbb)." in found["notes"]
+
+
+def test_pairs_that_moved_to_another_world_together_are_not_averaged_with_the_others(tmp_path):
+    for arm in "ab":
+        made_result(tmp_path, arm, 0)
+        made_result(tmp_path, arm, 1, world="bbbb")
+    found = compared(tmp_path, ("a", "b"))
+    assert found["contrasts"][0]["seeds"] == [0]
+    assert "the later pair is left out" in found["contrasts"][0]["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("other", "complaint"),
+    [
+        ({"budget": 900}, "had unequal budgets (budget.policy_tokens: 1000 and 900)"),
+        ({"split": "sealed"}, "were judged differently (evaluation.split: heldout and sealed)"),
+    ],
+)
+def test_unequal_budgets_and_other_judges_are_not_compared(tmp_path, other, complaint):
+    made_sweep(tmp_path, {"a": [50.0, 60.0], "c": [30.0, 40.0]})
+    for seed in range(2):
+        made_result(tmp_path, "b", seed, **other)
+    found = compared(tmp_path, ("a", "b"), ("a", "c"))
+    assert complaint in found["contrasts"][0]["cannot"]
+    assert on(found, which=0) is None
+    assert on(found, which=1)["num_pairs"] == 2
+    assert complaint in as_text(found)
+
+
+def test_missing_seeds_leave_the_common_ones(tmp_path):
+    found = compared(made_sweep(tmp_path, {"a": [50.0, 60.0, 70.0], "b": [40.0]}), ("a", "b"))
+    assert found["contrasts"][0]["seeds"] == [0]
+    assert found["contrasts"][0]["notes"] == ["b lacks seed 1, 2; only common seeds are paired."]
+    assert found["verdict"][0] == "One seed describes, it does not decide."
+
+
+def test_a_curve_is_cut_at_the_budget(tmp_path):
+    made_result(tmp_path, "a", 0, looks=((0, 0.0), (2 * BUDGET, 100.0)))
+    assert read_sweep(tmp_path).runs[0].scalars[AUC] == 25.0
+
+
+def test_a_finished_run_that_ended_early_keeps_its_last_score(tmp_path):
+    made_sweep(tmp_path, {"a": [60.0]})
+    made_result(tmp_path, "b", 0, looks=((0, 20.0), (BUDGET // 2, 40.0)))
+    sweep = read_sweep(tmp_path)
+    assert sweep.of("b")[0].scalars[AUC] == 35.0
+    assert sweep.notes == ["b/seed_0 ended at 500 of 1,000 policy tokens: its last score is held to the end."]
+
+
+def test_where_no_run_reaches_the_budget_areas_end_with_the_shortest(tmp_path):
+    made_result(tmp_path, "a", 0, looks=((0, 0.0), (400, 40.0)))
+    made_result(tmp_path, "b", 0, looks=((0, 0.0), (800, 80.0)))
+    sweep = read_sweep(tmp_path)
+    assert sweep.auc_ends == {BUDGET: 400.0}
+    assert [run.scalars[AUC] for run in sweep.runs] == [20.0, 20.0]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "complaint"),
+    [
+        ("summary.json", None, "it has not finished (no summary.json)"),
+        ("summary.json", "{", "must be a JSON object"),
+        ("summary.json", '{"seed": 7}', "its summary says seed 7, its folder 1"),
+        ("config.yaml", None, "it has no config.yaml"),
+        ("config.yaml", "a: [", "must be YAML"),
+        ("config.yaml", "seed: 1\n", "budget.policy_tokens must stand in its config.yaml, got None"),
+        ("evaluation.jsonl", '{"step": 0, "outcome": "left"}\n', "got a line at step 0 with a bad 'emotion'"),
+        ("evaluation.jsonl", "nonsense\n{}\n", "in line 1"),
+    ],
+)
+def test_a_torn_run_is_left_out_with_a_sentence(tmp_path, file, content, complaint):
+    made_sweep(tmp_path, {"a": [50.0, 60.0], "b": [40.0, 50.0]})
+    torn = tmp_path / "b" / "seed_1" / file
+    torn.unlink() if content is None else torn.write_text(content, encoding="utf-8")
+    found = compared(tmp_path, ("a", "b"))
+    assert found["notes"][0].startswith("b/seed_1 is left out: ")
+    assert complaint in found["notes"][0]
+    assert found["contrasts"][0]["seeds"] == [0]
+
+
+def test_without_evaluations_there_is_no_area_and_the_rest_is_compared(tmp_path):
+    made_sweep(tmp_path, {"a": [50.0], "b": [40.0]})
+    (tmp_path / "b" / "seed_0" / "evaluation.jsonl").unlink()
+    found = compared(tmp_path, ("a", "b"))
+    assert found["notes"] == ["b/seed_0 has no evaluations: the area under its curve is unknown."]
+    assert found["contrasts"][0]["cannot"] == "a and b cannot be compared on heldout.auc: no pair of runs measured it."
+    assert on(found, "heldout.score")["differences"] == [10.0]
+    assert found["arms"]["b"]["by_strictness"] is None
+
+
+def test_a_pattern_means_the_best_arm_that_fits(tmp_path):
+    folder = made_sweep(tmp_path, {"frontier": [60.0, 70.0], "fixed_0.1": [30.0, 30.0], "fixed_0.5": [50.0, 50.0], "uniform": [90.0, 90.0]})
+    contrast = compared(folder, ("frontier", "fixed_*"))["contrasts"][0]
+    assert contrast["b"] == "fixed_0.5"
+    assert contrast["b_chosen_from"] == ["fixed_0.1", "fixed_0.5"]
+    assert "which favours it over frontier" in contrast["notes"][0]
+
+
+def test_without_named_contrasts_the_favourite_meets_all(tmp_path):
+    found = compared(made_sweep(tmp_path, {"x": [50.0], "frontier": [50.0], "y": [50.0]}))
+    assert found["plan"]["contrasts"] == [["frontier", "x"], ["frontier", "y"]]
+    assert found["verdict"][-1] == "No contrast was named beforehand, so Holm corrects for all 2."
+
+
+def test_settings_beside_the_teacher_are_told(tmp_path):
+    made_result(tmp_path, "a", 0)
+    made_result(tmp_path, "b", 0, settings="learner:\n  lr: 0.5\n", commit="decaf")
+    text = as_text(compared(tmp_path, ("a", "b")))
+    assert "a and b differ in more than the teacher: learner.lr." in text
+    assert "The runs come from 2 states of the code (c0ffee, decaf)." in text
+
+
+def test_the_same_seed_writes_the_same_file(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"a": TEN, "b": TEN[::-1]})
+    for name, seed in (("one", 0), ("two", 0), ("three", 1)):
+        write_comparison(compared(folder, ("a", "b"), seed=seed), tmp_path / name)
+    one, two, three = ((tmp_path / name).read_text(encoding="utf-8") for name in ("one", "two", "three"))
+    assert one == two
+    assert json.loads(one)["arms"]["a"]["endpoints"][AUC]["iqm"] != json.loads(three)["arms"]["a"]["endpoints"][AUC]["iqm"]
+
+
+def test_the_file_is_json_without_nan_and_leaves_no_draft(tmp_path):
+    write_comparison({"x": math.nan, "y": [math.inf, 1], "z": (2.0,)}, tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8")) == {"x": None, "y": [None, 1], "z": [2.0]}
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+    assert plain({"a": {"b": math.nan}}) == {"a": {"b": None}}
+
+
+def test_real_run_directories_are_compared(tmp_path, capsys):
+    for arm, after in (("frontier", "L4"), ("uniform", "L2")):
+        for seed in range(2):
+            make_run(tmp_path / arm / f"seed_{seed}", num_steps=8, num_scenarios=2, after=after, seed=seed)
+    assert main(["compare", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Two seeds describe, they do not decide.\nfrontier - uniform on heldout.auc: +")
+    found = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
+    run = json.loads((tmp_path / "frontier" / "seed_1" / "summary.json").read_text(encoding="utf-8"))
+    assert found["arms"]["frontier"]["runs"]["1"]["heldout.score"] == run["heldout"]["score"]
+    # None of these runs reaches the budget, so the area is that of the summary, over all that each run sampled.
+    assert found["arms"]["frontier"]["runs"]["1"][AUC] == pytest.approx(run["heldout"]["auc"])
+
+
+def test_the_command_writes_where_it_is_told_and_takes_seeds(tmp_path, capsys):
+    folder, out = made_sweep(tmp_path / "sweep", {"a": [50.0, 60.0, 70.0], "b": [40.0, 40.0, 40.0]}), tmp_path / "out.json"
+    code = main(
+        [
+            "compare",
+            str(folder),
+            "--contrast",
+            "a:b",
+            "--seeds",
+            "1-2",
+            "--primary",
+            "heldout.score",
+            "--out",
+            str(out),
+            "--threshold",
+            "50",
+        ]
+    )
+    assert code == 0
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert found["contrasts"][0]["seeds"] == [1, 2]
+    assert found["contrasts"][0]["endpoints"]["heldout.score"]["differences"] == [20.0, 30.0]
+    assert not (folder / "comparison.json").exists()
+    assert str(out) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--contrast", "a:nobody"], "--contrast must name arms of the sweep (a, b), got 'nobody'"),
+        (["--contrast", "a:z*"], "got 'z*'"),
+        (["--primary", "heldout.nonsense"], "--primary must be one of heldout.auc, "),
+        (["--threshold", "nan"], "--threshold must be in [0, 100]"),
+        (["--bootstrap-seed", "-1"], "--bootstrap-seed must be at least 0"),
+        (["--seeds", "100-109"], "sweep must hold a finished run"),
+        (["--out", "/nowhere/at/all.json"], "--out must be a file in a folder that is there"),
+    ],
+)
+def test_what_cannot_be_met_is_one_sentence(tmp_path, capsys, arguments, complaint):
+    folder = made_sweep(tmp_path, {"a": [50.0], "b": [40.0]})
+    assert main(["compare", str(folder), *arguments]) == 2
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert said.count("\n") == 1
+    assert not (folder / "comparison.json").exists()
+
+
+@pytest.mark.parametrize("arguments", [["--contrast", "a"], ["--contrast", "a:a"], ["--seeds", "4-0"], ["--seeds", "x"], ["--seeds", "3-"]])
+def test_options_that_cannot_be_read_end_the_command(tmp_path, arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", str(tmp_path), *arguments])
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(("name", "complaint"), [("nowhere", "there is no such folder"), ("", "which holds none")])
+def test_a_folder_that_is_no_sweep_is_named(tmp_path, capsys, name, complaint):
+    assert main(["compare", str(tmp_path / name)]) == 2
+    assert complaint in capsys.readouterr().err
