@@ -165,13 +165,13 @@ def held_out(run: Run) -> tuple[Curve | None, dict[Cell, float]]:
     full: dict[int, dict[Cell, list[float]]] = {}
     for line in run.evaluation():
         try:
-            emotion, tokens = float(line["emotion"]), line["policy_tokens"]
+            emotion, tokens = float(line["emotion"]), int(line["policy_tokens"])
             if line["outcome"] == Outcome.ERROR:
                 continue
             if line["in_during"]:
                 during.setdefault(tokens, []).append(emotion)
             if line["grid"] == "full":
-                full.setdefault(line["look"], {}).setdefault((line["family"], line["strictness"]), []).append(emotion)
+                full.setdefault(line["look"], {}).setdefault((str(line["family"]), float(line["strictness"])), []).append(emotion)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"evaluation.jsonl must hold graded dialogues, got a line at step {line['step']} with a bad {error}"

@@ -99,6 +99,30 @@ def test_five_seeds_cannot_decide_and_that_is_said(tmp_path):
     assert "no difference shown" in found["verdict"][1]
 
 
+def test_improvement_over_cells_is_the_published_mean_over_cells(tmp_path):
+    for seed in range(3):
+        made_result(tmp_path, "a", seed, cells=(5.0, 5.0, 5.0, -5.0))
+        made_result(tmp_path, "b", seed, cells=(0.0, 0.0, 0.0, 0.0))
+    found = compared(tmp_path, ("a", "b"))["contrasts"][0]["improvement_over_cells"]
+    # Better in three cells, worse in one, the same in the fifth.
+    assert found == {"value": 3.5 / 5, "low": 3.5 / 5, "high": 3.5 / 5, "num_cells": 5}
+
+
+def test_dialogues_that_broke_count_nowhere(tmp_path):
+    place = made_result(tmp_path, "a", 0)
+    broken = {"step": 10, "look": 1, "policy_tokens": BUDGET, "grid": "full", "in_during": True, "outcome": "error", "emotion": 0}
+    with (place / "evaluation.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({**broken, "family": "praise/negative", "strictness": 0.5}) + "\n")
+    run = read_sweep(tmp_path).runs[0]
+    assert run.scalars[AUC] == 40.0
+    assert run.cells["praise/negative", 0.5] == 60.0
+
+
+def test_the_grid_before_training_is_not_taken_for_the_end(tmp_path):
+    made_result(tmp_path, "a", 0, looks=((0, 20.0),))
+    assert read_sweep(tmp_path).runs[0].cells == {}
+
+
 def test_lower_is_better_for_failures(tmp_path):
     for seed in range(2):
         for arm, rate in (("a", 0.25), ("b", 0.5)):
@@ -175,6 +199,8 @@ def test_a_finished_run_that_ended_early_keeps_its_last_score(tmp_path):
     made_result(tmp_path, "b", 0, looks=((0, 20.0), (BUDGET // 2, 40.0)))
     sweep = read_sweep(tmp_path)
     assert sweep.of("b")[0].scalars[AUC] == 35.0
+    timed = compare(sweep, Plan(num_resamples=20))["arms"]["b"]["tokens_to_threshold"]
+    assert (timed["num_reached"], timed["restricted_mean"], timed["horizon"]) == (0, 500.0, 500.0)
     assert sweep.notes == ["b/seed_0 ended at 500 of 1,000 policy tokens: its last score is held to the end."]
 
 

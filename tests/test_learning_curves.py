@@ -55,6 +55,10 @@ def test_the_area_is_the_mean_height():
     assert area_under_curves(tokens, np.array([[0.0, 10.0, 10.0]])).tolist() == [(50 + 300) / 40]
 
 
+def test_the_area_is_over_the_tokens_that_there_are():
+    assert area_under_curves(np.array([10.0, 20.0, 40.0]), np.array([[6.0, 6.0, 6.0]])).tolist() == [6.0]
+
+
 def test_the_area_does_not_depend_on_when_others_looked():
     alone = area_under_curves(*common_curves([Curve([0, 13, 57, 90], [3, 30, 20, 50])], end=80))
     beside = area_under_curves(*common_curves([Curve([0, 13, 57, 90], [3, 30, 20, 50]), Curve([0, 7, 29, 80], [1, 1, 9, 2])], end=80))
