@@ -21,7 +21,7 @@ from analysis import paired, stats
 from analysis.arms import arm_record
 from analysis.comparison_text import as_text, verdict
 from analysis.endpoints import AUC, ENDPOINTS, SECONDARY, sign_of
-from analysis.sweep import RunResult, Sweep, common_cells, differing, measured, read_sweep, why_not
+from analysis.sweep import RunResult, Sweep, common_cells, differing, read_sweep, why_not
 from simulator.output import check_out
 
 COMPARISON = "comparison.json"
@@ -130,7 +130,7 @@ def default_contrasts(arms: Sequence[str]) -> list[Contrast]:
 
 def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, *, num_primary: int) -> dict[str, Any]:
     """One contrast on the primary endpoint and on the secondary ones."""
-    a, (b, candidates) = contrast[0], best_of(contrast[1], sweep, plan.primary)
+    a, (b, candidates) = contrast[0], best_of(contrast[1], contrast[0], sweep, plan.primary)
     a_runs, b_runs = sweep.of(a), sweep.of(b)
     seeds, notes = comparable_seeds(a_runs, b_runs, names=(a, b))
     record: dict[str, Any] = {"a": a, "b": b, "seeds": seeds, "notes": notes, "cannot": None}
@@ -144,22 +144,30 @@ def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, *, num_primary
     names = [plan.primary, *(name for name in SECONDARY if name != plan.primary)]
     pairs = [(a_runs[seed], b_runs[seed]) for seed in seeds]
     record["endpoints"] = {name: difference(pairs, name, alpha=ALPHA / (num_primary if name == plan.primary else 1)) for name in names}
-    if seeds and record["endpoints"][plan.primary] is None:
+    main = record["endpoints"][plan.primary]
+    if main and main["num_dropped"]:
+        notes.append(f"{main['num_dropped']} of {len(seeds)} pairs of {a} and {b} did not measure {plan.primary}.")
+    if seeds and main is None:
         record["cannot"] = f"{a} and {b} cannot be compared on {plan.primary}: no pair of runs measured it."
     record["improvement_over_cells"] = improvement_over_cells(pairs, plan)
     return record
 
 
-def best_of(pattern: str, sweep: Sweep, endpoint: str) -> tuple[str, list[str]]:
-    """The arm of that name and no candidates; for a pattern, the arm with the best mean endpoint among those that fit, and all of these."""
+def best_of(pattern: str, a: str, sweep: Sweep, endpoint: str) -> tuple[str, list[str]]:
+    """An arm's name as it is, with no candidates; for a pattern, of the arms that fit the one over which `a` gains least, and all of them.
+
+    Gains are means over the seeds on which `a` and a candidate may be compared, so that one from another world is not chosen.
+    """
     if pattern in sweep.arms or not any(sign in pattern for sign in "*?["):
         return pattern, []
-    means = {}
+    gains, a_runs = {}, sweep.of(a)
     for arm in fnmatch.filter(sweep.arms, pattern):
-        values = measured(sweep.of(arm).values(), endpoint)
-        if values.size:
-            means[arm] = sign_of(endpoint) * float(values.mean())
-    return (max(means, key=lambda arm: means[arm]), sorted(means)) if means else (pattern, [])
+        b_runs = sweep.of(arm)
+        seeds, _ = comparable_seeds(a_runs, b_runs, names=(a, arm))
+        found = difference([(a_runs[seed], b_runs[seed]) for seed in seeds], endpoint, alpha=ALPHA)
+        if arm != a and found:
+            gains[arm] = sign_of(endpoint) * found["difference"]["value"]
+    return (min(gains, key=lambda arm: gains[arm]), sorted(gains)) if gains else (pattern, [])
 
 
 def comparable_seeds(a_runs: Mapping[int, RunResult], b_runs: Mapping[int, RunResult], *, names: Contrast) -> tuple[list[int], list[str]]:
@@ -177,18 +185,20 @@ def comparable_seeds(a_runs: Mapping[int, RunResult], b_runs: Mapping[int, RunRe
             notes.append(f"{reason}; this pair is left out.")
         else:
             seeds.append(seed)
-    return like_the_first(seeds, a_runs, notes), notes
+    return largest_alike(seeds, a_runs, notes), notes
 
 
-def like_the_first(seeds: Sequence[int], runs: Mapping[int, RunResult], notes: list[str]) -> list[int]:
-    """The seeds whose pair may be averaged with the first pair; the others are added to the notes."""
-    kept = []
+def largest_alike(seeds: Sequence[int], runs: Mapping[int, RunResult], notes: list[str]) -> list[int]:
+    """The seeds of the largest group of pairs that may be averaged with each other; why others may not is added to the notes."""
+    groups: list[list[int]] = []
     for seed in seeds:
-        reason = why_not(runs[seeds[0]], runs[seed])
-        if reason:
-            notes.append(f"{reason}; the later pair is left out.")
+        home = next((group for group in groups if not why_not(runs[group[0]], runs[seed])), None)
+        if home is None:
+            groups.append([seed])
         else:
-            kept.append(seed)
+            home.append(seed)
+    kept = max(groups, key=len, default=[])
+    notes += [f"{why_not(runs[kept[0]], runs[seed])}; the pair of seed {seed} is left out." for seed in seeds if seed not in kept]
     return kept
 
 

@@ -139,6 +139,9 @@ def test_what_a_run_did_not_measure_is_dropped_and_counted(tmp_path):
     made_result(tmp_path, "a", 1, summary={"heldout": {"score": None}})
     found = compared(tmp_path, ("a", "b"))
     assert (on(found, "heldout.score")["num_pairs"], on(found, "heldout.score")["num_dropped"]) == (1, 1)
+    assert found["contrasts"][0]["notes"] == []
+    said = compared(tmp_path, ("a", "b"), primary="heldout.score")["contrasts"][0]["notes"]
+    assert said == ["1 of 2 pairs of a and b did not measure heldout.score."]
     assert on(found)["num_pairs"] == 2
     assert on(found, "heldout.cvar20")["differences"] == [0.0]
 
@@ -155,13 +158,14 @@ def test_runs_of_different_worlds_are_not_compared_and_the_rest_is(tmp_path):
     assert "b is not averaged: b/seed_0 and b/seed_1 ran in different worlds (aaaa and bbbb)." in found["notes"]
 
 
-def test_pairs_that_moved_to_another_world_together_are_not_averaged_with_the_others(tmp_path):
+def test_of_pairs_from_two_worlds_the_larger_group_is_averaged(tmp_path):
     for arm in "ab":
         made_result(tmp_path, arm, 0)
         made_result(tmp_path, arm, 1, world="bbbb")
-    found = compared(tmp_path, ("a", "b"))
-    assert found["contrasts"][0]["seeds"] == [0]
-    assert "the later pair is left out" in found["contrasts"][0]["notes"][0]
+        made_result(tmp_path, arm, 2, world="bbbb")
+    contrast = compared(tmp_path, ("a", "b"))["contrasts"][0]
+    assert contrast["seeds"] == [1, 2]
+    assert contrast["notes"] == ["a/seed_1 and a/seed_0 ran in different worlds (bbbb and aaaa); the pair of seed 0 is left out."]
 
 
 @pytest.mark.parametrize(
@@ -251,6 +255,20 @@ def test_a_pattern_means_the_best_arm_that_fits(tmp_path):
     assert contrast["b"] == "fixed_0.5"
     assert contrast["b_chosen_from"] == ["fixed_0.1", "fixed_0.5"]
     assert "which favours it over frontier" in contrast["notes"][0]
+
+
+def test_a_pattern_passes_over_arms_of_another_world_and_the_arm_itself(tmp_path):
+    folder = made_sweep(tmp_path, {"fixed_0.1": [70.0, 80.0], "fixed_0.5": [50.0, 50.0]})
+    for seed in range(2):
+        made_result(folder, "fixed_0.9", seed, world="bbbb", looks=((0, 20.0), (BUDGET, 90.0)))
+    contrast = compared(folder, ("fixed_0.1", "fixed_*"))["contrasts"][0]
+    assert (contrast["b"], contrast["b_chosen_from"]) == ("fixed_0.5", ["fixed_0.5"])
+
+
+def test_the_best_arm_is_the_lowest_where_lower_is_better(tmp_path):
+    for arm, rate in (("a", 0.5), ("fixed_1", 0.75), ("fixed_2", 0.25)):
+        made_result(tmp_path, arm, 0, summary={"heldout": {"failure_rate": rate}})
+    assert compared(tmp_path, ("a", "fixed_*"), primary="heldout.failure_rate")["contrasts"][0]["b"] == "fixed_2"
 
 
 def test_without_named_contrasts_the_favourite_meets_all(tmp_path):
