@@ -12,6 +12,7 @@ import yaml
 
 CONFIG, METRICS, TEACHER, DIALOGUES = "config.yaml", "metrics.jsonl", "teacher.jsonl", "dialogues.jsonl"
 EVALUATION, SUMMARY, REPORT, TRANSCRIPTS = "evaluation.jsonl", "summary.json", "report.html", "transcripts.html"
+LAST_BYTES = 2**20
 PROVENANCE = "provenance"
 """Key of `config.yaml` that holds versions and the git commit, which are no settings."""
 
@@ -152,6 +153,17 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield record_of(line)
             except ValueError as error:
                 torn = ValueError(f"{path} must hold a JSON object with a step in line {number}, got {line[:60]!r} ({error})")
+
+
+def last_record(path: Path) -> dict[str, Any] | None:
+    """The last whole record of a stream, read from its end; None where there is none within the last megabyte."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        stream.seek(max(path.stat().st_size - LAST_BYTES, 0))
+        whole, _, _ = stream.read().rpartition(b"\n")
+    last = whole.rpartition(b"\n")[2]
+    return record_of(last) if last else None
 
 
 def record_of(line: bytes) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.exit_code import ExitCode
+from experiments.keys import ConfigError
 
 if TYPE_CHECKING:
     from experiments.config import ExperimentConfig
@@ -19,10 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments", description="Run an experiment. Without a name, list the experiments.")
     parser.add_argument("experiment", nargs="?", help="name of a file in experiments/, without .yaml")
     parser.add_argument("overrides", nargs="*", metavar="setting=value", help="dotted settings, e.g. teacher.kind=fixed budget.steps=10")
+    parser.add_argument("--cell", nargs=2, metavar=("ARM", "SEED"), help="of a sweep, only this run of it, in this process")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and the resolved settings, and start nothing")
     options = parser.parse_intermixed_args(arguments)
-
-    from experiments.keys import ConfigError
 
     try:
         return dispatch(options)
@@ -47,7 +47,12 @@ def dispatch(options: argparse.Namespace) -> int:
 
     from experiments import config as settings
     from experiments import preflight
+    from experiments.sweep_plan import is_sweep
 
+    if is_sweep(options.experiment):
+        return dispatch_sweep(options)
+    if options.cell:
+        raise ConfigError(f"--cell needs a sweep, got {options.experiment!r}, which is a single run")
     config = settings.load(options.experiment, options.overrides)
     if config.resume:
         folder = preflight.resumed_folder(config)
@@ -63,6 +68,20 @@ def dispatch(options: argparse.Namespace) -> int:
     from experiments.run import run
 
     return run(config, folder)
+
+
+def dispatch_sweep(options: argparse.Namespace) -> int:
+    """Plans a sweep, runs it, or runs one cell of it."""
+    from experiments.sweep_plan import describe, load_sweep
+
+    sweep = load_sweep(options.experiment, options.overrides)
+    if options.dry_run:
+        print(describe(sweep))
+        return 0
+
+    from experiments.sweep import run_arm, run_sweep
+
+    return run_arm(sweep, sweep.cell(*options.cell)) if options.cell else run_sweep(sweep)
 
 
 def plan(config: ExperimentConfig, folder: Path) -> str:

@@ -56,10 +56,16 @@ class Progress:
         if spent <= self._spent_before:
             return "?"
         pace_s = (time.monotonic() - self._began) / (spent - self._spent_before)
-        seconds = round(pace_s * max(1.0 - spent, 0.0))
-        return f"{seconds // 60}:{seconds % 60:02d}"
+        return as_clock(pace_s * max(1.0 - spent, 0.0))
 
     def close(self) -> None:
         """Ends the line and the log."""
         self._bar.close()
         self._log.close()
+
+
+def as_clock(seconds: float) -> str:
+    """A duration as m:ss, from an hour on as h:mm:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,238 @@
+"""Runs a sweep: its runs side by side as processes of their own, each resumable, and the comparison as they come in.
+
+What has a summary is done and what was broken off goes on from its newest checkpoint, so a sweep may take several sittings. The first
+run goes alone until its first step is over: it builds the prior that all share, and its pace says what the rest will cost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from analysis.comparison import COMPARISON, Plan, as_text, compare, write_comparison
+from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_summary
+from analysis.sweep import read_sweep
+from experiments.config import ExperimentConfig, load_saved, to_plain
+from experiments.exit_code import ExitCode
+from experiments.interruption import Interruption
+from experiments.keys import ConfigError, leaves
+from experiments.progress import as_clock
+from experiments.sweep_plan import Cell, Sweep
+from simulator.bank import world_hash
+
+POLL_S = 2.0
+MAY_DIFFER = ("cluster.", "checkpoint.", "resume", "runs", "name")
+
+
+@dataclass
+class Running:
+    """A run that is going on."""
+
+    cell: Cell
+    process: subprocess.Popen[bytes]
+
+
+def run_sweep(sweep: Sweep) -> ExitCode:
+    """Runs what is not done yet, and compares.
+
+    Raises:
+        ConfigError: a run that is there was begun with other settings or in another world.
+    """
+    for cell in sweep.cells():
+        refuse_other(sweep, cell)
+    with Interruption() as interruption:
+        failed = Course(sweep, interruption).run()
+    if interruption.requested:
+        print(f"interrupted; to go on, give the same command again ({sweep.folder} keeps what was done)", file=sys.stderr)
+        return ExitCode.INTERRUPTED
+    return ExitCode.FAILED if failed else ExitCode.FINISHED
+
+
+def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
+    """Runs one cell in this process, from the start or from its newest checkpoint."""
+    from experiments import preflight
+    from experiments.run import run
+
+    folder = sweep.run_folder(cell)
+    resuming = (folder / CONFIG).is_file()
+    config = load_saved(folder / CONFIG, [f"resume={folder}"]) if resuming else sweep.config(cell)
+    preflight.check(config, folder, resuming=resuming)
+    config.name = folder.name
+    return run(config, folder)
+
+
+class Course:
+    """The runs of a sweep in time."""
+
+    def __init__(self, sweep: Sweep, interruption: Interruption) -> None:
+        self.sweep, self.interruption = sweep, interruption
+        self.left = [cell for cell in sweep.cells() if not is_done(sweep, cell)]
+        self.running: list[Running] = []
+        self.failed: list[Cell] = []
+        self.began, self.spent_before = time.monotonic(), self.spent()
+        self.told_cost = False
+        self.total = len(sweep.cells()) * self.budget
+        self.bar = tqdm(
+            total=self.total, initial=self.spent_before, bar_format="{bar:20} {desc}", leave=False, disable=not sys.stderr.isatty()
+        )
+
+    @property
+    def budget(self) -> int:
+        """Policy tokens of one run."""
+        return self.sweep.config(self.sweep.cells()[0]).budget.policy_tokens
+
+    def run(self) -> list[Cell]:
+        """Until everything is done, has failed, or somebody interrupted; returns the runs that failed."""
+        num_done = len(self.sweep.cells()) - len(self.left)
+        self.say(f"{self.sweep.folder}: {len(self.left)} runs to do, {num_done} done, {self.sweep.parallel} side by side")
+        while (self.left or self.running) and not self.interruption.requested:
+            self.start_what_can()
+            time.sleep(POLL_S)
+            self.collect()
+            self.show()
+        self.stop_all()
+        self.bar.close()
+        if any(is_done(self.sweep, cell) for cell in self.sweep.cells()):
+            self.say(compare_arms(self.sweep))
+        return self.failed
+
+    def start_what_can(self) -> None:
+        """Starts runs whose needs are met, up to `parallel`; only one before the first step of all is over."""
+        alone = not self.told_cost
+        while len(self.running) < (1 if alone else self.sweep.parallel):
+            cell = next((cell for cell in self.left if all(is_done(self.sweep, need) for need in self.sweep.needs(cell))), None)
+            if cell is None:
+                return self.give_up_on_the_impossible()
+            self.left.remove(cell)
+            self.running.append(Running(cell, start(self.sweep, cell)))
+
+    def give_up_on_the_impossible(self) -> None:
+        """Counts runs as failed that wait for a run which failed."""
+        if not self.running:
+            self.failed += self.left
+            for cell in self.left:
+                self.say(f"left out {cell}: it replays a run that failed")
+            self.left = []
+
+    def collect(self) -> None:
+        """Takes in processes that ended."""
+        for item in [item for item in self.running if item.process.poll() is not None]:
+            self.running.remove(item)
+            if item.process.returncode == ExitCode.FINISHED:
+                self.say(f"done {item.cell}: {closing_score(self.sweep, item.cell)}")
+            elif not self.interruption.requested:
+                self.failed.append(item.cell)
+                self.say(f"FAILED {item.cell} ({item.process.returncode}): see {output_of(self.sweep, item.cell)}")
+
+    def show(self) -> None:
+        """The bar, and once, after the first step, what the rest will cost."""
+        spent = self.spent()
+        if spent > self.spent_before and not self.told_cost:
+            self.told_cost = True
+            self.say(f"first step after {as_clock(time.monotonic() - self.began)}; about {self.estimate(spent)} for the rest")
+        self.bar.set_description_str(f"{spent / self.total:.0%} of the tokens  {self.estimate(spent)} left", refresh=False)
+        self.bar.update(spent - self.bar.n)
+
+    def estimate(self, spent: int) -> str:
+        """How long the rest takes at the pace so far."""
+        if spent <= self.spent_before:
+            return "?"
+        pace = (time.monotonic() - self.began) / (spent - self.spent_before)
+        speedup = self.sweep.parallel if len(self.running) < self.sweep.parallel and self.left else 1
+        return as_clock(pace * (self.total - spent) / speedup)
+
+    def spent(self) -> int:
+        """Policy tokens of all runs so far."""
+        return sum(tokens_of(self.sweep, cell) for cell in self.sweep.cells())
+
+    def stop_all(self) -> None:
+        """Asks what still runs to save and end, and waits for it."""
+        for item in self.running:
+            with contextlib.suppress(ProcessLookupError):
+                item.process.send_signal(signal.SIGINT)
+        for item in self.running:
+            item.process.wait()
+
+    def say(self, text: str) -> None:
+        """A line for the person."""
+        tqdm.write(text, file=sys.stderr)
+
+
+def start(sweep: Sweep, cell: Cell) -> subprocess.Popen[bytes]:
+    """Starts a run as a process of its own, which Ctrl-C in the terminal does not reach."""
+    output = output_of(sweep, cell)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, "-m", "experiments", sweep.experiment, *sweep.words, "--cell", cell.arm, str(cell.seed)]
+    with output.open("ab") as log:
+        return subprocess.Popen(
+            words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=shared_cores(sweep.parallel), start_new_session=True
+        )
+
+
+def shared_cores(parallel: int) -> Mapping[str, str]:
+    """The environment in which so many runs leave each other room: an equal share of cores, and no spinning on them."""
+    if parallel == 1:
+        return os.environ
+    threads = max(len(os.sched_getaffinity(0)) // parallel, 1)
+    return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive", **os.environ}
+
+
+def refuse_other(sweep: Sweep, cell: Cell) -> None:
+    """Raises when a run that is there is not the one this sweep would make."""
+    folder = sweep.run_folder(cell)
+    if not (folder / CONFIG).is_file():
+        return
+    saved = read_config(folder / CONFIG)
+    began_in = (saved.pop(PROVENANCE, None) or {}).get("world_hash")
+    if began_in != world_hash():
+        raise ConfigError(f"{folder} was run in world {began_in}, this is {world_hash()}; take another name= for the sweep")
+    for name, before, now in differences(saved, sweep.config(cell)):
+        raise ConfigError(f"{folder} was run with {name}={before!r}, this sweep wants {now!r}; take another name= for the sweep")
+
+
+def differences(saved: Mapping[str, object], config: ExperimentConfig) -> Iterator[tuple[str, object, object]]:
+    """Settings that differ from those a run was begun with."""
+    before, now = dict(leaves(saved)), dict(leaves(to_plain(config)))
+    for name in sorted(set(before) | set(now)):
+        if before.get(name) != now.get(name) and not name.startswith(MAY_DIFFER):
+            yield name, before.get(name), now.get(name)
+
+
+def is_done(sweep: Sweep, cell: Cell) -> bool:
+    """Whether a run has ended well."""
+    return (sweep.run_folder(cell) / SUMMARY).is_file()
+
+
+def tokens_of(sweep: Sweep, cell: Cell) -> int:
+    """Policy tokens that a run has sampled so far."""
+    line = last_record(sweep.run_folder(cell) / METRICS)
+    return int(line["perf/policy_tokens"]) if line else 0
+
+
+def output_of(sweep: Sweep, cell: Cell) -> Path:
+    """The file with what a run's process printed."""
+    return sweep.folder / cell.arm / f"seed_{cell.seed}.txt"
+
+
+def compare_arms(sweep: Sweep) -> str:
+    """Writes comparison.json over the runs that have ended, and gives it in words."""
+    plan = Plan(contrasts=sweep.contrasts, primary=sweep.primary)
+    comparison = compare(read_sweep(sweep.folder), plan)
+    write_comparison(comparison, sweep.folder / COMPARISON)
+    return as_text(comparison)
+
+
+def closing_score(sweep: Sweep, cell: Cell) -> str:
+    """The held-out score of a run that ended, in words."""
+    summary = read_summary(sweep.run_folder(cell) / SUMMARY) or {}
+    heldout = summary.get("heldout", {})
+    return f"held-out {heldout['score']:.1f}, over the run {heldout['auc']:.1f}" if heldout else "no summary"

@@ -1,0 +1,223 @@
+"""A sweep as a plan: one experiment's settings, arms that change some of them, and seeds, read from a YAML file and checked whole.
+
+    base: adaptive_curriculum        # whose settings all arms share
+    settings: {budget: {policy_tokens: 300000}}
+    seeds: [0, 1, 2]
+    parallel: 2                      # runs side by side
+    arms:
+      frontier: {}
+      fixed_0.5: {teacher: {kind: fixed, strictness: 0.5}}
+      yoked: {teacher: {kind: yoked, trace: "{frontier}"}}
+    contrasts: [frontier:fixed_0.5]
+
+A group of settings with a `kind` (teacher, algorithm, simulator) replaces the base's group whole. `{frontier}` stands for the
+teacher.jsonl of that arm's run with the *next* seed, which is then run first.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.runs import TEACHER
+from experiments.catalogue import experiments, path_of
+from experiments.config import VARIANTS, ExperimentConfig, compose, merged, parse_overrides, read_yaml, to_plain
+from experiments.keys import ConfigError, leaves
+
+KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary")
+OWN = ("arms", "seeds", "parallel", "name", "runs")
+"""Overrides that are the sweep's; every other one goes to all arms."""
+EQUAL = ("budget.", "policy.", "evaluation.", "probe.", "group_size", "rollout.max_turns", "simulator.kind")
+"""Settings that arms must share to be compared: what is spent, who starts, and how they are judged."""
+REFERENCE = re.compile(r"\{([\w.+-]+)\}")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a sweep."""
+
+    arm: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.arm} seed {self.seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What is to be run, and what will be compared."""
+
+    experiment: str
+    folder: Path
+    """runs/<experiment>/<name>."""
+    base: dict[str, Any]
+    arms: dict[str, dict[str, Any]]
+    """Settings that each arm changes, nested."""
+    seeds: tuple[int, ...]
+    parallel: int
+    """Runs side by side, > 0."""
+    contrasts: tuple[tuple[str, str], ...]
+    """Pairs of arms whose difference is reported, over which Holm corrects; the second may be a pattern."""
+    primary: str
+    """The endpoint of the contrasts, a key of `summary.json`."""
+    words: tuple[str, ...] = ()
+    """The overrides from which it was made."""
+
+    def cells(self) -> list[Cell]:
+        """Every run, seed by seed, so that a sweep broken off has whole seeds."""
+        return [Cell(arm, seed) for seed in self.seeds for arm in self.arms]
+
+    def cell(self, arm: str, seed: str) -> Cell:
+        """One run, by name.
+
+        Raises:
+            ConfigError: the sweep has no such arm or seed.
+        """
+        found = next((cell for cell in self.cells() if (cell.arm, str(cell.seed)) == (arm, seed)), None)
+        if found is None:
+            raise ConfigError(f"a cell must be one of the arms {', '.join(self.arms)} and seeds {self.seeds}, got {arm!r} {seed!r}")
+        return found
+
+    def run_folder(self, cell: Cell) -> Path:
+        """Where a run lies."""
+        return self.folder / cell.arm / f"seed_{cell.seed}"
+
+    def needs(self, cell: Cell) -> list[Cell]:
+        """Runs that must have ended before this one can begin."""
+        texts = [value for _, value in leaves(self.arms[cell.arm]) if isinstance(value, str)]
+        return [Cell(arm, self.next_seed(cell.seed)) for text in texts for arm in REFERENCE.findall(text)]
+
+    def next_seed(self, seed: int) -> int:
+        """The seed after `seed`, the first after the last."""
+        return self.seeds[(self.seeds.index(seed) + 1) % len(self.seeds)]
+
+    def config(self, cell: Cell) -> ExperimentConfig:
+        """The settings of one run.
+
+        Raises:
+            ConfigError: as `experiments.config.load` does, with the arm named.
+        """
+        settings = filled(self.arms[cell.arm], {need.arm: str(self.run_folder(need) / TEACHER) for need in self.needs(cell)})
+        kinds = {group for group in VARIANTS if "kind" in settings.get(group, {})}
+        base = {key: value for key, value in self.base.items() if key not in kinds}
+        try:
+            return compose(merged(base, settings), {"seed": cell.seed, "name": f"seed_{cell.seed}"}, experiment=self.experiment)
+        except ConfigError as error:
+            raise ConfigError(f"arm {cell.arm}: {error}") from error
+
+
+def describe(sweep: Sweep) -> str:
+    """What would be run, with the settings that each arm changes."""
+    tokens = sweep.config(sweep.cells()[0]).budget.policy_tokens
+    lines = [
+        f"# would write {sweep.folder}",
+        f"# {len(sweep.arms)} arms x {len(sweep.seeds)} seeds of {tokens:,} policy tokens each, {sweep.parallel} runs side by side",
+        f"# seeds {', '.join(map(str, sweep.seeds))}; endpoint {sweep.primary}",
+        *(f"# contrast {first} against {second}" for first, second in sweep.contrasts),
+    ]
+    for arm, settings in sweep.arms.items():
+        changes = ", ".join(f"{name}={value}" for name, value in leaves(settings))
+        lines.append(f"{arm}: {changes or '(as the base)'}")
+    return "\n".join(lines)
+
+
+def is_sweep(experiment: str) -> bool:
+    """Whether an experiment's file describes a sweep."""
+    return experiment in experiments() and "arms" in read_yaml(path_of(experiment))
+
+
+def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
+    """The plan of a sweep with dotted overrides, every arm of it checked.
+
+    Raises:
+        ConfigError: the file or an override is no plan, an arm's settings are wrong, or arms would spend or be judged differently.
+    """
+    tree = read_yaml(path_of(experiment))
+    if unknown := sorted(set(tree) - set(KEYS)):
+        raise ConfigError(f"a sweep has the keys {', '.join(KEYS)}, got {unknown[0]!r} in {path_of(experiment).name}")
+    given = parse_overrides(overrides)
+    own = {key: given.pop(key) for key in OWN if key in given}
+    base = merged(merged(read_yaml(path_of(tree["base"])), tree.get("settings") or {}), given)
+    arms = chosen_arms(tree["arms"], own.get("arms"))
+    pairs = [parse_contrast(text, tree["arms"]) for text in tree.get("contrasts") or ()]
+    sweep = Sweep(
+        experiment=experiment,
+        folder=Path(str(own.get("runs", "runs"))) / experiment / str(own.get("name", "sweep")),
+        base=base,
+        arms=arms,
+        seeds=whole_numbers("seeds", own.get("seeds", tree["seeds"]), least=0),
+        parallel=whole_numbers("parallel", own.get("parallel", tree.get("parallel", 1)), least=1)[0],
+        contrasts=tuple(pair for pair in pairs if all(fnmatch.filter(arms, name) for name in pair)),
+        primary=tree.get("primary", "heldout.auc"),
+        words=tuple(overrides),
+    )
+    check(sweep)
+    return sweep
+
+
+def chosen_arms(arms: Mapping[str, Any], names: Any) -> dict[str, dict[str, Any]]:
+    """The arms that were asked for, all of them by default."""
+    if names is None:
+        names = list(arms)
+    elif isinstance(names, str):
+        names = names.split(",")
+    for name in names:
+        if name not in arms:
+            raise ConfigError(f"arms must be among {', '.join(arms)}, got {name!r}")
+    return {name: dict(arms[name] or {}) for name in names}
+
+
+def whole_numbers(name: str, value: Any, *, least: int) -> tuple[int, ...]:
+    """One or several whole numbers, as YAML or as text between commas."""
+    items = value if isinstance(value, list) else str(value).split(",")
+    try:
+        numbers = tuple(int(item) for item in items)
+    except ValueError as error:
+        raise ConfigError(f"{name} must be whole numbers such as 0,1,2, got {value!r}") from error
+    if not numbers or min(numbers) < least or len(set(numbers)) < len(numbers):
+        raise ConfigError(f"{name} must be different whole numbers of at least {least}, got {value!r}")
+    return numbers
+
+
+def parse_contrast(text: str, arms: Mapping[str, Any]) -> tuple[str, str]:
+    """Two arms from `first:second`; the second may be a pattern such as `fixed_*`, which means the best arm that fits it."""
+    first, _, second = text.partition(":")
+    if first not in arms or not fnmatch.filter(arms, second):
+        raise ConfigError(f"contrasts must look like first:second, of the arms {', '.join(arms)}, got {text!r}")
+    return first, second
+
+
+def check(sweep: Sweep) -> None:
+    """Raises unless every arm can be run and all share what makes them comparable."""
+    for arm in sweep.arms:
+        needed = {need.arm for need in sweep.needs(Cell(arm, sweep.seeds[0]))}
+        if missing := sorted(needed - set(sweep.arms)):
+            raise ConfigError(f"arm {arm} replays arm {missing[0]}, which must be among the arms, got {', '.join(sweep.arms)}")
+        if needed and len(sweep.seeds) < 2:
+            raise ConfigError(f"arm {arm} replays another seed's run, so seeds must be at least two, got {sweep.seeds}")
+    first, *others = sweep.arms
+    shared = shared_settings(sweep, first)
+    for arm in others:
+        for name, value in shared_settings(sweep, arm).items():
+            if value != shared.get(name):
+                differ = f"{shared.get(name)!r} in {first} and {value!r} in {arm}"
+                raise ConfigError(f"{name} must be the same in all arms, got {differ}; set it for the whole sweep")
+
+
+def shared_settings(sweep: Sweep, arm: str) -> dict[str, Any]:
+    """The settings of an arm that all arms must have alike."""
+    plain = to_plain(sweep.config(Cell(arm, sweep.seeds[0])))
+    return {name: value for name, value in leaves(plain) if name.startswith(EQUAL)}
+
+
+def filled(settings: Any, places: Mapping[str, str]) -> Any:
+    """The settings with every `{arm}` replaced by its path."""
+    if isinstance(settings, Mapping):
+        return {key: filled(value, places) for key, value in settings.items()}
+    if isinstance(settings, str):
+        return REFERENCE.sub(lambda match: places[match[1]], settings)
+    return settings

@@ -1,0 +1,151 @@
+"""A sweep as it is planned, refused, run and taken up again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments import catalogue
+from experiments.__main__ import main
+from experiments.keys import ConfigError
+from experiments.sweep import differences
+from experiments.sweep_plan import Cell, Sweep, is_sweep, load_sweep
+
+PLAN = """# Two teachers.
+base: smoke
+settings: {budget: {policy_tokens: 5000}}
+seeds: [3, 5]
+parallel: 2
+arms:
+  frontier: {}
+  fixed: {teacher: {kind: fixed, strictness: 0.5}}
+  replayed: {teacher: {kind: yoked, trace: "{frontier}"}}
+contrasts: ["frontier:fixed"]
+"""
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Writes a sweep named `made` into a catalogue of its own."""
+    (tmp_path / "experiments").mkdir()
+    smoke = catalogue.path_of("smoke").read_text(encoding="utf-8")
+    (tmp_path / "experiments" / "smoke.yaml").write_text(smoke, encoding="utf-8")
+    monkeypatch.setattr(catalogue, "FOLDER", tmp_path / "experiments")
+
+    def write(text: str = PLAN) -> Path:
+        path = tmp_path / "experiments" / "made.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def planned(*overrides: str) -> Sweep:
+    return load_sweep("made", overrides)
+
+
+def test_cells_come_seed_by_seed_with_the_settings_of_their_arm(write):
+    write()
+    sweep = planned("runs=here")
+    assert is_sweep("made") and not is_sweep("smoke")
+    assert [str(cell) for cell in sweep.cells()[:4]] == ["frontier seed 3", "fixed seed 3", "replayed seed 3", "frontier seed 5"]
+    config = sweep.config(Cell("fixed", 5))
+    assert (config.seed, config.teacher.kind, config.teacher.strictness, config.budget.policy_tokens) == (5, "fixed", 0.5, 5000)
+    assert sweep.run_folder(Cell("fixed", 5)) == Path("here/made/sweep/fixed/seed_5")
+
+
+def test_an_arm_that_replays_another_waits_for_the_next_seed(write):
+    write()
+    sweep = planned("name=first")
+    assert sweep.needs(Cell("replayed", 3)) == [Cell("frontier", 5)] and sweep.needs(Cell("replayed", 5)) == [Cell("frontier", 3)]
+    assert sweep.config(Cell("replayed", 3)).teacher.trace == "runs/made/first/frontier/seed_5/teacher.jsonl"
+    assert sweep.needs(Cell("fixed", 3)) == []
+
+
+def test_overrides_choose_arms_and_seeds_or_go_to_every_arm(write):
+    write()
+    sweep = planned("arms=frontier,fixed", "seeds=1,2,4", "parallel=1", "algorithm.turn_credit=0.5")
+    assert list(sweep.arms) == ["frontier", "fixed"] and sweep.seeds == (1, 2, 4) and sweep.parallel == 1
+    assert all(sweep.config(cell).algorithm.turn_credit == 0.5 for cell in sweep.cells())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["arms=frontal"], "arms must be among frontier, fixed, replayed, got 'frontal'"),
+        (["seeds=1,1"], "seeds must be different whole numbers of at least 0, got '1,1'"),
+        (["seeds=one"], "seeds must be whole numbers such as 0,1,2, got 'one'"),
+        (["parallel=0"], "parallel must be different whole numbers of at least 1"),
+        (["arms=fixed,replayed"], "arm replayed replays arm frontier, which must be among the arms"),
+        (["seeds=1"], "arm replayed replays another seed's run, so seeds must be at least two"),
+        (["algorithm.turn_credit=2"], "arm frontier: algorithm.turn_credit"),
+        (["budgte.steps=2"], "budgte.steps is not a setting"),
+    ],
+)
+def test_plans_that_cannot_be_run_are_refused_in_a_sentence(write, overrides, message):
+    write()
+    with pytest.raises(ConfigError) as refused:
+        planned(*overrides)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("{kind: fixed, strictness: 0.5}}", "{kind: fixed}, budget: {policy_tokens: 9000}}", "budget.policy_tokens must be the same"),
+        ("{kind: fixed, strictness: 0.5}}", "{kind: fixed, strictness: 1.5}}", "arm fixed: teacher.strictness must be in [0, 1]"),
+        ('"frontier:fixed"', '"frontier:fixd"', "contrasts must look like first:second"),
+        ("parallel: 2", "side_by_side: 2", "got 'side_by_side' in made.yaml"),
+    ],
+)
+def test_files_that_are_no_fair_sweep_are_refused_in_a_sentence(write, before, after, message):
+    assert before in PLAN
+    write(PLAN.replace(before, after))
+    with pytest.raises(ConfigError) as refused:
+        planned()
+    assert message in str(refused.value)
+
+
+def test_dry_run_says_what_would_be_run_and_starts_nothing(write, tmp_path, capsys):
+    write()
+    assert main(["made", "--dry-run", f"runs={tmp_path / 'runs'}"]) == 0
+    out = capsys.readouterr().out
+    assert "3 arms x 2 seeds of 5,000 policy tokens each, 2 runs side by side" in out
+    assert "fixed: teacher.kind=fixed, teacher.strictness=0.5" in out and "contrast frontier against fixed" in out
+    assert not (tmp_path / "runs").exists()
+    assert main(["made", "--cell", "fixed", "9"]) == 2 and "a cell must be one of the arms" in capsys.readouterr().err
+    assert main(["smoke", "--cell", "fixed", "9"]) == 2 and "--cell needs a sweep" in capsys.readouterr().err
+
+
+def test_a_run_of_other_settings_is_not_taken_for_one_of_this_sweep(write):
+    write()
+    config = planned().config(Cell("fixed", 3))
+    saved = {"seed": 3, "teacher": {"kind": "fixed", "strictness": 0.7}, "runs": "elsewhere"}
+    found = {name: (before, now) for name, before, now in differences(saved, config)}
+    assert found["teacher.strictness"] == (0.7, 0.5)
+    assert "runs" not in found and "seed" not in found
+
+
+@pytest.mark.engine
+def test_a_sweep_runs_compares_and_is_done_when_asked_again(tmp_path):
+    small = ["budget.steps=2", "groups_per_step=2", "group_size=2", "evaluation.num_scenarios=2", "evaluation.during_scenarios=1"]
+    small += ["evaluation.strictness=[0.5]", "probe.num_dialogues=2", "rollout.num_engines=1", "parallel=1", "seeds=0"]
+    words = [sys.executable, "-m", "experiments", "fixed_vs_adaptive", "arms=frontier,fixed_0.5", f"runs={tmp_path}", *small]
+    first = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    assert first.returncode == 0, first.stderr
+    assert "2 runs to do, 0 done" in first.stderr and "done frontier seed 0: held-out" in first.stderr
+    folder = tmp_path / "fixed_vs_adaptive" / "sweep"
+    summaries = {arm: json.loads((folder / arm / "seed_0" / "summary.json").read_text()) for arm in ("frontier", "fixed_0.5")}
+    assert summaries["fixed_0.5"]["strictness"]["trace"] == [0.5, 0.5] and summaries["frontier"]["teacher"] == "frontier"
+    assert summaries["frontier"]["world_hash"] == summaries["fixed_0.5"]["world_hash"]
+    comparison = json.loads((folder / "comparison.json").read_text())
+    assert set(comparison["arms"]) == {"frontier", "fixed_0.5"}
+
+    again = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert again.returncode == 0 and "0 runs to do, 2 done" in again.stderr
+    other = subprocess.run([*words, "algorithm.turn_credit=0.5"], capture_output=True, text=True, timeout=120)
+    assert other.returncode == 2 and "was run with algorithm.turn_credit=0.9, this sweep wants 0.5" in other.stderr
