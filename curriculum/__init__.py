@@ -1,12 +1,22 @@
 """What to practise next: teachers that set difficulty, and indicators that warn of collapse."""
 
+from curriculum.adarft import AdarftConfig, AdarftTeacher
+from curriculum.adr import AdrConfig, AdrTeacher
 from curriculum.fixed import FixedConfig, FixedTeacher
 from curriculum.frontier import FrontierConfig, FrontierTeacher
+from curriculum.linear import LinearConfig, LinearTeacher
+from curriculum.rlve import RlveConfig, RlveTeacher
+from curriculum.staged import StagedConfig, StagedTeacher
 from curriculum.uniform import UniformConfig, UniformTeacher
 
 TEACHERS = {
     "frontier": (FrontierConfig, FrontierTeacher),
     "fixed": (FixedConfig, FixedTeacher),
+    "linear": (LinearConfig, LinearTeacher),
+    "staged": (StagedConfig, StagedTeacher),
     "uniform": (UniformConfig, UniformTeacher),
+    "adr": (AdrConfig, AdrTeacher),
+    "adarft": (AdarftConfig, AdarftTeacher),
+    "rlve": (RlveConfig, RlveTeacher),
 }
 """Teachers by kind: the dataclass of their settings and the class, built as `Teacher(config, scenarios=..., group_size=..., seed=...)`."""

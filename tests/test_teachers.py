@@ -232,7 +232,7 @@ def test_settings_are_a_structured_config_with_a_note_and_a_range_each(kind):
         owner = type(getattr(config(), nested[0])) if nested else config
         for value in (1e9, -1e9, float("nan")):
             with pytest.raises(ValueError, match=f"{name} must be in"):
-                owner(**{setting: value})
+                owner(**{setting: [value] if isinstance(default, list) else value})
 
 
 @every_teacher
