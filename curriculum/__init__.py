@@ -6,8 +6,10 @@ from curriculum.fixed import FixedConfig, FixedTeacher
 from curriculum.frontier import FrontierConfig, FrontierTeacher
 from curriculum.linear import LinearConfig, LinearTeacher
 from curriculum.rlve import RlveConfig, RlveTeacher
+from curriculum.shuffled import ShuffledConfig, ShuffledTeacher
 from curriculum.staged import StagedConfig, StagedTeacher
 from curriculum.uniform import UniformConfig, UniformTeacher
+from curriculum.yoked import YokedConfig, YokedTeacher
 
 TEACHERS = {
     "frontier": (FrontierConfig, FrontierTeacher),
@@ -18,5 +20,7 @@ TEACHERS = {
     "adr": (AdrConfig, AdrTeacher),
     "adarft": (AdarftConfig, AdarftTeacher),
     "rlve": (RlveConfig, RlveTeacher),
+    "yoked": (YokedConfig, YokedTeacher),
+    "shuffled": (ShuffledConfig, ShuffledTeacher),
 }
 """Teachers by kind: the dataclass of their settings and the class, built as `Teacher(config, scenarios=..., group_size=..., seed=...)`."""

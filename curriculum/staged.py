@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from curriculum.checks import require_between
+from curriculum.checks import require_between, require_one_of
 from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig, success_share
 from curriculum.teacher import FamilyKey, GroupOutcome, Mode
 
@@ -55,6 +55,7 @@ class StagedConfig(TeacherConfig):
             raise ValueError("teacher.strictness must hold at least one stage, got []")
         for strictness in self.strictness:
             require_between("teacher.strictness", strictness, 0.0, 1.0)
+        require_one_of("teacher.gate", self.gate, tuple(Gate))
         require_between("teacher.num_steps", self.num_steps, 1, 1e6)
         require_between("teacher.threshold", self.threshold, 0.0, 1.0)
         require_between("teacher.window", self.window, 1, 10_000)

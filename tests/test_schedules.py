@@ -123,6 +123,11 @@ def test_staged_refuses_no_stages_and_a_stage_out_of_range():
         make_teacher("staged", strictness=[0.1, 1.2])
 
 
+def test_staged_refuses_a_gate_that_there_is_not():
+    with pytest.raises(ValueError, match=r"teacher.gate must be in \{steps, success, either, both\}, got 'mood'"):
+        make_teacher("staged", gate="mood")
+
+
 def test_staged_student_walks_through_stages_as_it_learns():
     teacher = make_teacher("staged", gate="success", threshold=0.7, window=16)
     issued = practise(teacher, lambda task: 0.3 + 0.01 * task.teacher_step, num_steps=80)
@@ -261,11 +266,11 @@ def test_each_family_may_have_its_own_target():
 
 def test_published_gain_swings_from_bound_to_bound_at_a_delay_of_sixteen_and_tagged_does_not():
     published, tagged = (
-        mean_strictness(practise(make_teacher("adarft", tagged=tagged), lambda task: 0.5, num_steps=300, num_groups=32, delay=16))[100:]
+        mean_strictness(practise(make_teacher("adarft", tagged=tagged), lambda task: 0.5, num_steps=200, num_groups=8, delay=16))[70:]
         for tagged in (False, True)
     )
     assert published.min() == 0.0 and published.max() == 1.0
-    assert np.sqrt(np.mean((published - 0.5) ** 2)) > 0.4 and np.sqrt(np.mean((tagged - 0.5) ** 2)) < 0.1
+    assert np.sqrt(np.mean((published - 0.5) ** 2)) > 0.4 and np.sqrt(np.mean((tagged - 0.5) ** 2)) < 0.15
 
 
 def test_adarft_goes_on_from_its_target_after_a_resume():

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from made_trace import usable_settings
 from omegaconf import OmegaConf
 
 from curriculum import TEACHERS
@@ -23,9 +24,9 @@ every_teacher = pytest.mark.parametrize("kind", list(TEACHERS))
 
 
 def make_teacher(kind: str, *, seed: int = 0, families: tuple[Family, ...] = FAMILIES, num_scenarios: int = 3):
-    config, teacher = TEACHERS[kind]
+    _, teacher = TEACHERS[kind]
     scenarios = {family: [f"{family}-{i}" for i in range(num_scenarios)] for family in families}
-    return teacher(config(), scenarios=scenarios, group_size=GROUP_SIZE, seed=seed)
+    return teacher(usable_settings(kind), scenarios=scenarios, group_size=GROUP_SIZE, seed=seed)
 
 
 def make_outcome(
