@@ -3,7 +3,7 @@
     level ~ uniform over the whole numbers h_f - window + 1 ... h_f (none below 0),     d = level / num_levels
     when `prompts` groups at level h_f have come:  h_f <- h_f + 1 if their mean success share >= threshold;  the count starts anew
 
-    h_f        highest level of family f, 0 ... num_levels   (starts at 0)
+    h_f        highest level of family f, 0 ... num_levels   (starts at 0; 20 levels, ours: theirs hang on each environment)
     window     levels in play                                 (4)
     threshold  success share that opens the next level        (.9)
     prompts    groups between two looks                       (8)
@@ -33,7 +33,7 @@ from curriculum.teacher import FamilyKey, GroupOutcome, Mode
 class RlveConfig(TeacherConfig):
     """Settings of `RlveTeacher`."""
 
-    num_levels: int = 10
+    num_levels: int = 20
     """[1, 1000]: steps from strictness 0 to 1; more are smaller and take longer to climb."""
     window: int = 4
     """[1, 1000]: levels in play, the highest included."""
