@@ -14,8 +14,8 @@ delay, .62 at two steps, .095 at sixteen, where the published gain swings from b
     per_family  a T of its own for each family, moved by the mean reward of that family's groups in the batch
 
 Faults of the public code that are not kept: its loader has drawn some sixteen batches ahead, which makes the delay; the target is in no
-checkpoint and starts at 0 on resume; rewards are taken after the KL penalty; at a bound the same few items come at every step, because it
-takes the nearest of a fixed, labelled data set (here a scenario is drawn and the user made as strict as T says).
+checkpoint and starts at 0 on resume; a KL penalty, where it is part of the reward, moves the target; at a bound the same few items come at
+every step, because it takes the nearest of a fixed, labelled data set (here a scenario is drawn and the user made as strict as T says).
 
 Source: Shi et al. 2025 (arXiv 2504.05520) and the code published with it, an extension of verl.
 """

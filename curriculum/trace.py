@@ -1,11 +1,14 @@
-"""What the teacher of another run issued, step by step: read from that run's record, checked, and kept as numbers."""
+"""What the teacher of another run issued, step by step: read from that run's record, checked, and kept as numbers.
+
+Attune's runs leave such a record in their folder; another trainer keeps one by giving each proposal to `append_tasks`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from curriculum.checks import require_between, require_fields
-from curriculum.ledger import task_from_record, task_seed
+from curriculum.ledger import task_from_record, task_seed, task_to_record
 from curriculum.teacher import FamilyKey, Mode, TaskSpec
 from simulator.difficulty import Difficulty
 
@@ -72,6 +75,12 @@ class Trace:
                 f"teacher.trace must be the one that the state was made with (digest {str(state['digest'])[:12]}),"
                 f" got another ({self.digest[:12]}); resume with the trace that the run began with"
             )
+
+
+def append_tasks(path: Path, tasks: Iterable[TaskSpec]) -> None:
+    """Adds a proposal to a file that can be followed later."""
+    with path.open("a", encoding="utf-8") as lines:
+        lines.writelines(json.dumps({"event": "task", **task_to_record(task)}) + "\n" for task in tasks)
 
 
 def read_trace(where: str, *, families: Sequence[FamilyKey], seed: int) -> Trace:

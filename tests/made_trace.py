@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -10,8 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from curriculum import TEACHERS
-from curriculum.ledger import LedgerTeacher, task_to_record
+from curriculum.ledger import LedgerTeacher
 from curriculum.teacher import TaskSpec
+from curriculum.trace import append_tasks
 from simulator.scenario import FAMILIES
 
 SEED = 7_654_321
@@ -25,12 +25,10 @@ def record(teacher: LedgerTeacher, *, num_steps: int, num_groups: int) -> list[l
 
 
 def write_trace(path: Path, steps: Iterable[Sequence[TaskSpec]]) -> Path:
-    """As the recorder writes them, an event of another kind after each step."""
-    with path.open("w", encoding="utf-8") as lines:
-        for number, tasks in enumerate(steps, 1):
-            events: list[dict[str, Any]] = [{"event": "task", **task_to_record(task)} for task in tasks]
-            for event in [*events, {"event": "update", "update": {"step": number, "entropy": None}}]:
-                lines.write(json.dumps({"step": number, **event}) + "\n")
+    """A trace, in place of whatever was there."""
+    path.unlink(missing_ok=True)
+    for tasks in steps:
+        append_tasks(path, tasks)
     return path
 
 

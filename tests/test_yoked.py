@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from made_trace import any_trace, record, write_trace
@@ -120,14 +121,34 @@ def test_resume_in_the_middle_goes_on_where_it_was_and_only_with_the_same_trace(
     assert other.state_dict() == before
 
 
+def test_what_a_run_records_can_be_followed(tmp_path):
+    """Written by the training loop's own code: tasks, outcomes, updates and decisions."""
+    from experiments.recorder import Recorder
+    from experiments.train import TrainingRun
+
+    teacher = make_teacher("frontier", families=FAMILIES, seed=1, explore=0.5)
+    recorder = Recorder(tmp_path)
+    steps = []
+    for step in range(1, 7):
+        steps.append(teacher.propose(4, policy_version=step))
+        outcomes = [outcome(task, 4, rewards=(float("nan"), *[0.5] * 7)) for task in steps[-1]]
+        teacher.observe(outcomes)
+        teacher.decide("anything", why=None)
+        run = SimpleNamespace(parts=SimpleNamespace(teacher=teacher), recorder=recorder, tally=SimpleNamespace(step=step))
+        TrainingRun.record_teaching(run, steps[-1], outcomes, {"entropy": float("nan")})
+    recorder.close()
+    repeated = record(follower("yoked", tmp_path), num_steps=6, num_groups=4)
+    assert list(map(what, repeated)) == list(map(what, steps))
+
+
 def test_the_digest_is_of_what_the_trace_says_and_not_of_its_layout(tmp_path):
     steps = recorded()
-    run = write_trace(tmp_path / "teacher.jsonl", steps)
-    bare = tmp_path / "tasks.jsonl"
-    lines = [json.dumps({"event": "task", **task_to_record(task)}, indent=None) for tasks in steps for task in tasks]
-    bare.write_text("\n".join(lines), encoding="utf-8")  # no other events, no step, no newline at the end
-    assert follower("yoked", run).trace.digest == follower("yoked", bare).trace.digest
-    assert follower("yoked", tmp_path).trace.digest == follower("yoked", run).trace.digest  # the folder stands for its record
+    plain = write_trace(tmp_path / "teacher.jsonl", steps)
+    events = [{"step": 1, **json.loads(line)} for line in plain.read_text(encoding="utf-8").splitlines()]
+    other = tmp_path / "other.jsonl"
+    other.write_text("\n".join(json.dumps(event, indent=None, separators=(",", ":")) for event in events), encoding="utf-8")
+    digests = {follower("yoked", path).trace.digest for path in (plain, other, tmp_path)}  # the folder stands for its record
+    assert len(digests) == 1
 
 
 def test_a_trace_is_kept_as_numbers(tmp_path):
@@ -198,8 +219,7 @@ def test_steps_of_unequal_size_are_refused_and_a_torn_last_line_is_one_task_less
     path = write_trace(tmp_path / "teacher.jsonl", [*steps[:5], steps[5][:3], *steps[6:]])
     assert "got 3 in step 6 and 4 in the first" in refusal("yoked", path)
     path = write_trace(tmp_path / "teacher.jsonl", steps)
-    torn = path.read_text(encoding="utf-8").rsplit("\n", 2)[0]  # without the update that ends the last step
-    path.write_text(torn[:-20], encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8")[:-20], encoding="utf-8")
     assert "got 3 in step 12 and 4 in the first" in refusal("yoked", path)
 
 
