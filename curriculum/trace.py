@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,6 +133,7 @@ def _tasks(path: Path) -> Iterator[tuple[str, TaskSpec]]:
                     continue
                 task = task_from_record({key: value for key, value in record.items() if key not in ("event", "step")})
                 require_between("strictness", task.strictness, 0.0, 1.0)
+                require_between("teacher_step", operator.index(task.teacher_step), 0, 1e12)
             except json.JSONDecodeError as error:
                 if not line.endswith("\n"):
                     return

@@ -189,6 +189,8 @@ def test_a_trace_with_unknown_families_is_refused(tmp_path):
         ({"difficulty": 3}, "must be a mapping"),
         ({"difficulty": {"strictness": 0.5}}, "missing 2 required keyword-only arguments"),
         ({"mode": "guess"}, "'guess' is not a valid Mode"),
+        ({"teacher_step": "first"}, "cannot be interpreted as an integer"),
+        ({"teacher_step": -1}, "teacher_step must be in [0, 1e+12], got -1"),
         ({"mood": 1}, "unknown ['mood']"),
     ],
 )
