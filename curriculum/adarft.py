@@ -10,7 +10,8 @@ As published the batch moves the *current* T, whatever strictness it was issued 
 k steps late the loop is stable only while its gain g = eta * alpha * (-d mean reward / dd) stays below 2 sin(pi / (2 (2 k + 1))): 2 at no
 delay, .62 at two steps, .095 at sixteen, where the published gain swings from bound to bound. Two repairs, each a flag:
 
-    tagged      T <- clip(mean strictness the batch was issued at + eta * tanh(...), 0, 1); the same without delay, and as stable with any
+    tagged      T <- clip(mean strictness the batch was issued at + eta * tanh(...), 0, 1): the same without delay, and as stable with any;
+                it then gets on once in k + 1 steps, so that eta should stay at .5
     per_family  a T of its own for each family, moved by the mean reward of that family's groups in the batch
 
 Faults of the public code that are not kept: its loader has drawn some sixteen batches ahead, which makes the delay; the target is in no
@@ -44,7 +45,7 @@ class AdarftConfig(TeacherConfig):
     alpha: float = 2.0
     """(0, 100]: sensitivity to the difference from it."""
     eta: float = 0.5
-    """(0, 1]: the longest step, in strictness; .05 swings less and follows more slowly."""
+    """(0, 1]: the longest step, in strictness; .05 swings less and follows more slowly, too slowly with `tagged` and a delay."""
     start: float = 0.0
     """[0, 1]: target before anything was observed."""
     per_family: bool = False
