@@ -1,12 +1,26 @@
 """What to practise next: teachers that set difficulty, and indicators that warn of collapse."""
 
+from curriculum.adarft import AdarftConfig, AdarftTeacher
+from curriculum.adr import AdrConfig, AdrTeacher
 from curriculum.fixed import FixedConfig, FixedTeacher
 from curriculum.frontier import FrontierConfig, FrontierTeacher
+from curriculum.linear import LinearConfig, LinearTeacher
+from curriculum.rlve import RlveConfig, RlveTeacher
+from curriculum.shuffled import ShuffledConfig, ShuffledTeacher
+from curriculum.staged import StagedConfig, StagedTeacher
 from curriculum.uniform import UniformConfig, UniformTeacher
+from curriculum.yoked import YokedConfig, YokedTeacher
 
 TEACHERS = {
     "frontier": (FrontierConfig, FrontierTeacher),
     "fixed": (FixedConfig, FixedTeacher),
+    "linear": (LinearConfig, LinearTeacher),
+    "staged": (StagedConfig, StagedTeacher),
     "uniform": (UniformConfig, UniformTeacher),
+    "adr": (AdrConfig, AdrTeacher),
+    "adarft": (AdarftConfig, AdarftTeacher),
+    "rlve": (RlveConfig, RlveTeacher),
+    "yoked": (YokedConfig, YokedTeacher),
+    "shuffled": (ShuffledConfig, ShuffledTeacher),
 }
 """Teachers by kind: the dataclass of their settings and the class, built as `Teacher(config, scenarios=..., group_size=..., seed=...)`."""

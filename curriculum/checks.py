@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -10,6 +10,12 @@ def require_between(name: str, value: float, low: float, high: float) -> None:
     """Raises ValueError unless `low <= value <= high`; NaN never is."""
     if not low <= value <= high:
         raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {value!r}")
+
+
+def require_one_of(name: str, value: object, allowed: Sequence[object]) -> None:
+    """Raises ValueError unless `value` is one of those allowed."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be in {{{', '.join(map(str, allowed))}}}, got {value!r}")
 
 
 def require_fields(name: str, state: Mapping[str, Any], expected: Iterable[str]) -> None:

@@ -55,6 +55,12 @@ class Choice(NamedTuple):
     difficulty: Difficulty | None = None
     """Where the axes are moved apart; None is `Difficulty.along(strictness)`."""
 
+    @classmethod
+    def at(cls, difficulty: Difficulty, mode: Mode, share: float) -> Choice:
+        """A point off the line; its strictness is the mean of the axes."""
+        axes = difficulty.to_dict().values()
+        return cls(sum(axes) / len(axes), mode, share, difficulty)
+
 
 class LedgerTeacher:
     """The `Teacher` contract less the idea: `choose` is what a teacher must say, `learn` and `on_update` what it may hear."""
@@ -130,8 +136,6 @@ class LedgerTeacher:
 
     def _issue(self, slot: int, family: FamilyKey, share: float, policy_version: int) -> TaskSpec:
         choice = self.choose(family)
-        # From (seed, step, slot) and not from the generator, so that arms of a comparison roll out on the same seeds.
-        seed = int(np.random.SeedSequence((self._seed, self._step, slot)).generate_state(1)[0]) >> 1
         return TaskSpec(
             uid=f"step{self._step:07d}-group{slot:04d}",
             family=family,
@@ -139,7 +143,7 @@ class LedgerTeacher:
             difficulty=choice.difficulty or Difficulty.along(choice.strictness),
             strictness=choice.strictness,
             group_size=self._group_size,
-            seed=seed,
+            seed=task_seed(self._seed, self._step, slot),
             mode=choice.mode,
             teacher_step=self._step,
             policy_version=policy_version,
@@ -253,9 +257,19 @@ class LedgerTeacher:
         setattr(self, name, deepcopy(saved))
 
 
+def task_seed(seed: int, step: int, slot: int) -> int:
+    """Seed of a task; it does not hang on what the teacher drew before, so that arms of a comparison roll out on the same seeds."""
+    return int(np.random.SeedSequence((seed, step, slot)).generate_state(1)[0]) >> 1
+
+
 def success_share(group: GroupOutcome) -> float:
     """Share of successes among a group's survivors, in [0, 1]."""
     return sum(group.successes[i] for i in group.surviving) / len(group.surviving)
+
+
+def mean_reward(group: GroupOutcome) -> float:
+    """Mean reward of a group's survivors, in [0, 1]."""
+    return sum(group.rewards[i] for i in group.surviving) / len(group.surviving)
 
 
 def task_to_record(task: TaskSpec) -> dict[str, Any]:

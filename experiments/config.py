@@ -127,9 +127,11 @@ DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"
 MAY_CHANGE = (
     *("budget.", "cluster.", "checkpoint.", "resume", "runs"),
     *("simulator.urls", "simulator.api_key_env", "simulator.concurrency", "simulator.timeout_s", "simulator.retr", "simulator.max_wait_s"),
+    "teacher.trace",
     *("simulator.first_backoff_s", "simulator.max_backoff_s", "simulator.circuit_", "simulator.cache", "simulator.price_"),
 )
-"""Settings that a resumed run may be given anew: nothing that was already trained depends on them."""
+"""Settings that a resumed run may be given anew: nothing that was already trained depends on them. A trace may have moved; that it says
+the same is the teacher's to check."""
 
 
 def load(experiment: str, overrides: Sequence[str] = ()) -> ExperimentConfig:

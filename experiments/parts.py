@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from curriculum import TEACHERS
 from curriculum.collapse import CollapseMonitor
 from curriculum.teacher import Teacher
 from experiments.config import ExperimentConfig
 from experiments.faults import FaultBudget
+from experiments.teaching import make_teacher
 from policy.algorithms import Algorithm, make_algorithm
 from policy.checkpoint import load_checkpoint
 from policy.learner import Learner
@@ -19,7 +19,6 @@ from policy.model import find_model, load_model
 from policy.pool import RolloutPool
 from policy.prior import build_prior
 from simulator.bank import Bank
-from simulator.scenario import Family, Split
 from simulator.user import UserSimulator
 from simulator.users import make_bank, make_user
 
@@ -53,7 +52,7 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
     model, tokenizer = load_model(checkpoint or start_folder)
     reference = load_model(start_folder)[0] if algorithm.needs_reference else None
     learner = Learner(config.learner, algorithm, model, reference=reference, temperature=config.rollout.temperature, seed=config.seed)
-    teacher = TEACHERS[config.teacher.kind][1](config.teacher, scenarios=practised(bank), group_size=config.group_size, seed=config.seed)
+    teacher = make_teacher(config, bank)
     collapse = CollapseMonitor(config.collapse)
     faults = FaultBudget(config.rollout.max_error_share)
     if saved is not None:
@@ -82,11 +81,6 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
         faults=faults,
     )
     return parts, saved.state["run"] if saved else None
-
-
-def practised(bank: Bank) -> dict[Family, list[str]]:
-    """Training scenarios by family, without the families that a bank of profiles may lack."""
-    return {family: ids for family, ids in bank.by_family(Split.TRAIN).items() if ids}
 
 
 def model_folder(config: ExperimentConfig) -> Path:

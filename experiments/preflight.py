@@ -13,6 +13,7 @@ import psutil
 from analysis.runs import CONFIG, PROVENANCE, read_config, setting
 from experiments.config import ExperimentConfig, PolicyConfig
 from experiments.keys import ConfigError
+from experiments.teaching import check_teacher
 from policy.engine import EngineKind
 from simulator.bank import world_hash
 from simulator.scenario import Split
@@ -56,8 +57,8 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     """Refuses a run that cannot work.
 
     Raises:
-        ConfigError: the run exists, its folder cannot be written, the model is not there, memory does not suffice or the simulated user
-            lacks something.
+        ConfigError: the run exists, its folder cannot be written, the model is not there, memory does not suffice, the simulated user
+            lacks something or the teacher cannot teach this run.
     """
     if not resuming and folder.exists():
         raise ConfigError(f"name must be new, got {folder.name!r}; {folder} is there: take another name, or go on with resume={folder}")
@@ -65,6 +66,7 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     check_model(config.policy)
     check_memory(config)
     check_simulator(config)
+    check_teacher(config)
 
 
 def check_writable(folder: Path) -> None:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from made_trace import usable_settings
 
 from analysis.before_after import before_after, mean_gain, paired, typical
 from analysis.metrics import documented_keys, pattern_of, undocumented
@@ -167,8 +168,8 @@ def logged_keys() -> set[str]:
     from policy.learner import METRICS
 
     keys = {*METRICS, *dialogue_metrics([], success_emotion=70.0), *signal_metrics([]), *probe_metrics([])}
-    for config, teacher in TEACHERS.values():
-        made = teacher(config(), scenarios={family: ["a"] for family in FAMILIES}, group_size=2, seed=0)
+    for kind, (_, teacher) in TEACHERS.items():
+        made = teacher(usable_settings(kind), scenarios={family: ["a"] for family in FAMILIES}, group_size=2, seed=0)
         made.propose(1, policy_version=0)
         keys |= set(made.metrics())
     monitor = CollapseMonitor(CollapseConfig())

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from made_trace import usable_settings
 from omegaconf import OmegaConf
 
 from curriculum import TEACHERS
@@ -23,9 +24,9 @@ every_teacher = pytest.mark.parametrize("kind", list(TEACHERS))
 
 
 def make_teacher(kind: str, *, seed: int = 0, families: tuple[Family, ...] = FAMILIES, num_scenarios: int = 3):
-    config, teacher = TEACHERS[kind]
+    _, teacher = TEACHERS[kind]
     scenarios = {family: [f"{family}-{i}" for i in range(num_scenarios)] for family in families}
-    return teacher(config(), scenarios=scenarios, group_size=GROUP_SIZE, seed=seed)
+    return teacher(usable_settings(kind), scenarios=scenarios, group_size=GROUP_SIZE, seed=seed)
 
 
 def make_outcome(
@@ -232,7 +233,7 @@ def test_settings_are_a_structured_config_with_a_note_and_a_range_each(kind):
         owner = type(getattr(config(), nested[0])) if nested else config
         for value in (1e9, -1e9, float("nan")):
             with pytest.raises(ValueError, match=f"{name} must be in"):
-                owner(**{setting: value})
+                owner(**{setting: [value] if isinstance(default, list) else value})
 
 
 @every_teacher
