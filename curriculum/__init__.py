@@ -1,5 +1,6 @@
 """What to practise next: teachers that set difficulty, and indicators that warn of collapse."""
 
+from curriculum.beta_thompson import BetaThompsonConfig, BetaThompsonTeacher
 from curriculum.fixed import FixedConfig, FixedTeacher
 from curriculum.frontier import FrontierConfig, FrontierTeacher
 from curriculum.uniform import UniformConfig, UniformTeacher
@@ -7,6 +8,7 @@ from curriculum.uniform import UniformConfig, UniformTeacher
 TEACHERS = {
     "frontier": (FrontierConfig, FrontierTeacher),
     "fixed": (FixedConfig, FixedTeacher),
+    "beta_thompson": (BetaThompsonConfig, BetaThompsonTeacher),
     "uniform": (UniformConfig, UniformTeacher),
 }
 """Teachers by kind: the dataclass of their settings and the class, built as `Teacher(config, scenarios=..., group_size=..., seed=...)`."""
