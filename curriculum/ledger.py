@@ -255,7 +255,7 @@ class LedgerTeacher:
 
 def success_share(group: GroupOutcome) -> float:
     """Share of successes among a group's survivors, in [0, 1]."""
-    return sum(group.successes[i] for i in group.surviving) / len(group.surviving)
+    return group.success_share
 
 
 def task_to_record(task: TaskSpec) -> dict[str, Any]:
