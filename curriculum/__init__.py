@@ -2,6 +2,7 @@
 
 from curriculum.adarft import AdarftConfig, AdarftTeacher
 from curriculum.adr import AdrConfig, AdrTeacher
+from curriculum.beta_thompson import BetaThompsonConfig, BetaThompsonTeacher
 from curriculum.fixed import FixedConfig, FixedTeacher
 from curriculum.frontier import FrontierConfig, FrontierTeacher
 from curriculum.linear import LinearConfig, LinearTeacher
@@ -16,6 +17,7 @@ TEACHERS = {
     "fixed": (FixedConfig, FixedTeacher),
     "linear": (LinearConfig, LinearTeacher),
     "staged": (StagedConfig, StagedTeacher),
+    "beta_thompson": (BetaThompsonConfig, BetaThompsonTeacher),
     "uniform": (UniformConfig, UniformTeacher),
     "adr": (AdrConfig, AdrTeacher),
     "adarft": (AdarftConfig, AdarftTeacher),

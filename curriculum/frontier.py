@@ -1,19 +1,26 @@
-"""The default teacher: keeps every family where the agent succeeds just under half the time, by a shared level and an offset for each.
+"""The default teacher: keeps every family where the agent succeeds just under half the time, and goes back for what it forgets.
 
-With d the strictness issued, p the success share of the group's survivors, p* the target success and s the assumed slope -dp/dd, a
-family's frontier is estimated as a = level + offset_f, and a group says by how much that is wrong (in strictness):
+With d the strictness issued, p the success share of the group's survivors, p* the target success, c the ceiling (the success share that
+easy users get) and s the assumed slope -dp/dd, a family's frontier is estimated as a = level + offset_f, and a group says by how much
+that is wrong (in strictness):
 
-    surprise = (p - expected) / s,     expected = clip(p* - s (d - a), 0, 1)
+    surprise = (p - expected) / s,     expected = clip(p* c - s (d - a), 0, c)
 
     level    += clip(rho * mean of surprises, -rate, rate)                 once for all groups that came together
     offset_f += max(1 / (n_f + offset_prior), offset_rate) * surprise      for each group; n_f groups of the family came before
+    c        += ceiling_rate * (p - c)                                     for groups so lenient that their expected success is c
 
-Near the frontier a + surprise is d + (p - p*) / s: what a group says hangs on the strictness that was *issued*, not on where the level
+Near the frontier a + surprise is d + (p - p* c) / s: what a group says hangs on the strictness that was *issued*, not on where the level
 has moved since, so outcomes may come many steps late without a swing. Far from it, a failure above or a success below is what was
 expected and says nothing. Families share the level, because with 24 families and a handful of groups a step each alone would be seen
-too seldom.
+too seldom. The target is a share of the ceiling, so a simulator that spoils every sixth dialogue does not hold the level down.
 
-Source: our own; measured on toy students (tests/test_frontier.py). The untagged ancestor is AdaRFT (arXiv 2504.05520).
+A tracker leaves behind what it has mastered. When the probe panel shows that something is being forgotten (`curriculum.forgetting`), a
+share of the groups becomes replay: Thompson draws on discounted bins of strictness (`curriculum.bins`), which find success that has sunk
+to the target at any strictness. Families get groups by their learning progress (`curriculum.allocation`), so noise does not eat the
+budget, and an entropy guard (`curriculum.guard`) moves p* when the policy narrows and its groups fare alike.
+
+Source: our own; measured on toy students (docs/teachers.md). The untagged ancestor is AdaRFT (arXiv 2504.05520).
 """
 
 from __future__ import annotations
@@ -25,7 +32,9 @@ from typing import Any
 import numpy as np
 
 from curriculum.allocation import AllocationConfig
+from curriculum.bins import BinsConfig, StrictnessBins
 from curriculum.checks import require_between
+from curriculum.forgetting import ForgettingConfig, ForgettingWatch
 from curriculum.guard import EntropyGuard, GuardConfig
 from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig, success_share
 from curriculum.teacher import FamilyKey, GroupOutcome, Mode, UpdateStats
@@ -35,14 +44,16 @@ FULL_STEP_GROUPS = 4
 """Fewer groups than this in one `observe` move the level by a proportionally smaller step."""
 MARGIN = 0.1
 """How far outside [0, 1] a frontier may be estimated to lie: enough for noise at a bound to average out, too little to wind up."""
+EASY = 0.3
+"""A group counts towards the ceiling when its expected success lies this far above 1: even with half the assumed slope it is easy."""
 
 
 @dataclass
 class FrontierConfig(TeacherConfig):
     """Settings of `FrontierTeacher`."""
 
-    target_success: float = 0.45
-    """[.05, .95]: success share p* to aim at; groups teach most at .5, and .4 costs 4 % of that."""
+    target_success: float = 0.46
+    """[.05, .95]: success p* to aim at, as a share of the ceiling; groups teach most at half, and .4 costs 4 % of that."""
     start: float = 0.15
     """[0, 1]: level before anything was observed."""
     slope: float = 2.0
@@ -51,16 +62,20 @@ class FrontierConfig(TeacherConfig):
     """(0, 1]: share of the mean surprise by which the level moves."""
     rate: float = 0.05
     """(0, 1]: the most the level moves at once, in strictness."""
-    offset_prior: float = 2.0
+    offset_prior: float = 1.35
     """[1, 100]: worth, in groups, of the belief that a family is like all others."""
-    offset_rate: float = 0.1
+    offset_rate: float = 0.06
     """(0, 1]: least weight of a new group in its family's offset; larger forgets faster."""
+    ceiling_rate: float = 0.03
+    """[0, 1]: weight of an easy group in the ceiling; 0 keeps it at 1."""
     explore: float = 0.05
     """[0, 1]: share of groups at a uniformly drawn strictness."""
     jitter: float = 0.01
     """[0, .2]: half-width of the uniform noise on the strictness of a group."""
     allocation: AllocationConfig = field(default_factory=AllocationConfig)
     guard: GuardConfig = field(default_factory=GuardConfig)
+    forgetting: ForgettingConfig = field(default_factory=ForgettingConfig)
+    bins: BinsConfig = field(default_factory=BinsConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,15 +86,16 @@ class FrontierConfig(TeacherConfig):
         require_between("teacher.rate", self.rate, 1e-6, 1.0)
         require_between("teacher.offset_prior", self.offset_prior, 1.0, 100.0)
         require_between("teacher.offset_rate", self.offset_rate, 1e-6, 1.0)
+        require_between("teacher.ceiling_rate", self.ceiling_rate, 0.0, 1.0)
         require_between("teacher.explore", self.explore, 0.0, 1.0)
         require_between("teacher.jitter", self.jitter, 0.0, 0.2)
 
 
 class FrontierTeacher(LedgerTeacher):
-    """Tracks the strictness of target success for every family with one shared level and an offset per family."""
+    """Tracks the strictness of target success for every family with one shared level and an offset per family; replays what is lost."""
 
     kind = "frontier"
-    adapting = ("level", "offsets", "num_seen", "success", "guard")
+    adapting = ("level", "offsets", "num_seen", "ceiling", "success", "guard", "forgetting", "bins")
     config: FrontierConfig
 
     def __init__(self, config: FrontierConfig, *, scenarios: Mapping[Any, Sequence[str]], group_size: int, seed: int) -> None:
@@ -87,55 +103,75 @@ class FrontierTeacher(LedgerTeacher):
         self.level = config.start
         self.offsets = {str(family): 0.0 for family in self.families}
         self.num_seen = {str(family): 0 for family in self.families}
+        self.ceiling = 1.0
         # Running success share of the groups at the frontier; the guard reads it.
         self.success = config.target_success
         self.guard = EntropyGuard(config.guard)
+        self.forgetting = ForgettingWatch(config.forgetting)
+        self.bins = StrictnessBins(config.bins, self.families)
 
     @property
     def target(self) -> float:
-        """Success share aimed at now: the setting and what the guard adds."""
-        return min(max(self.config.target_success + self.guard.shift, 0.05), 0.95)
+        """Success share aimed at now: the setting and what the guard adds, of the ceiling."""
+        return min(max(self.config.target_success + self.guard.shift, 0.05), 0.95) * self.ceiling
 
     def frontier(self, family: FamilyKey) -> float:
         """Where `family` is estimated to succeed with the target share, in strictness; may lie `MARGIN` outside [0, 1]."""
         return min(max(self.level + self.offsets[str(family)], -MARGIN), 1.0 + MARGIN)
 
     def choose(self, family: FamilyKey) -> Choice:
-        """At the family's frontier, now and then anywhere."""
-        explore, jitter = self.config.explore, self.config.jitter
-        if self.rng.random() < explore:
+        """At the family's frontier, now and then anywhere, and wherever something was lost while the probes show forgetting."""
+        explore, replay = self.config.explore, (1.0 - self.config.explore) * self.forgetting.replay_share
+        drawn = self.rng.random()
+        if drawn < explore:
             return Choice(float(self.rng.random()), Mode.UNIFORM, explore)
-        strictness = self.frontier(family) + jitter * self.rng.uniform(-1.0, 1.0)
-        return Choice(float(min(max(strictness, 0.0), 1.0)), Mode.FRONTIER, 1.0 - explore)
+        if drawn < explore + replay:
+            return Choice(self.bins.draw(family, self.target, self.rng), Mode.REPLAY, replay)
+        strictness = self.frontier(family) + self.config.jitter * self.rng.uniform(-1.0, 1.0)
+        return Choice(float(min(max(strictness, 0.0), 1.0)), Mode.FRONTIER, 1.0 - explore - replay)
+
+    def unclipped(self, group: GroupOutcome) -> float:
+        """Success expected of the group by a straight line through its family's frontier."""
+        return self.target - self.config.slope * (group.task.strictness - self.frontier(group.task.family))
 
     def surprise(self, group: GroupOutcome) -> float:
         """By how much the group says its family's frontier is misjudged, in strictness; positive means stronger than thought."""
-        estimate, slope = self.frontier(group.task.family), self.config.slope
-        expected = min(max(self.target - slope * (group.task.strictness - estimate), 0.0), 1.0)
-        corrected = estimate + (success_share(group) - expected) / slope
+        estimate = self.frontier(group.task.family)
+        expected = min(max(self.unclipped(group), 0.0), self.ceiling)
+        corrected = estimate + (success_share(group) - expected) / self.config.slope
         return min(max(corrected, -MARGIN), 1.0 + MARGIN) - estimate
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
-        """Moves the level once, then each family's offset."""
+        """Moves the level once, then each family's offset, the ceiling, and the bins."""
         rho, rate = self.config.rho, self.config.rate
         scale = min(1.0, len(groups) / FULL_STEP_GROUPS)
         move = rho * float(np.mean([self.surprise(group) for group in groups]))
         self.level += scale * min(max(move, -rate), rate)
         for group in groups:
             self._learn_offset(group)
+            self._learn_ceiling(group)
+        self.bins.learn(groups)
 
     def _learn_offset(self, group: GroupOutcome) -> None:
-        family = group.task.family
-        key = str(family)
+        key = str(group.task.family)
         gain = max(1.0 / (self.num_seen[key] + self.config.offset_prior), self.config.offset_rate)
         self.offsets[key] += gain * self.surprise(group)
         self.num_seen[key] += 1
         if group.task.mode is Mode.FRONTIER:
             self.success += 0.05 * (success_share(group) - self.success)
 
-    def ability(self, group: GroupOutcome) -> float:
-        """The frontier of the group's family as it is estimated now."""
-        return self.frontier(group.task.family)
+    def _learn_ceiling(self, group: GroupOutcome) -> None:
+        # A family at the upper bound is mastered or noise, and cannot tell what an able agent would get.
+        if self.frontier(group.task.family) < 1.0 and self.unclipped(group) > 1.0 + EASY:
+            self.ceiling += self.config.ceiling_rate * (success_share(group) - self.ceiling)
+
+    def learn_probes(self, probes: Sequence[GroupOutcome]) -> None:
+        """Looks for forgetting, and notes when replay begins and ends."""
+        before = self.forgetting.replay_share
+        self.forgetting.learn(probes)
+        after = self.forgetting.replay_share
+        if (before > 0.0) != (after > 0.0):
+            self.decide("replay", share=after, drops=self.forgetting.drops)
 
     def on_update(self, stats: UpdateStats) -> None:
         """Lets the entropy guard move the target success, and notes it when it does."""
@@ -147,6 +183,7 @@ class FrontierTeacher(LedgerTeacher):
         """The ledger's figures, the level, the target, and each intention's distance from the mean over families."""
         mean = float(np.mean(list(self.offsets.values())))
         own = {"curriculum/level": self.level + mean, "curriculum/target_success": self.target, "curriculum/success_running": self.success}
+        own |= {"curriculum/ceiling": self.ceiling, "curriculum/replay_share": self.forgetting.replay_share}
         own["curriculum/largest_family_share"] = float(self.allocation.shares().max())
         for intention in HiddenIntention:
             offsets = [self.offsets[str(f)] for f in self.families if isinstance(f, Family) and f.intention is intention]

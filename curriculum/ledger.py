@@ -264,7 +264,7 @@ def task_seed(seed: int, step: int, slot: int) -> int:
 
 def success_share(group: GroupOutcome) -> float:
     """Share of successes among a group's survivors, in [0, 1]."""
-    return sum(group.successes[i] for i in group.surviving) / len(group.surviving)
+    return group.success_share
 
 
 def mean_reward(group: GroupOutcome) -> float:

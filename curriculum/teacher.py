@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Protocol
 
 from simulator.difficulty import Difficulty
@@ -70,12 +71,18 @@ class GroupOutcome:
         if not isinstance(self.task, TaskSpec):
             raise TypeError(f"outcome.task must be a TaskSpec, got {type(self.task).__name__}; evaluation never reaches a teacher")
 
-    @property
+    @cached_property
     def surviving(self) -> tuple[int, ...]:
         """Indices of the rollouts that count: neither an error nor a NaN reward."""
         broken = Status.SIMULATOR_ERROR
         pairs = zip(self.statuses, self.rewards, strict=True)
         return tuple([i for i, (status, reward) in enumerate(pairs) if status is not broken and reward == reward])
+
+    @cached_property
+    def success_share(self) -> float:
+        """Share of successes among the survivors, in [0, 1]; NaN without any."""
+        alive = self.surviving
+        return sum(self.successes[i] for i in alive) / len(alive) if alive else float("nan")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,9 @@ from simulator.scenario import FAMILIES
 SUCCESS_AT_TARGET = math.log(0.45 / 0.55) / 8.0
 """Where sigmoid(8 (c - d)) is .45: at d = c - this."""
 
+PLAIN = {"target_success": 0.45, "offset_prior": 2.0, "offset_rate": 0.1}
+"""Settings with which the figures of these tests were worked out by hand."""
+
 
 def sigmoid(x: float) -> float:
     return 1.0 / (1.0 + math.exp(-x))
@@ -24,7 +27,7 @@ def sigmoid(x: float) -> float:
 
 def make_teacher(*, group_size: int = 8, seed: int = 0, **settings) -> FrontierTeacher:
     scenarios = {family: [f"{family}-{i}" for i in range(20)] for family in FAMILIES}
-    return FrontierTeacher(FrontierConfig(**settings), scenarios=scenarios, group_size=group_size, seed=seed)
+    return FrontierTeacher(FrontierConfig(**{**PLAIN, **settings}), scenarios=scenarios, group_size=group_size, seed=seed)
 
 
 def make_outcome(task: TaskSpec, num_successes: int) -> GroupOutcome:

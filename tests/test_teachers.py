@@ -171,12 +171,16 @@ def test_evaluation_cannot_be_passed_in(kind):
 
 
 @every_teacher
-def test_probes_are_counted_and_teach_nothing(kind):
+def test_probes_are_counted_and_are_not_practice(kind):
     teacher = make_teacher(kind)
     task = teacher.propose(1, policy_version=0)[0]
-    learned = teacher.state_dict()["learned"]
+    before = teacher.state_dict()
     teacher.observe([make_outcome(TaskSpec(**{**vars(task), "uid": "probe-1", "mode": Mode.PROBE}), num_successes=4)])
-    assert teacher.state_dict()["learned"] == learned
+    after = teacher.state_dict()
+    # What a teacher keeps of the probes themselves is the only thing that may have moved: they never count as practice.
+    for learned in (before["learned"], after["learned"]):
+        learned.pop("forgetting", None)
+    assert (after["learned"], after["allocation"]) == (before["learned"], before["allocation"])
     assert teacher.metrics()["curriculum/outcomes_probes"] == 1.0 and teacher.metrics()["curriculum/outcomes_ignored"] == 0.0
 
 

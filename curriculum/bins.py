@@ -1,0 +1,162 @@
+"""How often each family succeeds at each strictness: discounted Beta counts on bins, one grid for all families behind one for each.
+
+A group of family f, issued at strictness d while the policy was at version v, adds its successes to `wins` and its failures to `losses`
+
+    of f's own grid, in the bin of d, and of the shared grid, in the bin of clip(d - offset_f, 0, 1)
+
+with weight discount^(v_now - v), v_now being the newest version an outcome has come from: old evidence fades as the policy moves on,
+and late evidence counts for no more than it is worth. Each bin also hears its neighbours, corrected for the slope s by which success is
+assumed to fall, so that a bin long unvisited is judged by them and not drawn for ever. With n_j rollouts of share p_j in bin j:
+
+    heard_k = sum_j exp(-(d_k - d_j)^2 / (2 smoothing^2)) n_j (p_kj, 1 - p_kj)        p_kj = clip(p_j - s (d_k - d_j), 0, 1)
+    shared posterior of bin k:    (2 (1 - d_k), 2 d_k) + heard_k in the shared grid
+    posterior of family f, bin k: the shared one at d_k - offset_f, worth at most `family_prior` rollouts, + heard_k in f's own grid
+
+(2 (1 - d), 2 d) says that stricter is harder, and is outweighed by one group. Families share the curve and differ by an offset, learned
+from how much better a group fared than the shared curve says: offset_f += gain_f (p - expected) / s, with mean over families kept at 0
+and gain_f = max(1 / (n_f + offset_prior), offset_rate), n_f groups of the family having come before. A family that has groups enough is
+judged by its own grid, whatever its shape.
+
+Source: our own. Thompson draws on it are `curriculum.beta_thompson`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from curriculum.checks import require_between, require_fields
+from curriculum.ledger import success_share
+from curriculum.teacher import FamilyKey, GroupOutcome
+
+
+@dataclass
+class BinsConfig:
+    """How evidence fades, spreads and is shared."""
+
+    num_bins: int = 20
+    """[2, 100]: bins of equal width over [0, 1]."""
+    discount: float = 0.9
+    """[0, 1]: weight that evidence keeps at each new version of the policy."""
+    smoothing: float = 0.1
+    """[.001, 1]: width of the kernel by which a bin hears its neighbours, in strictness."""
+    family_prior: float = 100.0
+    """[0, 1000]: worth, in rollouts, of the belief that a family is like all others, shifted; 0 leaves each to its own grid."""
+    offset_prior: float = 2.0
+    """[1, 100]: worth, in groups, of the belief that a family's offset is 0."""
+    offset_rate: float = 0.1
+    """[0, 1]: least weight of a new group in its family's offset; larger forgets faster."""
+    slope: float = 2.0
+    """[.1, 20]: assumed fall of success per unit of strictness, by which a surprise becomes an offset."""
+
+    def __post_init__(self) -> None:
+        require_between("teacher.bins.num_bins", self.num_bins, 2, 100)
+        require_between("teacher.bins.discount", self.discount, 0.0, 1.0)
+        require_between("teacher.bins.smoothing", self.smoothing, 0.001, 1.0)
+        require_between("teacher.bins.family_prior", self.family_prior, 0.0, 1000.0)
+        require_between("teacher.bins.offset_prior", self.offset_prior, 1.0, 100.0)
+        require_between("teacher.bins.offset_rate", self.offset_rate, 0.0, 1.0)
+        require_between("teacher.bins.slope", self.slope, 0.1, 20.0)
+
+
+class StrictnessBins:
+    """Beta posteriors of success by family and bin. Shapes: F families, K bins, 2 for (wins, losses)."""
+
+    def __init__(self, config: BinsConfig, families: Sequence[FamilyKey]) -> None:
+        self.config = config
+        self.centres_K = (np.arange(config.num_bins) + 0.5) / config.num_bins
+        self._index = {family: f for f, family in enumerate(families)}
+        self._prior_K2 = 2.0 * np.stack([1.0 - self.centres_K, self.centres_K], axis=-1)
+        distances_KK = self.centres_K[:, None] - self.centres_K[None, :]
+        self._kernel_KK = np.exp(-0.5 * np.square(distances_KK / config.smoothing))
+        self._fall_KK = config.slope * distances_KK
+        self._version = 0
+        self._own_FK2 = np.zeros((len(families), config.num_bins, 2))
+        self._shared_K2 = np.zeros((config.num_bins, 2))
+        self._offsets_F = np.zeros(len(families))
+        self._num_seen_F = np.zeros(len(families))
+
+    def bin(self, strictness: float) -> int:
+        """The bin of a strictness; what lies outside [0, 1] belongs to the first or the last."""
+        return min(max(int(strictness * self.config.num_bins), 0), self.config.num_bins - 1)
+
+    def offset(self, family: FamilyKey) -> float:
+        """How much stronger than the mean family the agent is here, in strictness."""
+        return float(self._offsets_F[self._index[family]])
+
+    def shared(self) -> np.ndarray:
+        """[K, 2] Beta parameters of success at a strictness relative to the family's offset."""
+        return self._prior_K2 + self._smoothed(self._shared_K2)
+
+    def posterior(self, family: FamilyKey) -> np.ndarray:
+        """[K, 2] Beta parameters of success of `family` in each bin, all above 0."""
+        f = self._index[family]
+        relative_K = self.centres_K - self._offsets_F[f]
+        prior_K2 = np.stack([np.interp(relative_K, self.centres_K, counts_K) for counts_K in self.shared().T], axis=-1)
+        worth_K1 = prior_K2.sum(axis=-1, keepdims=True)
+        # Never below the two rollouts of the first belief, so that Beta stays proper without any sharing.
+        prior_K2 = prior_K2 * np.minimum(1.0, max(self.config.family_prior, 2.0) / worth_K1)
+        return prior_K2 + self._smoothed(self._own_FK2[f])
+
+    def _smoothed(self, counts_K2: np.ndarray) -> np.ndarray:
+        num_K = counts_K2.sum(axis=-1)
+        share_K = counts_K2[:, 0] / np.maximum(num_K, 1e-12)
+        heard_KK = np.clip(share_K - self._fall_KK, 0.0, 1.0)
+        worth_KK = self._kernel_KK * num_K
+        wins_K = (worth_KK * heard_KK).sum(axis=-1)
+        return np.stack([wins_K, worth_KK.sum(axis=-1) - wins_K], axis=-1)
+
+    def draw(self, family: FamilyKey, target: float, rng: np.random.Generator) -> float:
+        """A Thompson draw: a strictness from the bin whose success, drawn from its posterior, comes closest to `target`."""
+        posterior_K2 = self.posterior(family)
+        success_K = rng.beta(posterior_K2[:, 0], posterior_K2[:, 1])
+        k = int(np.argmin(np.abs(success_K - target)))
+        return float((k + rng.random()) / self.config.num_bins)
+
+    def learn(self, groups: Sequence[GroupOutcome]) -> None:
+        """Takes in groups, each at the strictness and version with which it was issued."""
+        newest = max([self._version, *(group.task.policy_version for group in groups)])
+        faded = self.config.discount ** (newest - self._version)
+        self._own_FK2 *= faded
+        self._shared_K2 *= faded
+        self._version = newest
+        shared_K2 = self.shared()
+        expected_K = shared_K2[:, 0] / shared_K2.sum(axis=-1)
+        for group in groups:
+            self._learn_group(group, expected_K)
+        self._offsets_F -= self._offsets_F.mean()
+
+    def _learn_group(self, group: GroupOutcome, expected_K: np.ndarray) -> None:
+        f, share = self._index[group.task.family], success_share(group)
+        relative = self.bin(group.task.strictness - self._offsets_F[f])
+        weight = self.config.discount ** (self._version - group.task.policy_version) * len(group.surviving)
+        counts_2 = weight * np.array([share, 1.0 - share])
+        self._own_FK2[f, self.bin(group.task.strictness)] += counts_2
+        self._shared_K2[relative] += counts_2
+        gain = max(1.0 / (self._num_seen_F[f] + self.config.offset_prior), self.config.offset_rate)
+        moved = self._offsets_F[f] + gain * (share - expected_K[relative]) / self.config.slope
+        self._offsets_F[f] = min(max(moved, -1.0), 1.0)
+        self._num_seen_F[f] += 1.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counts, offsets and the version they are faded to."""
+        arrays = {name: array.tolist() for name, array in self._arrays().items()}
+        return {"version": self._version, **arrays}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores `state_dict()`; refuses arrays of other shapes."""
+        require_fields("teacher state's bins", state, ("version", *self._arrays()))
+        arrays = {name: np.array(state[name], dtype=float) for name in self._arrays()}
+        for name, array in arrays.items():
+            if array.shape != (expected := self._arrays()[name].shape):
+                raise ValueError(
+                    f"teacher state's bins.{name} must have shape {expected}, got {array.shape}; resume with the same settings"
+                )
+        self._version = state["version"]
+        self._own_FK2, self._shared_K2, self._offsets_F, self._num_seen_F = arrays.values()
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {"own": self._own_FK2, "shared": self._shared_K2, "offsets": self._offsets_F, "num_seen": self._num_seen_F}
