@@ -13,7 +13,7 @@ from tests.tiny_student import make_outcome, make_task, make_teacher, teach
 
 
 def practise_two(teacher, prob_of_first, *, num_steps: int, num_groups: int = 16, seed: int = 0) -> list[float]:
-    """Steps with a student whose success in the lower of two cells is given by step and who never succeeds in the other; the lower's share."""
+    """By step, the share of the lower of two cells; a student succeeds there by chance as given and never in the other."""
     rng = np.random.default_rng(seed)
     shares = []
     for step in range(num_steps):
