@@ -122,13 +122,13 @@ class CellTeacher(LedgerTeacher):
         return self._shares[key]
 
     def _inside(self, box: int, mode: Mode, share: float) -> Choice:
-        num_bins, axes = self.config.num_bins, self.config.axes
-        corner = np.array(np.unravel_index(box, (num_bins,) * axes))
-        point = [float(value) for value in (corner + self.rng.random(axes)) / num_bins]
-        if axes == 1:
-            return Choice(point[0], mode, share)
-        difficulty = Difficulty(strictness=point[0], reserve=point[1], impatience=point[2])
-        return Choice(float(np.mean(point)), mode, share, difficulty)
+        num_bins = self.config.num_bins
+        if self.config.axes == 1:
+            return Choice((box + self.rng.random()) / num_bins, mode, share)
+        corner = (box // num_bins**2, box // num_bins % num_bins, box % num_bins)
+        strictness, reserve, impatience = ((low + self.rng.random()) / num_bins for low in corner)
+        difficulty = Difficulty(strictness=strictness, reserve=reserve, impatience=impatience)
+        return Choice((strictness + reserve + impatience) / 3.0, mode, share, difficulty)
 
     def cell(self, task: TaskSpec) -> int:
         """The cell that `task` was issued in."""
@@ -156,7 +156,7 @@ class CellTeacher(LedgerTeacher):
 def mean_over_rollouts(groups: Sequence[GroupOutcome], score: Callable[[GroupOutcome], float]) -> float:
     """The mean of a score of groups, each group counted by its survivors."""
     sizes = [len(group.surviving) for group in groups]
-    return float(np.average([score(group) for group in groups], weights=sizes))
+    return sum(size * score(group) for size, group in zip(sizes, groups, strict=True)) / sum(sizes)
 
 
 def softmax(values_C: np.ndarray, temperature: float) -> np.ndarray:

@@ -27,7 +27,6 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from curriculum.cells import CellConfig, CellTeacher, CellValues
 from curriculum.checks import require_between
@@ -107,7 +106,7 @@ class PlrTeacher(CellTeacher):
         seen_N = ~np.isnan(scores_N)
         shares_N = np.zeros(len(scores_N))
         if seen_N.sum() >= max(1.0, self.config.fill * len(scores_N)):
-            by_rank = rankdata(-scores_N[seen_N]) ** (-1.0 / self.config.beta)
+            by_rank = ranks(scores_N[seen_N]) ** (-1.0 / self.config.beta)
             by_age = self.num_seen - self.last_seen.values_C[cells][seen_N]
             rho = self.config.staleness if by_age.sum() > 0.0 else 0.0
             shares_N[seen_N] = (1.0 - rho) * by_rank / by_rank.sum() + rho * by_age / max(by_age.sum(), 1.0)
@@ -128,3 +127,9 @@ class PlrTeacher(CellTeacher):
         scores_C = self.scores.values_C
         filled = float(np.mean(~np.isnan(scores_C)))
         return {**super().metrics(), "curriculum/plr_filled": filled, "curriculum/plr_best_score": float(np.nan_to_num(scores_C).max())}
+
+
+def ranks(scores_N: np.ndarray) -> np.ndarray:
+    """[N] 1 for the highest; equal scores have the mean of the ranks that they take up."""
+    _, place_N, counts = np.unique(-scores_N, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2.0)[place_N]

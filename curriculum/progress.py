@@ -72,14 +72,14 @@ class ProgressTeacher(CellTeacher):
         """e."""
         return self.config.uniform_share
 
-    def progress(self) -> np.ndarray:
-        """[C] in [0, 1]."""
-        fast_C, slow_C = (reweigh(average.values_C, self.config.theta) for average in (self.fast, self.slow))
-        return np.abs(np.nan_to_num(fast_C - slow_C))
+    def progress(self, cells: slice) -> np.ndarray:
+        """[N] |w(fast) - w(slow)| of these cells, in [0, 1]."""
+        fast_N, slow_N = (reweigh(average.values_C[cells], self.config.theta) for average in (self.fast, self.slow))
+        return np.nan_to_num(np.abs(fast_N - slow_N))
 
     def preferences(self, cells: slice) -> np.ndarray:
         """[N] by progress; even where all progress alike."""
-        progress_N = self.progress()[cells]
+        progress_N = self.progress(cells)
         spread = progress_N.std()
         weights_N = expit((progress_N - progress_N.mean()) / spread) if spread > 0.0 else np.ones(len(progress_N))
         return weights_N / weights_N.sum()
@@ -105,7 +105,7 @@ class ProgressTeacher(CellTeacher):
 
     def metrics(self) -> dict[str, float]:
         """The cells' figures and the greatest progress."""
-        return {**super().metrics(), "curriculum/progress_best": float(self.progress().max())}
+        return {**super().metrics(), "curriculum/progress_best": float(self.progress(slice(None)).max())}
 
 
 def reweigh(p: np.ndarray, theta: float) -> np.ndarray:

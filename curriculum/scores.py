@@ -15,6 +15,8 @@ rewards nothing more than that; the deviation undivided keeps what the group has
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from curriculum.teacher import GroupOutcome
@@ -26,10 +28,11 @@ EPSILON = 1e-6
 def advantages(group: GroupOutcome, *, normalise: bool) -> np.ndarray:
     """[G] each survivor's reward less their mean; all 0 where they fared alike."""
     rewards_G = np.array([group.rewards[i] for i in group.surviving])
-    deviations_G = rewards_G - rewards_G.mean()
+    size = len(rewards_G)
+    deviations_G = rewards_G - rewards_G.sum() / size
     if rewards_G.max() == rewards_G.min():
-        return np.zeros_like(rewards_G)
-    return deviations_G / (rewards_G.std(ddof=1) + EPSILON) if normalise else deviations_G
+        return np.zeros(size)
+    return deviations_G / (math.sqrt(deviations_G @ deviations_G / (size - 1)) + EPSILON) if normalise else deviations_G
 
 
 def mean_abs_advantage(group: GroupOutcome, *, normalise: bool) -> float:
@@ -61,7 +64,7 @@ def normalised_variance(group: GroupOutcome) -> float:
 
 def mean_reward(group: GroupOutcome) -> float:
     """In [0, 1]."""
-    return float(np.mean([group.rewards[i] for i in group.surviving]))
+    return sum(group.rewards[i] for i in group.surviving) / len(group.surviving)
 
 
 def _counts(group: GroupOutcome) -> tuple[int, int]:

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from tiny_student import make_outcome, make_task, make_teacher, mean_distance, practise, teach
 
 from curriculum.cells import Scope
 from curriculum.teacher import Mode
-from tests.tiny_student import make_outcome, make_task, make_teacher, mean_distance, practise, teach
 
 FULL = 0.5 / math.sqrt(2 / 7)
 """|advantage| of each of 8 rollouts of which 4 succeed: deviations .5 over the unbiased deviation sqrt(8/7 / 4)."""
@@ -29,7 +29,7 @@ def test_sec_value_moves_by_its_rate_and_draws_by_softmax():
     teach(teacher, 0.2, 8)
     assert teacher.q.values_C == pytest.approx([FULL / 4, 0.0], abs=1e-5)
     odds = math.exp(FULL / 4 / 0.5)
-    assert teacher.preferences(slice(0, teacher.num_cells)) == pytest.approx([odds / (1 + odds), 1 / (1 + odds)], abs=1e-5)
+    assert teacher.preferences(slice(None)) == pytest.approx([odds / (1 + odds), 1 / (1 + odds)], abs=1e-5)
 
 
 def test_sec_takes_groups_of_a_cell_that_come_together_as_one_reward():
@@ -49,11 +49,11 @@ def test_dense_rewards_look_alike_to_normalised_advantages_and_not_to_others():
 
 def test_dump_score_by_hand():
     teacher = make_teacher("dump", num_bins=2, temperature=1.0)
-    assert teacher.preferences(slice(0, teacher.num_cells)).tolist() == [0.5, 0.5]
+    assert teacher.preferences(slice(None)).tolist() == [0.5, 0.5]
     teach(teacher, 0.2, 4)
     bonus = [math.sqrt(2 * math.log(9) / 9), math.sqrt(2 * math.log(9))]
     difference = FULL + bonus[0] - bonus[1]
-    assert teacher.preferences(slice(0, teacher.num_cells))[0] == pytest.approx(1 / (1 + math.exp(-difference)), abs=1e-5)
+    assert teacher.preferences(slice(None))[0] == pytest.approx(1 / (1 + math.exp(-difference)), abs=1e-5)
 
 
 def test_dump_window_holds_the_groups_that_make_up_its_rollouts():
@@ -98,7 +98,7 @@ def test_vcrl_draws_from_its_bank_what_it_would_have_dropped():
     teach(teacher, 0.4, 4)
     teach(teacher, 0.9, 0)
     assert teacher.dropped_share == pytest.approx(0.05) and teacher.explore_share() == pytest.approx(0.95)
-    assert teacher.preferences(slice(0, teacher.num_cells)) == pytest.approx([7 / 23, 16 / 23, 0.0, 0.0])
+    assert teacher.preferences(slice(None)) == pytest.approx([7 / 23, 16 / 23, 0.0, 0.0])
     modes = [task.mode for task in teacher.propose(2000, policy_version=0)]
     assert set(modes) == {Mode.REPLAY, Mode.UNIFORM} and modes.count(Mode.REPLAY) / 2000 == pytest.approx(0.05, abs=0.02)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tiny_student import make_outcome, make_task, make_teacher, mean_distance, practise, teach
 
-from curriculum.plr import Score
+from curriculum.plr import Score, ranks
 from curriculum.teacher import Mode
-from tests.tiny_student import make_outcome, make_task, make_teacher, mean_distance, practise, teach
 
 
 def observe_random(teacher, results: dict[float, int]) -> None:
@@ -17,10 +17,10 @@ def observe_random(teacher, results: dict[float, int]) -> None:
 
 def test_sfl_keeps_the_cells_nearest_to_even_odds_and_draws_half_from_them():
     teacher = make_teacher("sfl", num_bins=4, buffer_size=3, refresh_steps=5)
-    assert not teacher.preferences(slice(0, teacher.num_cells)).any()
+    assert not teacher.preferences(slice(None)).any()
     observe_random(teacher, {0.1: 8, 0.3: 5, 0.4: 3, 0.6: 1, 0.9: 0})
     assert sorted(teacher.buffer) == [1, 1, 2]
-    assert teacher.preferences(slice(0, teacher.num_cells)) == pytest.approx([0.0, 2 / 3, 1 / 3, 0.0]) and teacher.explore_share() == 0.5
+    assert teacher.preferences(slice(None)) == pytest.approx([0.0, 2 / 3, 1 / 3, 0.0]) and teacher.explore_share() == 0.5
     tasks = teacher.propose(4000, policy_version=0)
     assert np.mean([task.mode is Mode.REPLAY for task in tasks]) == pytest.approx(0.5, abs=0.03)
     (decision,) = teacher.decisions()
@@ -54,16 +54,20 @@ def test_sfl_state_with_a_cell_that_is_not_there_is_refused():
 def test_plr_ranks_ages_and_mixes_by_hand():
     teacher = make_teacher("plr", num_bins=4, staleness=0.3, beta=0.5, replay=0.8, fill=0.5)
     teach(teacher, 0.1, 4)
-    assert not teacher.preferences(slice(0, teacher.num_cells)).any()  # one cell of four
+    assert not teacher.preferences(slice(None)).any()  # one cell of four
     teach(teacher, 0.3, 1)
     # Scores p (1 - p): .25 and 7/64; ranks 1 and 2 weigh 1 and 1/4; ages 1 and 0.
     assert teacher.scores.values_C[:2] == pytest.approx([0.25, 7 / 64])
-    assert teacher.preferences(slice(0, teacher.num_cells)) == pytest.approx([0.7 * 0.8 + 0.3, 0.7 * 0.2, 0.0, 0.0])
+    assert teacher.preferences(slice(None)) == pytest.approx([0.7 * 0.8 + 0.3, 0.7 * 0.2, 0.0, 0.0])
     teach(teacher, 0.6, 4)
     # The first and the third share ranks 1 and 2; ages are 2, 1 and 0.
     even, last = 1.5**-2, 3.0**-2
     ranks = np.array([even, last, even]) / (2 * even + last)
-    assert teacher.preferences(slice(0, teacher.num_cells))[:3] == pytest.approx(0.7 * ranks + 0.3 * np.array([2, 1, 0]) / 3)
+    assert teacher.preferences(slice(None))[:3] == pytest.approx(0.7 * ranks + 0.3 * np.array([2, 1, 0]) / 3)
+
+
+def test_equal_scores_share_their_ranks():
+    assert ranks(np.array([0.1, 0.5, 0.1, 0.9, 0.1])).tolist() == [4.0, 2.0, 4.0, 1.0, 4.0]
 
 
 def test_plr_keeps_the_newest_score_unless_told_to_average():

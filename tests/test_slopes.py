@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import expit
+from tiny_student import make_outcome, make_task, make_teacher, teach
 
 from curriculum.cells import Scope
 from curriculum.progress import reweigh
 from curriculum.tscl import Variant, slope
-from tests.tiny_student import make_outcome, make_task, make_teacher, teach
 
 
 def practise_two(teacher, prob_of_first, *, num_steps: int, num_groups: int = 16, seed: int = 0) -> list[float]:
@@ -34,7 +34,7 @@ def test_online_slope_is_the_running_change_since_the_last_visit():
     assert teacher.q.values_C[0] == pytest.approx(0.9 * 0.05 - 0.1 * 0.75)
     # A fall is followed like a rise.
     size = abs(0.045 - 0.075)
-    assert teacher.preferences(slice(0, teacher.num_cells))[0] == pytest.approx(expit(size / teacher.config.temperature))
+    assert teacher.preferences(slice(None))[0] == pytest.approx(expit(size / teacher.config.temperature))
 
 
 def test_window_slope_is_least_squares_in_reward_a_step():
@@ -61,10 +61,10 @@ def test_late_outcomes_do_not_turn_a_slope_round():
 
 def test_greedy_tscl_takes_the_greatest_beside_epsilon():
     teacher = make_teacher("tscl", num_bins=4, temperature=0.0, epsilon=0.2)
-    assert teacher.preferences(slice(0, teacher.num_cells)).tolist() == [0.25] * 4
+    assert teacher.preferences(slice(None)).tolist() == [0.25] * 4
     teach(teacher, 0.3, 2)
     teach(teacher, 0.3, 6)
-    assert teacher.preferences(slice(0, teacher.num_cells)).tolist() == [0.0, 1.0, 0.0, 0.0]
+    assert teacher.preferences(slice(None)).tolist() == [0.0, 1.0, 0.0, 0.0]
     teacher.propose(1, policy_version=0)
     assert teacher.shares("one")[0] == pytest.approx([0.05, 0.85, 0.05, 0.05])
 
@@ -87,9 +87,9 @@ def test_fast_and_slow_averages_by_hand():
     teach(teacher, 0.2, 0)
     teach(teacher, 0.2, 8)
     # fast: 0, then .5; slow: 0, then .25.
-    assert teacher.progress() == pytest.approx([0.25, 0.0])
+    assert teacher.progress(slice(None)) == pytest.approx([0.25, 0.0])
     # z = +1 and -1.
-    assert teacher.preferences(slice(0, teacher.num_cells)) == pytest.approx([expit(1.0), expit(-1.0)])
+    assert teacher.preferences(slice(None)) == pytest.approx([expit(1.0), expit(-1.0)])
     teacher.propose(1, policy_version=0)
     assert teacher.shares("one")[0] == pytest.approx([0.125 + 0.75 * expit(1.0), 0.125 + 0.75 * expit(-1.0)])
 
@@ -98,7 +98,7 @@ def test_falling_success_is_progress_too():
     teacher = make_teacher("progress", num_bins=2, rate=0.5, theta=0.5)
     teach(teacher, 0.2, 8)
     teach(teacher, 0.2, 0)
-    assert teacher.progress()[0] == pytest.approx(0.25)
+    assert teacher.progress(slice(None))[0] == pytest.approx(0.25)
 
 
 def test_baseline_is_taken_first_and_success_counts_above_it():
