@@ -41,9 +41,9 @@ class Scope(StrEnum):
 class CellConfig(TeacherConfig):
     """Settings that every teacher over cells has."""
 
-    num_bins: int = 10
+    num_bins: int = 8
     """[2, 100], with three axes [2, 10]: bins of each axis. More place difficulty finer and are each seen less often."""
-    scope: Scope = Scope.SHARED
+    scope: Scope = Scope.OWN
     """shared: one set of cells for all families. own: a set for each. flat: a set for each, family and cell drawn together, as published,
     which leaves the allocation without a say and lets a family of noise take the budget."""
     axes: int = 1

@@ -1,7 +1,7 @@
 """Prioritised level replay (PLR): cells are played again by the rank of their score and by how long they were left alone.
 
-With S the latest score of each cell that was seen, rank 1 the highest, c the groups observed so far and c_l that count when l was last
-observed, over the cells l that were seen:
+With S the latest score of each cell that was seen (the mean of its groups that came back together), rank 1 the highest, c the groups
+observed so far and c_l that count when l was last observed, over the cells l that were seen:
 
     P_replay(l) = (1 - rho) rank(S_l) ** (-1 / beta) / Z + rho (c - c_l) / Z',     P(l) = replay P_replay(l) + (1 - replay) / C
 
@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from curriculum.cells import CellConfig, CellTeacher, CellValues
+from curriculum.cells import CellConfig, CellTeacher, CellValues, mean_over_rollouts
 from curriculum.checks import require_between
 from curriculum.scores import learnability, max_minus_mean, positive_advantage
 from curriculum.teacher import GroupOutcome, Mode
@@ -56,7 +56,7 @@ class PlrConfig(CellConfig):
     score: Score = Score.POSITIVE_ADVANTAGE
     """positive_advantage, max_minus_mean or learnability."""
     score_rate: float = 1.0
-    """(0, 1]: weight of the newest group in its cell's score; 1 keeps nothing else, as published."""
+    """(0, 1]: weight of the newest groups in their cell's score; 1 keeps nothing else, as published."""
     replay: float = 0.8
     """[0, 1]: share of the groups that are replayed."""
     staleness: float = 0.3
@@ -116,8 +116,8 @@ class PlrTeacher(CellTeacher):
         """Scores the cells of the groups, whether the policy learns from them or not."""
         scores_C, rate = self.scores.values_C, self.config.score_rate
         self.num_seen += len(groups)
-        for group in groups:
-            cell, score = self.cell(group.task), SCORES[self.config.score](group)
+        for cell, heard in self.by_cell(groups):
+            score = mean_over_rollouts(heard, SCORES[self.config.score])
             known = scores_C[cell] if scores_C[cell] == scores_C[cell] else score
             scores_C[cell] = known + rate * (score - known)
             self.last_seen.values_C[cell] = self.num_seen

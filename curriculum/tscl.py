@@ -12,8 +12,9 @@ and the next groups are drawn by the size of the values, e being `epsilon`, T th
 The fall counts as much as the rise: it is what is being forgotten. Reward changes by chance as well, most at even odds, so with few
 rollouts a cell the noise of x (.18 for 8 coins) is most of what is followed.
 
-Defaults: window 10, rate .1, epsilon .1 as in the public code, which is greedy beside epsilon (T = 0); there reward is that of all cells
-after each step, here that of the groups alone, so the greedy rule would sit on one noisy cell: T is set by measurement.
+Defaults: window 10, rate .1, epsilon .1 and T = 0 as in the public code. Reward is there that of all cells, examined after each step;
+here it is that of the groups alone, so a cell's value stands still until the cell comes again. T about .003 spreads the groups of a step
+over several cells.
 Source: arXiv 1707.00183, github.com/tambetm/TSCL (its third variant, a Thompson draw from recent changes, is not here: it has no
 propensity in closed form).
 """
@@ -52,7 +53,7 @@ class TsclConfig(CellConfig):
     """[2, 1000]: latest observations of a cell through which the slope is laid (window)."""
     epsilon: float = 0.1
     """[0, 1]: share of the groups that is spread evenly."""
-    temperature: float = 0.01
+    temperature: float = 0.0
     """[0, 100]: T of the softmax over |Q|; 0 is greedy."""
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ FULL = 0.5 / math.sqrt(2 / 7)
 @pytest.mark.parametrize("kind", ["sec", "dump", "vcrl", "sfl", "plr", "tscl", "progress"])
 def test_all_share_one_grid_or_one_for_each_family(kind):
     families = ("a", "b")
-    assert make_teacher(kind, families=families, num_bins=6).num_cells == 6
+    assert make_teacher(kind, families=families, num_bins=6, scope=Scope.SHARED).num_cells == 6
     assert {make_teacher(kind, families=families, num_bins=6, scope=scope).num_cells for scope in (Scope.OWN, Scope.FLAT)} == {12}
 
 

@@ -72,7 +72,7 @@ def test_cells_come_as_often_as_their_propensity_says(kind, scope):
 
 
 def test_families_are_dealt_by_the_allocation_unless_they_have_cells_of_their_own():
-    shared = make_teacher("sec", families=FAMILIES).propose(300, policy_version=0)
+    shared = make_teacher("sec", families=FAMILIES, scope=Scope.SHARED).propose(300, policy_version=0)
     assert Counter(task.family for task in shared) == {"a": 100, "b": 100, "c": 100}
     teacher = make_teacher("sec", families=FAMILIES, scope=Scope.FLAT, temperature=0.05)
     teacher.observe([make_outcome(make_task(teacher, 0.55, family="b"), 4)])

@@ -25,7 +25,7 @@ def practise_two(teacher, prob_of_first, *, num_steps: int, num_groups: int = 16
 
 
 def test_online_slope_is_the_running_change_since_the_last_visit():
-    teacher = make_teacher("tscl", num_bins=2, rate=0.1)
+    teacher = make_teacher("tscl", num_bins=2, rate=0.1, temperature=0.01)
     teach(teacher, 0.2, 2)
     assert teacher.q.values_C.tolist() == [0.0, 0.0]
     teach(teacher, 0.2, 6)
