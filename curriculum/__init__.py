@@ -3,13 +3,20 @@
 from curriculum.adarft import AdarftConfig, AdarftTeacher
 from curriculum.adr import AdrConfig, AdrTeacher
 from curriculum.beta_thompson import BetaThompsonConfig, BetaThompsonTeacher
+from curriculum.dump import DumpConfig, DumpTeacher
 from curriculum.fixed import FixedConfig, FixedTeacher
 from curriculum.frontier import FrontierConfig, FrontierTeacher
 from curriculum.linear import LinearConfig, LinearTeacher
+from curriculum.plr import PlrConfig, PlrTeacher
+from curriculum.progress import ProgressConfig, ProgressTeacher
 from curriculum.rlve import RlveConfig, RlveTeacher
+from curriculum.sec import SecConfig, SecTeacher
+from curriculum.sfl import SflConfig, SflTeacher
 from curriculum.shuffled import ShuffledConfig, ShuffledTeacher
 from curriculum.staged import StagedConfig, StagedTeacher
+from curriculum.tscl import TsclConfig, TsclTeacher
 from curriculum.uniform import UniformConfig, UniformTeacher
+from curriculum.vcrl import VcrlConfig, VcrlTeacher
 from curriculum.yoked import YokedConfig, YokedTeacher
 
 TEACHERS = {
@@ -24,5 +31,12 @@ TEACHERS = {
     "rlve": (RlveConfig, RlveTeacher),
     "yoked": (YokedConfig, YokedTeacher),
     "shuffled": (ShuffledConfig, ShuffledTeacher),
+    "sec": (SecConfig, SecTeacher),
+    "dump": (DumpConfig, DumpTeacher),
+    "vcrl": (VcrlConfig, VcrlTeacher),
+    "sfl": (SflConfig, SflTeacher),
+    "plr": (PlrConfig, PlrTeacher),
+    "tscl": (TsclConfig, TsclTeacher),
+    "progress": (ProgressConfig, ProgressTeacher),
 }
 """Teachers by kind: the dataclass of their settings and the class, built as `Teacher(config, scenarios=..., group_size=..., seed=...)`."""

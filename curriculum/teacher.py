@@ -22,6 +22,8 @@ class Mode(StrEnum):
     REPLAY = "replay"
     PROBE = "probe"
     UNIFORM = "uniform"
+    UNLEARNED = "unlearned"
+    """Played so that the teacher may score it; the trainer leaves it out of its batch."""
 
 
 class Status(StrEnum):

@@ -9,7 +9,7 @@ from typing import Any
 
 from curriculum.collapse import Alarm
 from curriculum.ledger import task_to_record
-from curriculum.teacher import GroupOutcome, TaskSpec
+from curriculum.teacher import GroupOutcome, Mode, TaskSpec
 from experiments.arrival import canaries, largest_difference, require_arrival
 from experiments.config import ExperimentConfig
 from experiments.measure import collapse_values, dialogue_metrics, measure, probe_metrics, signal_metrics, update_stats
@@ -77,7 +77,7 @@ class TrainingRun:
         teacher.observe(outcomes)
         self.parts.faults.observe(groups)
 
-        batch = pack(admitted(groups).groups)
+        batch = pack(admitted(learned(tasks, groups)).groups)
         metrics = learner.update(batch, self.parts.algorithm.targets(batch), spent=self.spent())
         metrics |= dialogue_metrics(groups, success_emotion=success_emotion) | signal_metrics(outcomes)
 
@@ -168,3 +168,8 @@ class TrainingRun:
         heard = [{"event": "outcome", **vars(outcome), "task": outcome.task.uid} for outcome in outcomes]
         decided = [{"event": "decision", **decision} for decision in self.parts.teacher.decisions()]
         self.recorder.teacher(self.tally.step, [*issued, *heard, {"event": "update", "update": stats}, *decided])
+
+
+def learned(tasks: Sequence[TaskSpec], groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+    """The groups that the policy may learn from: all but those that a teacher had played for the score alone."""
+    return [group for task, group in zip(tasks, groups, strict=True) if task.mode is not Mode.UNLEARNED]

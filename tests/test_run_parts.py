@@ -9,12 +9,15 @@ import signal
 import numpy as np
 import pytest
 from policy_factories import group, rollout
+from tiny_student import make_task, make_teacher
 
+from curriculum.teacher import Mode
 from experiments.arrival import canaries, largest_difference, require_arrival
 from experiments.interruption import Interruption
 from experiments.probe import ProbeConfig, probe_tasks
 from experiments.progress import Progress
 from experiments.summary import average, closing_words, ends, series
+from experiments.train import learned
 from simulator.bank import load_bank
 from simulator.dialogue import Outcome
 from simulator.scenario import Split
@@ -38,6 +41,13 @@ def test_canaries_are_dialogues_that_did_not_break():
     broken, first, second = rollout([9], [0], outcome=Outcome.ERROR), rollout([1, 2], [0, 1]), rollout([3, 4], [0, 1])
     groups = [group(broken, first), group(broken), group(second), group(first)]
     assert [ids.tolist() for ids in canaries(groups)] == [[1, 2], [3, 4]]
+
+
+def test_groups_that_a_teacher_only_wanted_scored_are_not_learned_from():
+    teacher = make_teacher("plr")
+    tasks = [make_task(teacher, 0.5, mode=mode) for mode in (Mode.UNLEARNED, Mode.REPLAY, Mode.UNIFORM)]
+    groups = [group(rollout([1, i], [0, 1])) for i in range(3)]
+    assert learned(tasks, groups) == groups[1:]
 
 
 def test_the_engine_that_differs_most_is_what_counts():

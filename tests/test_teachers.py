@@ -244,9 +244,9 @@ def test_settings_are_a_structured_config_with_a_note_and_a_range_each(kind):
 def test_memory_stays_flat(kind):
     teacher = make_teacher(kind)
     for step in range(400):
-        tasks = teacher.propose(4, policy_version=step)
-        teacher.observe([make_outcome(task) for task in tasks[:2]])
-        teacher.expire([task.uid for task in tasks[2:]], reason="stale")
+        tasks = teacher.propose(12, policy_version=step)
+        teacher.observe([make_outcome(task) for task in tasks[:10]])
+        teacher.expire([task.uid for task in tasks[10:]], reason="stale")
         teacher.on_update(make_stats(step))
         if step == 199:
             teacher.decisions()
