@@ -133,10 +133,6 @@ class FrontierTeacher(LedgerTeacher):
         if group.task.mode is Mode.FRONTIER:
             self.success += 0.05 * (success_share(group) - self.success)
 
-    def ability(self, group: GroupOutcome) -> float:
-        """The frontier of the group's family as it is estimated now."""
-        return self.frontier(group.task.family)
-
     def on_update(self, stats: UpdateStats) -> None:
         """Lets the entropy guard move the target success, and notes it when it does."""
         decision = self.guard.on_update(stats, success=self.success, target=self.target)
