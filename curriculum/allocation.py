@@ -1,6 +1,7 @@
 """Which families get the next groups, by learning progress above an even floor, and which of their scenarios, each once a round.
 
-Source: fast and slow averages after Kanitscheider et al. 2021 (arXiv 2106.14876) and OMNI (arXiv 2306.01711), on ability, not success.
+Source: learning progress between tasks after Kanitscheider et al. 2021 (arXiv 2106.14876) and OMNI (arXiv 2306.01711); how it is
+measured here is `curriculum.family_progress`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from curriculum.checks import require_between, require_fields
+from curriculum.family_progress import FamilyProgress
 from curriculum.teacher import FamilyKey
 
 
@@ -21,37 +23,39 @@ class AllocationConfig:
 
     uniform_floor: float = 0.25
     """[0, 1]: share of the groups that is spread evenly whatever was learned; 1 spreads all of them evenly."""
-    rate: float = 0.1
-    """(0, 1]: step of the fast average of a family's ability, and of the slow average that follows the fast one."""
-    prior_progress: float = 0.02
-    """(0, 1]: progress granted to every family beside what was measured, in strictness; larger is more even."""
+    rate: float = 0.02
+    """(0, 1]: step, per group of a family, of the averages by which its progress is measured; smaller is surer and slower."""
+    num_errors: float = 2.0
+    """[0, 10]: standard errors by which progress must exceed chance before it counts."""
+    prior_progress: float = 0.01
+    """(0, 1]: progress granted to every family beside what was measured, in success share; larger is more even."""
 
     def __post_init__(self) -> None:
         require_between("teacher.allocation.uniform_floor", self.uniform_floor, 0.0, 1.0)
         require_between("teacher.allocation.rate", self.rate, 1e-6, 1.0)
+        require_between("teacher.allocation.num_errors", self.num_errors, 0.0, 10.0)
         require_between("teacher.allocation.prior_progress", self.prior_progress, 1e-6, 1.0)
 
 
 class FamilyAllocation:
-    """Shares groups between families: share_f = floor / F + (1 - floor) * w_f / sum w, with w_f = |fast_f - slow_f| + prior.
+    """Shares groups between families: share_f = floor / F + (1 - floor) * w_f / sum w, with w_f = progress_f + prior.
 
     Families are dealt by accumulated credit, so that after any number of groups each has had its share to within two groups;
-    with equal shares this is a shuffled deck. Noise, impossible and mastered families stand still in ability and fall to the floor.
+    with equal shares this is a shuffled deck. Noise, impossible and mastered families make no progress and fall to the floor.
     """
 
     def __init__(self, config: AllocationConfig, families: Sequence[FamilyKey]) -> None:
         self.config = config
+        self.progress = FamilyProgress(len(families), rate=config.rate, num_errors=config.num_errors)
         self._families = tuple(families)
         self._index = {family: i for i, family in enumerate(self._families)}
         self._credit_F = np.zeros(len(self._families))
-        self._fast_F = np.full(len(self._families), np.nan)
-        self._slow_F = np.full(len(self._families), np.nan)
 
     def shares(self) -> np.ndarray:
         """[F] long-run share of the groups that each family gets at present, in the order of the families; sums to 1."""
-        progress_F = np.abs(np.nan_to_num(self._fast_F - self._slow_F)) + self.config.prior_progress
+        weights_F = self.progress.progress() + self.config.prior_progress
         floor = self.config.uniform_floor
-        return floor / len(self._families) + (1.0 - floor) * progress_F / progress_F.sum()
+        return floor / len(self._families) + (1.0 - floor) * weights_F / weights_F.sum()
 
     def choose(self, num_groups: int, rng: np.random.Generator) -> list[tuple[FamilyKey, float]]:
         """The families of the next groups, each with its share."""
@@ -65,26 +69,22 @@ class FamilyAllocation:
             chosen.append((self._families[i], float(shares_F[i])))
         return chosen
 
-    def learn(self, family: FamilyKey, ability: float) -> None:
-        """Takes in a family's latest ability, in strictness."""
-        i, rate = self._index[family], self.config.rate
-        if np.isnan(self._fast_F[i]):
-            self._fast_F[i] = self._slow_F[i] = ability
-        self._fast_F[i] += rate * (ability - self._fast_F[i])
-        self._slow_F[i] += rate * (self._fast_F[i] - self._slow_F[i])
+    def learn(self, family: FamilyKey, *, strictness: float, success: float) -> None:
+        """Takes in the success share of a group of `family`, with the strictness that was issued."""
+        self.progress.learn(self._index[family], strictness=strictness, success=success)
 
     def state_dict(self) -> dict[str, Any]:
-        """Credits and averages by family; None where a family was never observed."""
-        return {"credit": self._credit_F.tolist(), "fast": _none_for_nan(self._fast_F), "slow": _none_for_nan(self._slow_F)}
+        """Credits and progress by family."""
+        return {"credit": self._credit_F.tolist(), "progress": self.progress.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores `state_dict()`."""
-        require_fields("teacher state's allocation", state, ("credit", "fast", "slow"))
-        arrays = {key: np.array(state[key], dtype=float) for key in ("credit", "fast", "slow")}
-        for key, array_F in arrays.items():
-            if array_F.shape != self._credit_F.shape:
-                raise ValueError(f"teacher state's allocation.{key} must have {len(self._families)} numbers, got {array_F.size}")
-        self._credit_F, self._fast_F, self._slow_F = arrays["credit"], arrays["fast"], arrays["slow"]
+        require_fields("teacher state's allocation", state, ("credit", "progress"))
+        credit_F = np.array(state["credit"], dtype=float)
+        if credit_F.shape != self._credit_F.shape:
+            raise ValueError(f"teacher state's allocation.credit must have {len(self._families)} numbers, got {credit_F.size}")
+        self.progress.load_state_dict(state["progress"])
+        self._credit_F = credit_F
 
 
 class ScenarioDecks:
@@ -114,7 +114,3 @@ class ScenarioDecks:
             if strangers := set(ids) - set(self._scenarios[family]):
                 raise ValueError(f"teacher state's scenarios of {family} must be in the scenario bank, got {sorted(strangers)[0]!r}")
         self._left = left
-
-
-def _none_for_nan(values: np.ndarray) -> list[float | None]:
-    return [None if np.isnan(value) else float(value) for value in values]

@@ -8,7 +8,8 @@ with weight discount^(v_now - v), v_now being the newest version an outcome has 
 and late evidence counts for no more than it is worth. Each bin also hears its neighbours, corrected for the slope s by which success is
 assumed to fall, so that a bin long unvisited is judged by them and not drawn for ever. With n_j rollouts of share p_j in bin j:
 
-    heard_k = sum_j exp(-(d_k - d_j)^2 / (2 smoothing^2)) n_j (p_kj, 1 - p_kj)        p_kj = clip(p_j - s (d_k - d_j), 0, 1)
+    heard_k = own counts + at most `neighbour_prior` rollouts of sum_{j != k} exp(-(d_k - d_j)^2 / (2 smoothing^2)) n_j (p_kj, 1 - p_kj)
+    p_kj = clip(p_j - s (d_k - d_j), 0, 1)
     shared posterior of bin k:    (2 (1 - d_k), 2 d_k) + heard_k in the shared grid
     posterior of family f, bin k: the shared one at d_k - offset_f, worth at most `family_prior` rollouts, + heard_k in f's own grid
 
@@ -43,6 +44,8 @@ class BinsConfig:
     """[0, 1]: weight that evidence keeps at each new version of the policy."""
     smoothing: float = 0.1
     """[.001, 1]: width of the kernel by which a bin hears its neighbours, in strictness."""
+    neighbour_prior: float = 30.0
+    """[0, 1000]: the most that a bin's neighbours count for beside its own evidence, in rollouts; larger hides what is local."""
     family_prior: float = 100.0
     """[0, 1000]: worth, in rollouts, of the belief that a family is like all others, shifted; 0 leaves each to its own grid."""
     offset_prior: float = 2.0
@@ -56,6 +59,7 @@ class BinsConfig:
         require_between("teacher.bins.num_bins", self.num_bins, 2, 100)
         require_between("teacher.bins.discount", self.discount, 0.0, 1.0)
         require_between("teacher.bins.smoothing", self.smoothing, 0.001, 1.0)
+        require_between("teacher.bins.neighbour_prior", self.neighbour_prior, 0.0, 1000.0)
         require_between("teacher.bins.family_prior", self.family_prior, 0.0, 1000.0)
         require_between("teacher.bins.offset_prior", self.offset_prior, 1.0, 100.0)
         require_between("teacher.bins.offset_rate", self.offset_rate, 0.0, 1.0)
@@ -71,13 +75,14 @@ class StrictnessBins:
         self._index = {family: f for f, family in enumerate(families)}
         self._prior_K2 = 2.0 * np.stack([1.0 - self.centres_K, self.centres_K], axis=-1)
         distances_KK = self.centres_K[:, None] - self.centres_K[None, :]
-        self._kernel_KK = np.exp(-0.5 * np.square(distances_KK / config.smoothing))
+        self._kernel_KK = np.exp(-0.5 * np.square(distances_KK / config.smoothing)) * (1.0 - np.eye(config.num_bins))
         self._fall_KK = config.slope * distances_KK
         self._version = 0
         self._own_FK2 = np.zeros((len(families), config.num_bins, 2))
         self._shared_K2 = np.zeros((config.num_bins, 2))
         self._offsets_F = np.zeros(len(families))
         self._num_seen_F = np.zeros(len(families))
+        self._curve_K2 = self._shared_posterior()
 
     def bin(self, strictness: float) -> int:
         """The bin of a strictness; what lies outside [0, 1] belongs to the first or the last."""
@@ -89,25 +94,28 @@ class StrictnessBins:
 
     def shared(self) -> np.ndarray:
         """[K, 2] Beta parameters of success at a strictness relative to the family's offset."""
-        return self._prior_K2 + self._smoothed(self._shared_K2)
+        return self._curve_K2.copy()
 
     def posterior(self, family: FamilyKey) -> np.ndarray:
         """[K, 2] Beta parameters of success of `family` in each bin, all above 0."""
         f = self._index[family]
         relative_K = self.centres_K - self._offsets_F[f]
-        prior_K2 = np.stack([np.interp(relative_K, self.centres_K, counts_K) for counts_K in self.shared().T], axis=-1)
-        worth_K1 = prior_K2.sum(axis=-1, keepdims=True)
+        prior_2K = np.stack([np.interp(relative_K, self.centres_K, counts_K) for counts_K in self._curve_K2.T])
         # Never below the two rollouts of the first belief, so that Beta stays proper without any sharing.
-        prior_K2 = prior_K2 * np.minimum(1.0, max(self.config.family_prior, 2.0) / worth_K1)
-        return prior_K2 + self._smoothed(self._own_FK2[f])
+        worth = max(self.config.family_prior, 2.0)
+        prior_2K *= np.minimum(1.0, worth / prior_2K.sum(axis=0))
+        return prior_2K.T + self._heard(self._own_FK2[f])
 
-    def _smoothed(self, counts_K2: np.ndarray) -> np.ndarray:
+    def _shared_posterior(self) -> np.ndarray:
+        return self._prior_K2 + self._heard(self._shared_K2)
+
+    def _heard(self, counts_K2: np.ndarray) -> np.ndarray:
         num_K = counts_K2.sum(axis=-1)
         share_K = counts_K2[:, 0] / np.maximum(num_K, 1e-12)
-        heard_KK = np.clip(share_K - self._fall_KK, 0.0, 1.0)
-        worth_KK = self._kernel_KK * num_K
-        wins_K = (worth_KK * heard_KK).sum(axis=-1)
-        return np.stack([wins_K, worth_KK.sum(axis=-1) - wins_K], axis=-1)
+        share_KK = np.minimum(np.maximum(share_K - self._fall_KK, 0.0), 1.0)
+        neighbours_2K = np.stack([(self._kernel_KK * share_KK) @ num_K, (self._kernel_KK * (1.0 - share_KK)) @ num_K])
+        neighbours_2K *= np.minimum(1.0, self.config.neighbour_prior / np.maximum(neighbours_2K.sum(axis=0), 1e-12))
+        return counts_K2 + neighbours_2K.T
 
     def draw(self, family: FamilyKey, target: float, rng: np.random.Generator) -> float:
         """A Thompson draw: a strictness from the bin whose success, drawn from its posterior, comes closest to `target`."""
@@ -123,22 +131,26 @@ class StrictnessBins:
         self._own_FK2 *= faded
         self._shared_K2 *= faded
         self._version = newest
-        shared_K2 = self.shared()
-        expected_K = shared_K2[:, 0] / shared_K2.sum(axis=-1)
         for group in groups:
-            self._learn_group(group, expected_K)
+            self._count(group)
+        for group in groups:
+            self._learn_offset(group)
         self._offsets_F -= self._offsets_F.mean()
+        self._curve_K2 = self._shared_posterior()
 
-    def _learn_group(self, group: GroupOutcome, expected_K: np.ndarray) -> None:
+    def _count(self, group: GroupOutcome) -> None:
         f, share = self._index[group.task.family], success_share(group)
-        relative = self.bin(group.task.strictness - self._offsets_F[f])
         weight = self.config.discount ** (self._version - group.task.policy_version) * len(group.surviving)
         counts_2 = weight * np.array([share, 1.0 - share])
         self._own_FK2[f, self.bin(group.task.strictness)] += counts_2
-        self._shared_K2[relative] += counts_2
+        self._shared_K2[self.bin(group.task.strictness - self._offsets_F[f])] += counts_2
+
+    def _learn_offset(self, group: GroupOutcome) -> None:
+        f = self._index[group.task.family]
+        wins, losses = self._curve_K2[self.bin(group.task.strictness - self._offsets_F[f])]
+        surprise = success_share(group) - wins / (wins + losses)
         gain = max(1.0 / (self._num_seen_F[f] + self.config.offset_prior), self.config.offset_rate)
-        moved = self._offsets_F[f] + gain * (share - expected_K[relative]) / self.config.slope
-        self._offsets_F[f] = min(max(moved, -1.0), 1.0)
+        self._offsets_F[f] = min(max(self._offsets_F[f] + gain * surprise / self.config.slope, -1.0), 1.0)
         self._num_seen_F[f] += 1.0
 
     def state_dict(self) -> dict[str, Any]:
@@ -157,6 +169,7 @@ class StrictnessBins:
                 )
         self._version = state["version"]
         self._own_FK2, self._shared_K2, self._offsets_F, self._num_seen_F = arrays.values()
+        self._curve_K2 = self._shared_posterior()
 
     def _arrays(self) -> dict[str, np.ndarray]:
         return {"own": self._own_FK2, "shared": self._shared_K2, "offsets": self._offsets_F, "num_seen": self._num_seen_F}

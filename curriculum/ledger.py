@@ -22,8 +22,6 @@ from simulator.difficulty import Difficulty
 from simulator.scenario import Family
 
 STATE_VERSION = 1
-ABILITY_SLOPE = 2.0
-"""Fall of success per unit of strictness by which a group's success becomes an ability; wrong by a factor, it scales all families alike."""
 MAX_PENDING_DECISIONS = 1000
 """Decisions kept when nobody collects them; older ones are dropped so that memory stays flat."""
 
@@ -118,10 +116,6 @@ class LedgerTeacher:
     def on_update(self, stats: UpdateStats) -> None:
         """Takes in what the optimiser step did."""
 
-    def ability(self, group: GroupOutcome) -> float:
-        """Where a group says that its family succeeds half the time, in strictness; allocation follows the progress of this."""
-        return group.task.strictness + (success_share(group) - 0.5) / ABILITY_SLOPE
-
     def propose(self, num_groups: int, *, policy_version: int) -> list[TaskSpec]:
         """The next `num_groups` tasks, entered in the ledger."""
         if num_groups < 1:
@@ -169,7 +163,7 @@ class LedgerTeacher:
         self._latest.update(in_flight_delay=float(np.mean(delays)), success_share=float(np.mean(shares)))
         self.learn(groups)
         for group in groups:
-            self.allocation.learn(group.task.family, self.ability(group))
+            self.allocation.learn(group.task.family, strictness=group.task.strictness, success=success_share(group))
 
     def _settle(self, outcome: GroupOutcome) -> bool:
         if self._outstanding.get(outcome.task.uid) != outcome.task:

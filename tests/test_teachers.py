@@ -298,14 +298,14 @@ def test_tasks_survive_json():
 
 
 def test_allocation_follows_progress_above_its_floor():
-    allocation = FamilyAllocation(AllocationConfig(uniform_floor=0.25, rate=0.5, prior_progress=0.02), FAMILIES[:4])
-    for ability in (0.1, 0.3):
-        allocation.learn(FAMILIES[0], ability)
-        allocation.learn(FAMILIES[1], 0.5)
-    # fast: .1 then .2; slow: .1 then .15; so w = .07 against .02 for each of the three others, 7/13 of what is not floor.
-    assert allocation.shares() == pytest.approx([1 / 16 + 0.75 * 7 / 13] + 3 * [1 / 16 + 0.75 * 2 / 13])
+    allocation = FamilyAllocation(AllocationConfig(uniform_floor=0.25, rate=0.5, num_errors=0.0, prior_progress=0.02), FAMILIES[:4])
+    for success in (0.1, 0.3):
+        allocation.learn(FAMILIES[0], strictness=0.5, success=success)
+        allocation.learn(FAMILIES[1], strictness=0.5, success=0.5)
+    # The second group lies .2 above the first, half of which counts; so w = .12 against .02 for each of the three others.
+    assert allocation.shares() == pytest.approx([1 / 16 + 0.75 * 12 / 18] + 3 * [1 / 16 + 0.75 * 2 / 18])
     dealt = Counter(family for family, _ in allocation.choose(1000, np.random.default_rng(0)))
-    assert dealt[FAMILIES[0]] == pytest.approx(1000 * (1 / 16 + 0.75 * 7 / 13), abs=2)
+    assert dealt[FAMILIES[0]] == pytest.approx(1000 * (1 / 16 + 0.75 * 12 / 18), abs=2)
 
 
 def test_door_lists_teachers_and_says_what_is_not_built(capsys):
