@@ -41,7 +41,7 @@ class ForgettingConfig:
     """[0, 1]: share of the gap to the present by which the best fades with each dialogue of its band."""
     slack: float = 0.12
     """[0, 1]: fall in a band's success that chance explains."""
-    full: float = 0.1
+    full: float = 0.05
     """(0, 1]: fall beyond the slack from which all groups are replay."""
 
     def __post_init__(self) -> None:
