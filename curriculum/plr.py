@@ -131,5 +131,6 @@ class PlrTeacher(CellTeacher):
 
 def ranks(scores_N: np.ndarray) -> np.ndarray:
     """[N] 1 for the highest; equal scores have the mean of the ranks that they take up."""
-    _, place_N, counts = np.unique(-scores_N, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2.0)[place_N]
+    falling_N = np.sort(-scores_N)
+    num_higher_N, num_not_lower_N = (np.searchsorted(falling_N, -scores_N, side=side) for side in ("left", "right"))
+    return (num_higher_N + 1 + num_not_lower_N) / 2.0

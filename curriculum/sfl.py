@@ -11,6 +11,9 @@ nothing is rolled out for the teacher alone, and all of it is billed. The price 
 .5 they are 4 a step, a score rests on one group of G rollouts (a standard error of .18 in p for G = 8), and it may be `refresh_steps` old.
 With `scan_steps` above 0 the last so many steps before each refresh are spent wholly on fresh candidates, as published in spirit.
 
+A family without an entry in the buffer gets random cells: with many families a longer `refresh_steps` and a larger buffer leave fewer of
+them out, and `scope=flat` practises the families that are in it, as published.
+
 Nothing tells noise from learning: a family that succeeds by the toss of a coin looks like the best of all.
 Defaults: rho .5 as published; a buffer of 16 from 10 steps where published SFL keeps 100 of 5,000.
 Source: arXiv 2408.15099, github.com/amacrutherford/sampling-for-learnability.

@@ -63,12 +63,12 @@ def test_every_task_lies_in_the_cell_that_its_propensity_is_of(kind, settings):
 def test_cells_come_as_often_as_their_propensity_says(kind, scope):
     teacher = make_teacher(kind, families=FAMILIES, num_bins=4, scope=scope)
     practise(teacher, 0.4, num_steps=20, num_groups=6)
-    tasks = teacher.propose(6000, policy_version=0)
+    tasks = teacher.propose(2000, policy_version=0)
     drawn = Counter((task.family, int(task.strictness * 4)) for task in tasks)
     says = {(task.family, int(task.strictness * 4)): task.propensity for task in tasks}
     for cell, propensity in says.items():
         # Four standard errors of a binomial share.
-        assert drawn[cell] / 6000 == pytest.approx(propensity, abs=4.0 * np.sqrt(propensity / 6000))
+        assert drawn[cell] / 2000 == pytest.approx(propensity, abs=4.0 * np.sqrt(propensity / 2000))
 
 
 def test_families_are_dealt_by_the_allocation_unless_they_have_cells_of_their_own():
