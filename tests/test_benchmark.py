@@ -131,6 +131,17 @@ def test_teachers_that_issue_the_same_meet_the_same_luck():
         assert np.array_equal(narrow.series[name], values, equal_nan=True), name
 
 
+def test_groups_played_only_to_be_scored_teach_the_teacher_and_not_the_student(monkeypatch):
+    class Unlearning(Spy):
+        def choose(self, family):
+            return super().choose(family)._replace(mode=Mode.UNLEARNED)
+
+    monkeypatch.setitem(TEACHERS, "unlearning", (FixedConfig, Unlearning))
+    trace = simulate("S2_improving", "unlearning")
+    assert len(set(trace.series["score"])) == 1 and trace.num_rollouts == 200 * 256
+    assert Unlearning.latest.metrics()["curriculum/outcomes_observed"] == 200 * 32
+
+
 def test_density_and_alike_agree_with_the_signals():
     rng = np.random.default_rng(0)
     whole = (rng.random((20, 8)) < rng.random((20, 1))).astype(float)
