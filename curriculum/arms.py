@@ -45,6 +45,12 @@ SURVEY = (
     Arm("rlve", "rlve"),
     Arm("rlve_.6", "rlve", {"threshold": 0.6}),
     Arm("rlve_reversible", "rlve", {"reversible": True}),
+    Arm("sec", "sec"),
+    Arm("sec_flat", "sec", {"scope": "flat"}),
+    Arm("dump", "dump"),
+    Arm("dump_flat", "dump", {"scope": "flat"}),
+    Arm("progress", "progress"),
+    Arm("progress_flat", "progress", {"scope": "flat"}),
     Arm("plr", "plr"),
     Arm("plr_robust", "plr", {"robust": True}),
     Arm("beta_thompson", "beta_thompson"),
@@ -139,7 +145,8 @@ def _read(name: str, value: Any, default: Any) -> Any:
     if isinstance(default, float) and isinstance(parsed, int) and not isinstance(parsed, bool):
         return float(parsed)
     if type(parsed) is not type(default):
-        raise ValueError(f"{name} must be {_kind_of(default)} like its default {default!r}, got {value!r}")
+        shown = default.value if isinstance(default, Enum) else default
+        raise ValueError(f"{name} must be {_kind_of(default)} like its default {shown!r}, got {value!r}")
     return parsed
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
+from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 import pytest
@@ -191,6 +193,20 @@ def test_settings_are_read_by_the_type_of_their_default():
     assert (config.rho, config.guard.enabled, config.allocation.rate, config.guard.hold_updates) == (1.0, False, 0.2, 3)
     # A setting inside a part leaves the rest of that part as the teacher has it, not as the part alone would.
     assert configure(FixedConfig(), {"allocation.rate": "0.2"}).allocation.uniform_floor == FixedConfig().allocation.uniform_floor == 1.0
+
+
+def test_a_setting_that_is_one_of_several_words_is_read_and_refused_by_name():
+    class Scope(StrEnum):
+        OWN = "own"
+        FLAT = "flat"
+
+    @dataclass
+    class Config:
+        scope: Scope = Scope.OWN
+
+    assert configure(Config(), {"scope": "flat"}).scope is Scope.FLAT
+    with pytest.raises(ValueError, match=r"teacher.scope must be one of own, flat like its default 'own', got 'flatt'"):
+        configure(Config(), {"scope": "flatt"})
 
 
 def test_lengths_follow_the_student():
