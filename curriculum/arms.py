@@ -44,6 +44,17 @@ SURVEY = (
     Arm("adarft_.05_tagged", "adarft", {"eta": 0.05, "tagged": True}),
     Arm("rlve", "rlve"),
     Arm("rlve_.6", "rlve", {"threshold": 0.6}),
+    Arm("rlve_reversible", "rlve", {"reversible": True}),
+    Arm("sec", "sec"),
+    Arm("sec_flat", "sec", {"scope": "flat"}),
+    Arm("dump", "dump"),
+    Arm("dump_flat", "dump", {"scope": "flat"}),
+    Arm("progress", "progress"),
+    Arm("progress_flat", "progress", {"scope": "flat"}),
+    Arm("plr", "plr"),
+    Arm("plr_robust", "plr", {"robust": True}),
+    Arm("beta_thompson", "beta_thompson"),
+    Arm("beta_thompson_progress", "beta_thompson", {"allocation.uniform_floor": 0.25}),
     Arm("frontier", "frontier"),
     Arm("frontier_no_guard", "frontier", {"guard.enabled": False}),
     Arm("yoked", "yoked", {"trace": RECORDED + "frontier"}),
@@ -131,11 +142,11 @@ def _read(name: str, value: Any, default: Any) -> Any:
         parsed = value if not isinstance(value, str) else words[value.lower()] if value.lower() in words else ast.literal_eval(value)
     except (ValueError, SyntaxError):
         parsed = None
-    whole = isinstance(parsed, int) and not isinstance(parsed, bool)
-    if isinstance(default, float) and whole:
+    if isinstance(default, float) and isinstance(parsed, int) and not isinstance(parsed, bool):
         return float(parsed)
     if type(parsed) is not type(default):
-        raise ValueError(f"{name} must be {_kind_of(default)} like its default {default!r}, got {value!r}")
+        shown = default.value if isinstance(default, Enum) else default
+        raise ValueError(f"{name} must be {_kind_of(default)} like its default {shown!r}, got {value!r}")
     return parsed
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from curriculum.arms import RECORDED, Arm, build_teacher, resolve
 from curriculum.figures import figures
@@ -112,6 +111,8 @@ def summarise(done: Mapping[Job, Mapping[str, float]]) -> Results:
 
 def summary(per_seed: Sequence[float]) -> dict[str, Any]:
     """Mean and 95 % t interval over the seeds that have a value, and the values; None where there are too few."""
+    from scipy.special import stdtrit  # here, so that --help need not wait for scipy
+
     known = [value for value in per_seed if math.isfinite(value)]
     mean = float(np.mean(known)) if known else None
     interval = None
