@@ -1,5 +1,6 @@
 """What to practise next: teachers that set difficulty, and indicators that warn of collapse."""
 
+from curriculum.alp_gmm import AlpGmmConfig, AlpGmmTeacher
 from curriculum.beta_thompson import BetaThompsonConfig, BetaThompsonTeacher
 from curriculum.fixed import FixedConfig, FixedTeacher
 from curriculum.frontier import FrontierConfig, FrontierTeacher
@@ -9,6 +10,7 @@ TEACHERS = {
     "frontier": (FrontierConfig, FrontierTeacher),
     "fixed": (FixedConfig, FixedTeacher),
     "beta_thompson": (BetaThompsonConfig, BetaThompsonTeacher),
+    "alp_gmm": (AlpGmmConfig, AlpGmmTeacher),
     "uniform": (UniformConfig, UniformTeacher),
 }
 """Teachers by kind: the dataclass of their settings and the class, built as `Teacher(config, scenarios=..., group_size=..., seed=...)`."""

@@ -1,7 +1,7 @@
 """Which families get the next groups, by learning progress above an even floor, and which of their scenarios, each once a round.
 
 Source: learning progress between tasks after Kanitscheider et al. 2021 (arXiv 2106.14876) and OMNI (arXiv 2306.01711); how it is
-measured here is `curriculum.progress`.
+measured here is `curriculum.family_progress`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from curriculum.checks import require_between, require_fields
-from curriculum.progress import FamilyProgress
+from curriculum.family_progress import FamilyProgress
 from curriculum.teacher import FamilyKey
 
 

@@ -53,6 +53,12 @@ class Choice(NamedTuple):
     difficulty: Difficulty | None = None
     """Where the axes are moved apart; None is `Difficulty.along(strictness)`."""
 
+    @classmethod
+    def at(cls, difficulty: Difficulty, mode: Mode, share: float) -> Choice:
+        """A point off the line; its strictness is the mean of the axes."""
+        axes = difficulty.to_dict().values()
+        return cls(sum(axes) / len(axes), mode, share, difficulty)
+
 
 class LedgerTeacher:
     """The `Teacher` contract less the idea: `choose` is what a teacher must say, `learn` and `on_update` what it may hear."""
@@ -250,6 +256,11 @@ class LedgerTeacher:
 def success_share(group: GroupOutcome) -> float:
     """Share of successes among a group's survivors, in [0, 1]."""
     return sum(group.successes[i] for i in group.surviving) / len(group.surviving)
+
+
+def mean_reward(group: GroupOutcome) -> float:
+    """Mean reward of a group's survivors, in [0, 1]."""
+    return sum(group.rewards[i] for i in group.surviving) / len(group.surviving)
 
 
 def task_to_record(task: TaskSpec) -> dict[str, Any]:

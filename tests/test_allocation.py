@@ -9,7 +9,7 @@ import pytest
 
 from curriculum import TEACHERS
 from curriculum.allocation import AllocationConfig
-from curriculum.progress import FamilyProgress
+from curriculum.family_progress import FamilyProgress
 from curriculum.teacher import GroupOutcome, Status, TaskSpec
 
 CHAIN = ("learnable-0", "learnable-1", "learnable-2", "learnable-3")
