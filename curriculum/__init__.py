@@ -4,6 +4,7 @@ from curriculum.alp_gmm import AlpGmmConfig, AlpGmmTeacher
 from curriculum.beta_thompson import BetaThompsonConfig, BetaThompsonTeacher
 from curriculum.fixed import FixedConfig, FixedTeacher
 from curriculum.frontier import FrontierConfig, FrontierTeacher
+from curriculum.spdl import SpdlConfig, SpdlTeacher
 from curriculum.uniform import UniformConfig, UniformTeacher
 
 TEACHERS = {
@@ -11,6 +12,7 @@ TEACHERS = {
     "fixed": (FixedConfig, FixedTeacher),
     "beta_thompson": (BetaThompsonConfig, BetaThompsonTeacher),
     "alp_gmm": (AlpGmmConfig, AlpGmmTeacher),
+    "spdl": (SpdlConfig, SpdlTeacher),
     "uniform": (UniformConfig, UniformTeacher),
 }
 """Teachers by kind: the dataclass of their settings and the class, built as `Teacher(config, scenarios=..., group_size=..., seed=...)`."""

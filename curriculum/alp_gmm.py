@@ -14,7 +14,7 @@ share one history; with `per_family` each has its own, which takes as many times
 With groups of 8 chance alone makes an alp of about .1 to .2 where success is near one half, so that the method is drawn there even when
 nothing is learned, and alp of real progress between neighbours in time is small against it: expect little more than uniform in short runs.
 
-Cost: a fit of 500 points takes .15 s of CPU with one axis and .25 s with three, so 1 ms per group at the default rate.
+Cost: a fit of 500 points takes .15 s of CPU with one axis and .25 s with three: 1.1 ms per group at the default rate, all told.
 Needs scikit-learn (`pip install scikit-learn`).
 
 Defaults: fit_rate 250, k 2..10, random_share .2, history 500, as in the public code. There and in the paper the nearest is sought among all
