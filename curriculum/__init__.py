@@ -2,6 +2,7 @@
 
 from curriculum.adarft import AdarftConfig, AdarftTeacher
 from curriculum.adr import AdrConfig, AdrTeacher
+from curriculum.alp_gmm import AlpGmmConfig, AlpGmmTeacher
 from curriculum.beta_thompson import BetaThompsonConfig, BetaThompsonTeacher
 from curriculum.dump import DumpConfig, DumpTeacher
 from curriculum.fixed import FixedConfig, FixedTeacher
@@ -13,6 +14,7 @@ from curriculum.rlve import RlveConfig, RlveTeacher
 from curriculum.sec import SecConfig, SecTeacher
 from curriculum.sfl import SflConfig, SflTeacher
 from curriculum.shuffled import ShuffledConfig, ShuffledTeacher
+from curriculum.spdl import SpdlConfig, SpdlTeacher
 from curriculum.staged import StagedConfig, StagedTeacher
 from curriculum.tscl import TsclConfig, TsclTeacher
 from curriculum.uniform import UniformConfig, UniformTeacher
@@ -25,6 +27,8 @@ TEACHERS = {
     "linear": (LinearConfig, LinearTeacher),
     "staged": (StagedConfig, StagedTeacher),
     "beta_thompson": (BetaThompsonConfig, BetaThompsonTeacher),
+    "alp_gmm": (AlpGmmConfig, AlpGmmTeacher),
+    "spdl": (SpdlConfig, SpdlTeacher),
     "uniform": (UniformConfig, UniformTeacher),
     "adr": (AdrConfig, AdrTeacher),
     "adarft": (AdarftConfig, AdarftTeacher),

@@ -23,11 +23,11 @@ class AllocationConfig:
 
     uniform_floor: float = 0.25
     """[0, 1]: share of the groups that is spread evenly whatever was learned; 1 spreads all of them evenly."""
-    rate: float = 0.02
+    rate: float = 0.015
     """(0, 1]: step, per group of a family, of the averages by which its progress is measured; smaller is surer and slower."""
     num_errors: float = 2.0
     """[0, 10]: standard errors by which progress must exceed chance before it counts."""
-    prior_progress: float = 0.01
+    prior_progress: float = 0.003
     """(0, 1]: progress granted to every family beside what was measured, in success share; larger is more even."""
 
     def __post_init__(self) -> None:

@@ -100,11 +100,14 @@ class StrictnessBins:
         """[K, 2] Beta parameters of success of `family` in each bin, all above 0."""
         f = self._index[family]
         relative_K = self.centres_K - self._offsets_F[f]
-        prior_2K = np.stack([np.interp(relative_K, self.centres_K, counts_K) for counts_K in self._curve_K2.T])
+        wins_K = np.interp(relative_K, self.centres_K, self._curve_K2[:, 0])
+        losses_K = np.interp(relative_K, self.centres_K, self._curve_K2[:, 1])
         # Never below the two rollouts of the first belief, so that Beta stays proper without any sharing.
-        worth = max(self.config.family_prior, 2.0)
-        prior_2K *= np.minimum(1.0, worth / prior_2K.sum(axis=0))
-        return prior_2K.T + self._heard(self._own_FK2[f])
+        worth_K = np.minimum(1.0, max(self.config.family_prior, 2.0) / (wins_K + losses_K))
+        posterior_K2 = self._heard(self._own_FK2[f])
+        posterior_K2[:, 0] += worth_K * wins_K
+        posterior_K2[:, 1] += worth_K * losses_K
+        return posterior_K2
 
     def _shared_posterior(self) -> np.ndarray:
         return self._prior_K2 + self._heard(self._shared_K2)
@@ -113,9 +116,12 @@ class StrictnessBins:
         num_K = counts_K2.sum(axis=-1)
         share_K = counts_K2[:, 0] / np.maximum(num_K, 1e-12)
         share_KK = np.minimum(np.maximum(share_K - self._fall_KK, 0.0), 1.0)
-        neighbours_2K = np.stack([(self._kernel_KK * share_KK) @ num_K, (self._kernel_KK * (1.0 - share_KK)) @ num_K])
-        neighbours_2K *= np.minimum(1.0, self.config.neighbour_prior / np.maximum(neighbours_2K.sum(axis=0), 1e-12))
-        return counts_K2 + neighbours_2K.T
+        near_K, near_wins_K = self._kernel_KK @ num_K, (self._kernel_KK * share_KK) @ num_K
+        worth_K = np.minimum(1.0, self.config.neighbour_prior / np.maximum(near_K, 1e-12))
+        heard_K2 = counts_K2.copy()
+        heard_K2[:, 0] += worth_K * near_wins_K
+        heard_K2[:, 1] += worth_K * np.maximum(near_K - near_wins_K, 0.0)
+        return heard_K2
 
     def draw(self, family: FamilyKey, target: float, rng: np.random.Generator) -> float:
         """A Thompson draw: a strictness from the bin whose success, drawn from its posterior, comes closest to `target`."""
@@ -131,24 +137,25 @@ class StrictnessBins:
         self._own_FK2 *= faded
         self._shared_K2 *= faded
         self._version = newest
-        for group in groups:
-            self._count(group)
-        for group in groups:
-            self._learn_offset(group)
+        shares = [success_share(group) for group in groups]
+        for group, share in zip(groups, shares, strict=True):
+            self._count(group, share)
+        for group, share in zip(groups, shares, strict=True):
+            self._learn_offset(group, share)
         self._offsets_F -= self._offsets_F.mean()
         self._curve_K2 = self._shared_posterior()
 
-    def _count(self, group: GroupOutcome) -> None:
-        f, share = self._index[group.task.family], success_share(group)
+    def _count(self, group: GroupOutcome, share: float) -> None:
+        f = self._index[group.task.family]
         weight = self.config.discount ** (self._version - group.task.policy_version) * len(group.surviving)
         counts_2 = weight * np.array([share, 1.0 - share])
         self._own_FK2[f, self.bin(group.task.strictness)] += counts_2
         self._shared_K2[self.bin(group.task.strictness - self._offsets_F[f])] += counts_2
 
-    def _learn_offset(self, group: GroupOutcome) -> None:
+    def _learn_offset(self, group: GroupOutcome, share: float) -> None:
         f = self._index[group.task.family]
         wins, losses = self._curve_K2[self.bin(group.task.strictness - self._offsets_F[f])]
-        surprise = success_share(group) - wins / (wins + losses)
+        surprise = share - wins / (wins + losses)
         gain = max(1.0 / (self._num_seen_F[f] + self.config.offset_prior), self.config.offset_rate)
         self._offsets_F[f] = min(max(self._offsets_F[f] + gain * surprise / self.config.slope, -1.0), 1.0)
         self._num_seen_F[f] += 1.0
