@@ -266,11 +266,6 @@ def mean_reward(group: GroupOutcome) -> float:
     return sum(group.rewards[i] for i in group.surviving) / len(group.surviving)
 
 
-def mean_reward(group: GroupOutcome) -> float:
-    """Mean reward of a group's survivors, in [0, 1]."""
-    return sum(group.rewards[i] for i in group.surviving) / len(group.surviving)
-
-
 def task_to_record(task: TaskSpec) -> dict[str, Any]:
     """A JSON-able record of a task; `task_from_record` reads it back."""
     return {**asdict(task), "family": str(task.family), "mode": str(task.mode)}
