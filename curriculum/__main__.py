@@ -1,4 +1,4 @@
-"""The door to teachers: `python -m curriculum teachers` lists them with their settings."""
+"""The door to teachers: `python -m curriculum teachers` lists them with their settings, `alarms` says what alarms are worth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from typing import Any
 
-from curriculum import TEACHERS
+from curriculum import TEACHERS, alarm_study
 
 NOT_BUILT = "the benchmark on toy students is not built yet; `python -m curriculum teachers` lists the teachers that are"
 
@@ -24,7 +24,11 @@ def main(argv: list[str] | None = None) -> int:
     teachers = commands.add_parser("teachers", help="list teachers with their settings, defaults, ranges and effects")
     teachers.add_argument("kind", nargs="*", metavar="KIND", help=f"only these ({', '.join(TEACHERS)})")
     commands.add_parser("benchmark", help="compare teachers on toy students (not built yet)")
+    alarms = commands.add_parser("alarms", help="precision, recall and lead time of the collapse alarms over runs or toy students")
+    alarm_study.add_arguments(alarms)
     args = parser.parse_args(argv)
+    if args.command == "alarms":
+        return alarm_study.run(args)
     if args.command == "benchmark":
         print(NOT_BUILT, file=sys.stderr)
         return 2

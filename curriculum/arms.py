@@ -4,12 +4,38 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
 from curriculum import TEACHERS
 from curriculum.teacher import Teacher
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A teacher with settings, as text `kind` or `kind:setting=value,setting=value`."""
+
+    name: str
+    kind: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Arm:
+        """Reads an arm and checks it against the teacher's settings.
+
+        Raises:
+            ValueError: no such teacher or setting, or a value that does not fit.
+        """
+        kind, _, rest = text.partition(":")
+        if kind not in TEACHERS:
+            raise ValueError(f"teacher.kind must be one of {', '.join(TEACHERS)}, got {kind!r}")
+        pairs = [item.partition("=") for item in rest.split(",")] if rest else []
+        if any(not equals for _, equals, _ in pairs):
+            raise ValueError(f"an arm must look like fixed:strictness=0.2, got {text!r}")
+        settings = {name: value for name, _, value in pairs}
+        configure(TEACHERS[kind][0](), settings)
+        return cls(text, kind, settings)
 
 
 def build_teacher(kind: str, settings: Mapping[str, Any], *, scenarios: Mapping[Any, Sequence[str]], group_size: int, seed: int) -> Teacher:

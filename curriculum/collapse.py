@@ -147,7 +147,7 @@ class CollapseMonitor:
         return spike_score(earlier, newest)
 
     def spread_fall(self) -> float:
-        """Share of the window's highest within-group standard deviation that is gone."""
+        """Share of the within-group standard deviation that is gone since the window's older half."""
         return fall_within(self._spreads) if self.ready("reward_spread") else math.nan
 
     def entropy_law(self) -> EntropyLaw | None:

@@ -63,7 +63,7 @@ class CollapseConfig:
     """(0, 1]: share of its start below which reward density, or what the best of four siblings gains, counts as lost. Our proposal, after
     the cliff in reward variance that RAGEN (arXiv 2504.20073) describes."""
     spread_fall: float = 0.5
-    """(0, 1]: share of the highest within-group standard deviation of the window that must be gone (RAGEN)."""
+    """(0, 1]: share of the within-group standard deviation that must be gone since the window's older half (RAGEN)."""
     alike_share: float = 0.7
     """(0, 1]: share of groups that all failed, or all succeeded, alike. Our proposal; DAPO (arXiv 2503.14476) discards such groups."""
     alike_excess: float = 0.4

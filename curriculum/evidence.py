@@ -157,7 +157,7 @@ def _spread_cliff(watched: Watched) -> str | None:
     fall = watched.spread_fall()
     if math.isnan(fall):
         return None
-    says = f"Reward's spread within groups is {watched.now['reward_spread']:.3g}: {fall:.0%} below its highest of late."
+    says = f"Reward's spread within groups is {watched.now['reward_spread']:.3g}: {fall:.0%} went of late."
     return says if fall > watched.config.spread_fall else ""
 
 

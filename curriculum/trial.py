@@ -53,7 +53,8 @@ class Trace:
     """CPU time of propose and observe."""
 
 
-LOOKS: dict[str, Callable[[Student, Batch], float]] = {
+Look = Callable[[Student, Batch], float]
+LOOKS: dict[str, Look] = {
     "entropy": lambda student, batch: _mean(student.entropy(batch.family_N, batch.strictness_N)),
     "reward_density": lambda student, batch: density(batch.rewards_NG),
     "all_low_share": lambda student, batch: alike(batch.rewards_NG)[0],
@@ -68,7 +69,9 @@ def run_one(student: str, kind: str, settings: Mapping[str, Any] | None = None, 
     return figures(simulate(student, kind, settings, seed))
 
 
-def simulate(student: str, kind: str, settings: Mapping[str, Any] | None = None, seed: int = 0) -> Trace:
+def simulate(
+    student: str, kind: str, settings: Mapping[str, Any] | None = None, seed: int = 0, *, looks: Mapping[str, Look] = LOOKS
+) -> Trace:
     """Runs a teacher with a student.
 
     A delay of tau means that tasks are issued tau updates before they are rolled out, by the policy of that later moment; student and
@@ -79,21 +82,24 @@ def simulate(student: str, kind: str, settings: Mapping[str, Any] | None = None,
         kind: a name in `TEACHERS`.
         settings: of the teacher, by dotted name; the others are at their defaults.
         seed: decides, independently, what the student leaves to chance (the same for all teachers) and what the teacher does.
+        looks: what to look at in each update, with at least `LOOKS`.
     """
     constants, rollouts, losses, teaching = np.random.SeedSequence(seed).spawn(4)
     learner = STUDENTS[student](np.random.default_rng(constants))
     scenarios = {family: [f"{family}-{i}" for i in range(NUM_SCENARIOS)] for family in learner.families}
     teacher_seed = int(teaching.generate_state(1)[0]) >> 1
     teacher = build_teacher(kind, settings or {}, scenarios=scenarios, group_size=learner.group_size, seed=teacher_seed)
-    return _Trial(learner, teacher, np.random.default_rng(rollouts), np.random.default_rng(losses)).run()
+    return _Trial(learner, teacher, np.random.default_rng(rollouts), np.random.default_rng(losses), looks).run()
 
 
 class _Trial:
-    def __init__(self, student: Student, teacher: Teacher, rng: np.random.Generator, loss_rng: np.random.Generator) -> None:
-        self.student, self.teacher = student, teacher
+    def __init__(
+        self, student: Student, teacher: Teacher, rng: np.random.Generator, loss_rng: np.random.Generator, looks: Mapping[str, Look]
+    ) -> None:
+        self.student, self.teacher, self.looks = student, teacher, looks
         self.rng, self.loss_rng = rng, loss_rng
         self.index = {family: i for i, family in enumerate(student.families)}
-        self.trace = Trace(student, {name: [] for name in ("score", "worst", *LOOKS)})
+        self.trace = Trace(student, {name: [] for name in ("score", "worst", *looks)})
         self.panel = probe_panel(student.families)
         self.to_expire: deque[tuple[int, list[str]]] = deque()
 
@@ -142,7 +148,7 @@ class _Trial:
         self.trace.teacher_cpu_s += time.process_time() - started
         while self.to_expire and self.to_expire[0][0] <= update:
             self.teacher.expire(self.to_expire.popleft()[1], reason="lost in an outage")
-        seen = {name: look(self.student, batch) for name, look in LOOKS.items()}
+        seen = {name: look(self.student, batch) for name, look in self.looks.items()}
         self.student.learn(batch, self.student.num_groups)
         self._report(update, seen)
 

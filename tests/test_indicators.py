@@ -255,6 +255,8 @@ def test_a_spike_is_measured_in_robust_deviations_of_logs():
     assert math.isnan(spike_score(earlier[:4], 1.0)) and math.isnan(spike_score([1.0] * 5, 2.0))
 
 
-def test_a_cliff_is_the_share_that_is_gone():
-    assert fall_within([0.2, 0.4, 0.1]) == pytest.approx(0.75)
-    assert fall_within([0.1, 0.4]) == 0.0 and math.isnan(fall_within([0.0])) and math.isnan(fall_within([]))
+def test_a_cliff_is_the_share_that_is_gone_since_the_older_half():
+    # Median of .2 .4 .3 is .3.
+    assert fall_within([0.2, 0.4, 0.3, 0.2, 0.2, 0.06]) == pytest.approx(0.8)
+    assert fall_within([0.1, 0.1, 0.3, 0.2]) == pytest.approx(-1.0)
+    assert math.isnan(fall_within([0.0, 0.4, 0.0, 0.1, 0.0, 0.0])) and math.isnan(fall_within([0.4, 0.1]))

@@ -87,11 +87,16 @@ def spike_score(earlier: Sequence[float], newest: float) -> float:
 
 
 def fall_within(values: Sequence[float]) -> float:
-    """By what share the last value lies below the highest of the window, 1 - last / max. Leads, of reward's spread within groups.
+    """By what share the last value lies below the median of the window's older half. Leads, of reward's spread within groups.
 
-    Returns:
-        In [0, 1] for values >= 0; NaN without a positive value.
+    The median, because under rare rewards a single lucky group would look like a cliff a little later.
 
     Source: RAGEN (arXiv 2504.20073), the cliff in reward variance.
+
+    Returns:
+        At most 1 for values >= 0, negative for a rise; NaN below four values or without a positive median.
     """
-    return 1.0 - values[-1] / max(values) if len(values) and max(values) > 0.0 else math.nan
+    if len(values) < 4:
+        return math.nan
+    usual = float(np.median(list(values)[: len(values) // 2]))
+    return 1.0 - values[-1] / usual if usual > 0.0 else math.nan
