@@ -51,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     courses.extend(play(tasks, args.processes))
-    verdicts = {label: [judge(course, config, cells) for course in courses] for label, cells in LABELS.items()}
+    judged = [judge(course, config, LABELS) for course in courses]
+    verdicts = {label: [verdict[label] for verdict in judged] for label in LABELS}
     print(table(verdicts, rung_by(courses)))
     if args.out:
         args.out.write_text(json.dumps(report(verdicts, config), indent=1) + "\n", encoding="utf-8")

@@ -120,9 +120,14 @@ def first_rings(course: Course, config: CollapseConfig) -> dict[str, int]:
     return {name: step for name, step in {**rings, "collapse": whole.get("collapse")}.items() if step is not None}
 
 
-def judge(course: Course, config: CollapseConfig, cells: Iterable[str] = CELLS) -> Verdict:
-    """Label and rings of one run."""
-    return Verdict(name=course.name, onset=onset_of(course, cells), first=first_rings(course, config))
+def judge(course: Course, config: CollapseConfig, labels: Mapping[str, Sequence[str]]) -> dict[str, Verdict]:
+    """Rings of one run, with its onset by each label.
+
+    Args:
+        labels: the cells of the panel that each label looks at.
+    """
+    first = first_rings(course, config)
+    return {label: Verdict(name=course.name, onset=onset_of(course, cells), first=first) for label, cells in labels.items()}
 
 
 def quality(alarm: str, verdicts: Sequence[Verdict]) -> Quality:

@@ -263,7 +263,11 @@ RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
     ),
     "alike_beyond_chance": (
         Evidence.SIGNAL,
-        _above("alike_excess", "alike_excess", "{now:.0%} more groups end alike than chance explains: siblings act as one."),
+        _grown_above(
+            "alike_excess",
+            "alike_excess",
+            "{now:.0%} more groups end alike than chance explains ({start:.0%} at the start): siblings act as one.",
+        ),
     ),
     "few_groups_carry": (Evidence.SIGNAL, _few_groups),
     "best_no_better": (
@@ -286,11 +290,13 @@ RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
     ),
     "siblings_alike": (
         Evidence.BEHAVIOUR,
-        _grown_above("bleu_siblings", "bleu_high", "Siblings answer alike: self-BLEU {now:.2f} ({start:.2f} at the start)."),
+        _grown_above("bleu_siblings", "siblings_bleu_high", "Siblings answer alike: self-BLEU {now:.2f} ({start:.2f} at the start)."),
     ),
     "prompts_alike": (
         Evidence.BEHAVIOUR,
-        _grown_above("bleu_prompts", "bleu_high", "Different users are answered alike: self-BLEU {now:.2f} ({start:.2f} at the start)."),
+        _grown_above(
+            "bleu_prompts", "prompts_bleu_high", "Different users are answered alike: self-BLEU {now:.2f} ({start:.2f} at the start)."
+        ),
     ),
     "diversity_lost": (
         Evidence.BEHAVIOUR,
