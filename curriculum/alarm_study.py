@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from curriculum.alarms import CELLS, Course, Share, Verdict, judge, quality
 from curriculum.arms import Arm
@@ -23,6 +23,15 @@ BY_STRICTNESS = ("S2_improving", "S2_slow", "S2_noisy_ceiling", "S2_delay16", "S
 ARMS = ("fixed:strictness=0.1", "fixed:strictness=0.2", "fixed:strictness=0.5", "fixed:strictness=0.9", "uniform", "frontier")
 LABELS: Mapping[str, Sequence[str]] = {"whole or a third": CELLS, "whole": CELLS[:1]}
 """Labels by name: the cells of the panel whose fall makes a collapse. The first is the one that the table is about."""
+
+
+class Judged(NamedTuple):
+    """What is kept of a run."""
+
+    verdicts: dict[str, Verdict]
+    """By label."""
+    measured: set[str]
+    """Indicators that it showed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,18 +51,17 @@ def run(args: argparse.Namespace) -> int:
     try:
         config = configured(args.set)
         tasks = student_tasks(args)
-        courses = [course_of_run(folder) for folder in args.runs]
-        if not courses and not tasks:
+        if not args.runs and not tasks:
             raise ValueError("--runs or --students must name something to judge alarms by")
         if args.out and not args.out.parent.is_dir():
             raise ValueError(f"--out must lie in a folder that exists, got {str(args.out)!r}")
+        judged = [judged_by(course_of_run(folder), config) for folder in args.runs]
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    courses.extend(play(tasks, args.processes))
-    judged = [judge(course, config, LABELS) for course in courses]
-    verdicts = {label: [verdict[label] for verdict in judged] for label in LABELS}
-    print(table(verdicts, rung_by(courses)))
+    judged.extend(play(tasks, config, args.processes))
+    verdicts = {label: [each.verdicts[label] for each in judged] for label in LABELS}
+    print(table(verdicts, set().union(*(each.measured for each in judged))))
     if args.out:
         args.out.write_text(json.dumps(report(verdicts, config), indent=1) + "\n", encoding="utf-8")
     return 0
@@ -97,21 +105,26 @@ def student_tasks(args: argparse.Namespace) -> list[tuple[str, Arm, int]]:
     return [(name, arm, seed) for name in names for arm in arms for seed in seeds]
 
 
-def play(tasks: Sequence[tuple[str, Arm, int]], num_processes: int) -> list[Course]:
-    """The courses of the students, in the order of the tasks; counts on a terminal."""
+def judged_by(course: Course, config: CollapseConfig) -> Judged:
+    """A course with its verdicts."""
+    return Judged(judge(course, config, LABELS), {name for values in course.values for name in values})
+
+
+def play_and_judge(student: str, arm: Arm, seed: int, config: CollapseConfig) -> Judged:
+    """One run of a toy student, from start to verdict."""
+    return judged_by(course_of_student(student, arm, seed), config)
+
+
+def play(tasks: Sequence[tuple[str, Arm, int]], config: CollapseConfig, num_processes: int) -> list[Judged]:
+    """The students' runs, in the order of the tasks; counts on a terminal."""
     if not tasks:
         return []
     with ProcessPoolExecutor(min(num_processes, len(tasks))) as pool:
-        waiting = [pool.submit(course_of_student, *task) for task in tasks]
+        waiting = [pool.submit(play_and_judge, *task, config) for task in tasks]
         for number, _ in enumerate(as_completed(waiting), start=1):
             if sys.stderr.isatty():
                 print(f"\r{number} of {len(tasks)} runs", end="\n" if number == len(tasks) else "", file=sys.stderr)
         return [done.result() for done in waiting]
-
-
-def rung_by(courses: Iterable[Course]) -> set[str]:
-    """Indicators that any of the courses measured."""
-    return {name for course in courses for values in course.values for name in values}
 
 
 def table(verdicts: Mapping[str, Sequence[Verdict]], measured: set[str]) -> str:

@@ -1,5 +1,14 @@
 """Teachers compared on toy students."""
 
-from curriculum.trial import run_one, simulate
+from __future__ import annotations
 
-__all__ = ["run_one", "simulate"]
+from collections.abc import Mapping
+from typing import Any
+
+from curriculum.figures import figures
+from curriculum.trial import simulate
+
+
+def run_one(student: str, kind: str, settings: Mapping[str, Any] | None = None, seed: int = 0) -> dict[str, float]:
+    """The figures of one run; see `simulate` and `figures`."""
+    return figures(simulate(student, kind, settings, seed))

@@ -16,8 +16,8 @@ from curriculum.evidence import INDICATOR_METRICS
 from curriculum.indicators import at_bounds_share, spearman
 from curriculum.signals import alike_excess, best_of_k_gain, effective_groups, neighbours_success, survivors, within_group_std
 from curriculum.strictness_students import CollapseProne
-from curriculum.toy import Batch, Student
-from curriculum.trial import LOOKS, simulate
+from curriculum.toy import GRID
+from curriculum.trial import LOOKS, Look, simulate
 
 METRICS = "metrics.jsonl"
 """File of a run's folder with one record a step: `step` and every metric, null where it was not measured."""
@@ -64,51 +64,49 @@ def _read_lines(path: Path) -> Iterator[Mapping[str, Any]]:
             yield record
 
 
-def _third(i: int) -> Callable[[Student, Batch], float]:
-    def look(student: Student, batch: Batch) -> float:
-        scores = student.scores()
+def _third(i: int) -> Callable[[Look], float]:
+    def cell(look: Look) -> float:
+        scores = look.student.scores()
         places = (np.arange(len(scores)) + 0.5) / len(scores)
         return float(scores[np.minimum((3 * places).astype(int), 2) == i].mean())
 
-    return look
+    return cell
 
 
-def _grid_entropy(student: Student, batch: Batch) -> float:
-    strictness = np.linspace(0.0, 1.0, 11)
-    return float(np.nanmean(student.entropy(np.zeros(11, dtype=int), strictness)))
+def _grid_entropy(look: Look) -> float:
+    return float(np.nanmean(look.student.entropy(np.zeros(len(GRID), dtype=int), GRID)))
 
 
-def _obedience(student: Student, batch: Batch) -> float:
-    scores = student.scores()
+def _obedience(look: Look) -> float:
+    scores = look.student.scores()
     return spearman(np.arange(len(scores)), scores)
 
 
-def _strategy_entropy(student: Student, batch: Batch) -> float:
-    if not isinstance(student, CollapseProne):
-        return math.nan
-    return float(student.entropy(batch.family_N[:1], batch.strictness_N[:1])[0])
+def _strategy_entropy(look: Look) -> float:
+    return _grid_entropy(look) if isinstance(look.student, CollapseProne) else math.nan
 
 
-def _alike_excess(student: Student, batch: Batch) -> float:
-    successes = np.where(np.isnan(batch.rewards_NG), np.nan, batch.successes_NG)
-    return alike_excess(successes, neighbours_success(batch.strictness_N, successes))
+def _alike_excess(look: Look) -> float:
+    successes_NG = np.where(np.isnan(look.batch.rewards_NG), np.nan, look.batch.successes_NG)
+    return alike_excess(successes_NG, neighbours_success(look.batch.strictness_N, successes_NG))
 
 
-PANEL_LOOKS: Mapping[str, Callable[[Student, Batch], float]] = {
-    "probe_reward": lambda student, batch: float(student.scores().mean()),
+PANEL_LOOKS: Mapping[str, Callable[[Look], float]] = {
+    "probe_reward": lambda look: float(look.student.scores().mean()),
     "probe_easy": _third(0),
     "probe_middle": _third(1),
     "probe_hard": _third(2),
     "probe_entropy": _grid_entropy,
     "obedience": _obedience,
 }
-"""The probe panel of a student that is examined by strictness."""
-SIGNAL_LOOKS: Mapping[str, Callable[[Student, Batch], float]] = {
+"""The probe panel of a student that is examined by strictness. Exact, in place of the 25 coins that a trial plays now and then: their mean
+varies by .09 from look to look, four times as much as the panel of a real run."""
+SIGNAL_LOOKS: Mapping[str, Callable[[Look], float]] = {
     "strategy_entropy": _strategy_entropy,
     "alike_excess": _alike_excess,
-    "groups_effective": lambda student, batch: effective_groups(batch.rewards_NG) / max(len(survivors(batch.rewards_NG)), 1),
-    "reward_spread": lambda student, batch: within_group_std(batch.rewards_NG),
-    "best_of_k": lambda student, batch: best_of_k_gain(batch.rewards_NG),
-    "bounds_share": lambda student, batch: at_bounds_share(batch.strictness_N),
+    "groups_effective": lambda look: effective_groups(look.batch.rewards_NG) / max(len(survivors(look.batch.rewards_NG)), 1),
+    "reward_spread": lambda look: within_group_std(look.batch.rewards_NG),
+    "best_of_k": lambda look: best_of_k_gain(look.batch.rewards_NG),
+    "bounds_share": lambda look: at_bounds_share(look.batch.strictness_N),
 }
 """What a batch says beside what every trial looks at."""

@@ -1,47 +1,26 @@
-"""Toy students of one family of tasks: stationary, improving, forgetting, prone to collapse, and users that misbehave (`curriculum.toy`)."""
+"""Toy students of one family of tasks: stationary, improving, forgetting, prone to collapse, and some whose users misbehave."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
-from curriculum.outages import Outages
-from curriculum.toy import GRID, Batch, advantages, bernoulli_entropy, sigmoid
+from curriculum.toy import GRID, Batch, Student, advantages, bernoulli_entropy, sigmoid
 
 
 @dataclass
-class Logistic:
-    """One family, one number: p(d) = c(d) sigma(theta - 8 d), theta += lr * mean(A (a - sigma)).
-
-    The action a ~ Bernoulli(sigma(theta - 8 d)) is paid with probability c(d), the ceiling (1 unless a student says otherwise).
-    """
-
-    theta: float = 1.0
-    lr: float = 0.18
-    ceiling: float = 1.0
-    num_updates: int = 200
-    delay: int = 0
-    outages: Outages | None = None
-    target: float | None = None
-    update: int = 0
-
-    families: ClassVar[Sequence[str]] = ("dialogue",)
-    num_groups: ClassVar[int] = 32
-    group_size: ClassVar[int] = 8
-    noise: ClassVar[frozenset[str]] = frozenset()
-    grid: ClassVar[bool] = True
-    slope: ClassVar[float] = 8.0
+class OneFamily(Student):
+    """An action a ~ Bernoulli(skill(d)) that is paid with probability pay(d); 32 groups of 8 an update, examined at 11 strictnesses."""
 
     def skill(self, strictness: np.ndarray) -> np.ndarray:
         """Probability of the right action."""
-        return sigmoid(self.theta - self.slope * strictness)
+        raise NotImplementedError
 
     def pay(self, strictness: np.ndarray) -> np.ndarray:
-        """c(d): probability that the right action is rewarded."""
-        return np.full_like(strictness, self.ceiling)
+        """Probability that the right action is rewarded."""
+        return np.ones_like(strictness)
 
     def play(self, family_N: np.ndarray, strictness_N: np.ndarray, group_size: int, rng: np.random.Generator) -> Batch:
         """Actions, paid or not."""
@@ -49,12 +28,6 @@ class Logistic:
         actions_NG = rng.random(shape) < self.skill(strictness_N)[:, None]
         paid_NG = actions_NG & (rng.random(shape) < self.pay(strictness_N)[:, None])
         return Batch(family_N, strictness_N, paid_NG.astype(float), paid_NG, actions_NG)
-
-    def learn(self, batch: Batch, num_groups: int) -> None:
-        """theta += lr * mean over rollouts of A (a - sigma)."""
-        score_NG = batch.choices_NG - self.skill(batch.strictness_N)[:, None]
-        self.theta += self.lr * float(np.sum(advantages(batch.rewards_NG) * score_NG)) / (num_groups * self.group_size)
-        self.update += 1
 
     def scores(self) -> np.ndarray:
         """Success on the grid of 11 points."""
@@ -64,30 +37,53 @@ class Logistic:
         """Of the action."""
         return bernoulli_entropy(self.skill(strictness_N))
 
-    def frontier(self) -> np.ndarray:
-        """d with p(d) = target under a flat ceiling."""
-        share = (self.target or 0.5) / self.ceiling
-        return np.clip([(self.theta - np.log(share / (1.0 - share))) / self.slope], 0.0, 1.0)
+
+@dataclass
+class Improving(OneFamily):
+    """S2: p = c sigma(theta - 8 d), theta += lr * mean(A (a - sigma)), from theta = 1 with lr .18, c = 1. 200 updates.
+
+    Slow: lr .06. Noisy ceiling: c = .85, what the right action is paid with.
+    """
+
+    theta: float = 1.0
+    lr: float = 0.18
+    ceiling: float = 1.0
+
+    slope: ClassVar[float] = 8.0
+
+    def skill(self, strictness: np.ndarray) -> np.ndarray:
+        """sigma(theta - 8 d)."""
+        return sigmoid(self.theta - self.slope * strictness)
+
+    def pay(self, strictness: np.ndarray) -> np.ndarray:
+        """c, whatever the strictness."""
+        return np.full_like(strictness, self.ceiling)
+
+    def improve(self, batch: Batch) -> None:
+        """One step of theta."""
+        score_NG = batch.choices_NG - self.skill(batch.strictness_N)[:, None]
+        self.theta += self.lr * float(np.sum(advantages(batch.rewards_NG) * score_NG)) / batch.rewards_NG.size
 
 
 @dataclass
-class Stationary(Logistic):
+class Stationary(Improving):
     """S1: p = sigma(4 - 8 d), never learns; the frontier (p = .5) lies at d = .5. 150 updates, 300 when delayed."""
 
     theta: float = 4.0
     lr: float = 0.0
     num_updates: int = 150
-    target: float | None = 0.5
 
-
-@dataclass
-class Improving(Logistic):
-    """S2: p = c sigma(theta - 8 d) from theta = 1 with lr .18, 200 updates; slow: lr .06; noisy ceiling: c = .85."""
+    def frontier(self) -> np.ndarray | None:
+        """d at which p = .5."""
+        return np.array([self.theta / self.slope])
 
 
 @dataclass
 class Drifting(Stationary):
-    """S1 whose users soften: strictness d acts as d - .2 t/T, so that the frontier (p = .5) rises from .5 to .7 without any learning."""
+    """S1 whose users soften: strictness d acts as d - .2 t/T, so that the frontier (p = .5) rises from .5 to .7 without any learning.
+
+    300 updates.
+    """
 
     num_updates: int = 300
     drift: float = 0.2
@@ -101,16 +97,16 @@ class Drifting(Stationary):
         """At the strictness that the user really has."""
         return super().skill(strictness - self.shift)
 
-    def frontier(self) -> np.ndarray:
-        """d with p(d) = target, in commanded strictness."""
-        return np.clip(super().frontier() + self.shift, 0.0, 1.0)
+    def frontier(self) -> np.ndarray | None:
+        """d at which p = .5, in commanded strictness."""
+        return np.array([self.theta / self.slope + self.shift])
 
 
 @dataclass
-class NonMonotone(Logistic):
-    """S2 with a dip: c(d) = 1 - .5 exp(-((d - .3) / .1)^2), so once the agent is able, users at .3 please it least and those at .45 more.
+class NonMonotone(Improving):
+    """S2 with c(d) = 1 - .5 exp(-((d - .3) / .1)^2): once the agent is able, users at .3 are harder to please than those at .45.
 
-    Stands for a simulator that plays one middling strictness badly. Constants are ours: at the bottom an able agent still gets .5.
+    Stands for a simulator that plays one middling strictness badly. The constants are ours: at the bottom an able agent still gets .5.
     """
 
     depth: float = 0.5
@@ -123,10 +119,11 @@ class NonMonotone(Logistic):
 
 
 @dataclass
-class Dense(Logistic):
+class Dense(Improving):
     """S2 in dialogues of 8 turns: each is good with p = sigma(theta - 8 d), reward = share of good turns, success = reward >= .7.
 
-    d log pi / d theta = sum over turns of (a - p), so the expected step is that of S2; rewards vary eight times less.
+    d log pi / d theta = sum over turns of (a - p), so the expected step is that of S2, while rewards vary eight times less. Scores are
+    mean rewards. Eight turns are ours; .7 is Attune's final emotion of 70.
     """
 
     num_turns: int = 8
@@ -139,61 +136,55 @@ class Dense(Logistic):
         rewards_NG = good_NG / self.num_turns
         return Batch(family_N, strictness_N, rewards_NG, rewards_NG >= self.success_reward, good_NG)
 
-    def learn(self, batch: Batch, num_groups: int) -> None:
-        """theta += lr * mean over rollouts of A (good turns - expected good turns)."""
+    def improve(self, batch: Batch) -> None:
+        """One step of theta."""
         expected_N = self.num_turns * self.skill(batch.strictness_N)
         steps_NG = advantages(batch.rewards_NG) * (batch.choices_NG - expected_N[:, None])
-        self.theta += self.lr * float(np.sum(steps_NG)) / (num_groups * self.group_size)
-        self.update += 1
+        self.theta += self.lr * float(np.sum(steps_NG)) / batch.rewards_NG.size
 
 
-def _centres() -> np.ndarray:
-    return (np.arange(10) + 0.5) / 10.0
-
-
-def _nodes_at_start() -> np.ndarray:
-    return 2.0 - 8.0 * _centres()
+NODES = (np.arange(10) + 0.5) / 10.0
+"""Strictness at the middle of each of S3's nodes."""
 
 
 @dataclass
-class Forgetting(Logistic):
-    """S3: ten nodes along strictness that help their neighbours and fade unless practised. 300 updates.
+class Forgetting(OneFamily):
+    """S3: ten nodes along strictness that help their neighbours and fade unless practised. 300 updates; examined at the nodes.
 
     p = sigma(z_k), k = floor(10 d), z0_k = 2 - 8 x_k at x_k = (k + .5) / 10, and with K_kj = exp(-(x_k - x_j)^2 / (2 * .12^2)), g_k the
-    gradient of the rollouts at node k (mean over all rollouts) and w_k their share:
+    gradient of the rollouts at node k (sum of A (a - p) over all rollouts' number) and w_k the share of groups there:
     z_k += 1.2 (K g)_k - .02 (z_k - z0_k) (1 - min(1, (K w)_k)).
     """
 
-    lr: float = 1.2
     num_updates: int = 300
+    lr: float = 1.2
     fading: float = 0.02
     reach: float = 0.12
-    start_K: np.ndarray = field(default_factory=_nodes_at_start)
+    z_K: np.ndarray = field(default_factory=lambda: 2.0 - 8.0 * NODES)
+
+    watched: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        self.z_K = self.start_K.copy()
-        centres_K = _centres()
-        self.kernel_KK = np.exp(-0.5 * ((centres_K[:, None] - centres_K) / self.reach) ** 2)
+        self.start_K = self.z_K.copy()
+        self.kernel_KK = np.exp(-0.5 * ((NODES[:, None] - NODES) / self.reach) ** 2)
 
     def node(self, strictness: np.ndarray) -> np.ndarray:
         """k of each strictness."""
-        return np.minimum((strictness * len(self.z_K)).astype(int), len(self.z_K) - 1)
+        return np.minimum((strictness * len(NODES)).astype(int), len(NODES) - 1)
 
     def skill(self, strictness: np.ndarray) -> np.ndarray:
         """sigma(z) of the node."""
         return sigmoid(self.z_K[self.node(strictness)])
 
-    def learn(self, batch: Batch, num_groups: int) -> None:
+    def improve(self, batch: Batch) -> None:
         """One step of the nodes practised and their neighbours, and of forgetting elsewhere."""
         node_N = self.node(batch.strictness_N)
         score_NG = batch.choices_NG - self.skill(batch.strictness_N)[:, None]
-        steps_N = (advantages(batch.rewards_NG) * score_NG).sum(axis=1) / (num_groups * self.group_size)
-        gradient_K = np.bincount(node_N, weights=steps_N, minlength=len(self.z_K))
-        came_N = ~np.isnan(batch.rewards_NG).all(axis=1)
-        share_K = np.bincount(node_N[came_N], minlength=len(self.z_K)) / num_groups
-        cover_K = np.minimum(1.0, self.kernel_KK @ share_K)
-        self.z_K = self.z_K + self.lr * (self.kernel_KK @ gradient_K) - self.fading * (self.z_K - self.start_K) * (1.0 - cover_K)
-        self.update += 1
+        steps_N = (advantages(batch.rewards_NG) * score_NG).sum(axis=1) / batch.rewards_NG.size
+        gradient_K = np.bincount(node_N, weights=steps_N, minlength=len(NODES))
+        share_K = np.bincount(node_N, weights=batch.came_N, minlength=len(NODES)) / len(node_N)
+        uncovered_K = 1.0 - np.minimum(1.0, self.kernel_KK @ share_K)
+        self.z_K = self.z_K + self.lr * (self.kernel_KK @ gradient_K) - self.fading * (self.z_K - self.start_K) * uncovered_K
 
     def scores(self) -> np.ndarray:
         """Success at the ten nodes."""
@@ -201,48 +192,46 @@ class Forgetting(Logistic):
 
 
 @dataclass
-class CollapseProne(Logistic):
-    """S4: a softmax over three strategies, of which the second is a shortcut that pays only with lenient users. 300 updates.
+class CollapseProne(OneFamily):
+    """S4: a softmax over three strategies, the first a shortcut that pays best with lenient users and not at all with strict ones.
 
     p_m(d) = kappa h_m sigma(9 (c_m - d)), h = (1, .6, .8), c = (.45, .6, .95); pi = softmax(u), u from (0, 0, -.5);
-    u += 2.5 mean(A (onehot(m) - pi)); kappa from .45 grows by .02 mean(A r) / .2 up to 1.
+    u += 2.5 mean(A (onehot(m) - pi)); kappa from .45 grows by .02 mean(A r) / .2 up to 1. 300 updates.
     """
 
-    lr: float = 2.5
     num_updates: int = 300
+    lr: float = 2.5
     kappa: float = 0.45
     u_M: np.ndarray = field(default_factory=lambda: np.array([0.0, 0.0, -0.5]))
 
     heights_M: ClassVar[np.ndarray] = np.array([1.0, 0.6, 0.8])
     centres_M: ClassVar[np.ndarray] = np.array([0.45, 0.6, 0.95])
+    watched: ClassVar[bool] = True
 
     def strategies(self) -> np.ndarray:
         """[M] probability of each strategy."""
         weights_M = np.exp(self.u_M - self.u_M.max())
         return weights_M / weights_M.sum()
 
-    def success(self, strictness: np.ndarray) -> np.ndarray:
+    def success(self, strictness_N: np.ndarray) -> np.ndarray:
         """[N, M] success of each strategy at each strictness."""
-        return self.kappa * self.heights_M * sigmoid(9.0 * (self.centres_M - strictness[:, None]))
+        return self.kappa * self.heights_M * sigmoid(9.0 * (self.centres_M - strictness_N[:, None]))
 
     def play(self, family_N: np.ndarray, strictness_N: np.ndarray, group_size: int, rng: np.random.Generator) -> Batch:
         """Strategies, paid or not."""
         shape = (len(strictness_N), group_size)
-        bounds_M = np.cumsum(self.strategies())[:-1]
-        chosen_NG = np.searchsorted(bounds_M, rng.random(shape), side="right")
+        chosen_NG = np.searchsorted(np.cumsum(self.strategies())[:-1], rng.random(shape), side="right")
         paid_NG = rng.random(shape) < np.take_along_axis(self.success(strictness_N), chosen_NG, axis=1)
         return Batch(family_N, strictness_N, paid_NG.astype(float), paid_NG, chosen_NG)
 
-    def learn(self, batch: Batch, num_groups: int) -> None:
+    def improve(self, batch: Batch) -> None:
         """One step of the preferences and of kappa."""
         advantages_NG = advantages(batch.rewards_NG)
-        num_rollouts = num_groups * self.group_size
         by_strategy_M = np.bincount(batch.choices_NG.ravel(), weights=advantages_NG.ravel(), minlength=len(self.u_M))
         # The advantages of a group sum to 0, so the baseline -pi of the score adds nothing.
-        self.u_M = self.u_M + self.lr * by_strategy_M / num_rollouts
-        energy = float(np.nansum(advantages_NG * batch.rewards_NG)) / num_rollouts
+        self.u_M = self.u_M + self.lr * by_strategy_M / batch.rewards_NG.size
+        energy = float(np.nansum(advantages_NG * batch.rewards_NG)) / batch.rewards_NG.size
         self.kappa = min(1.0, self.kappa + 0.02 * energy / 0.2)
-        self.update += 1
 
     def scores(self) -> np.ndarray:
         """Success of the mixture on the grid of 11 points."""

@@ -73,8 +73,9 @@ class GroupOutcome:
     @property
     def surviving(self) -> tuple[int, ...]:
         """Indices of the rollouts that count: neither an error nor a NaN reward."""
+        broken = Status.SIMULATOR_ERROR
         pairs = zip(self.statuses, self.rewards, strict=True)
-        return tuple(i for i, (status, reward) in enumerate(pairs) if status is not Status.SIMULATOR_ERROR and reward == reward)
+        return tuple([i for i, (status, reward) in enumerate(pairs) if status is not broken and reward == reward])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,44 +35,58 @@ class Batch:
     choices_NG: np.ndarray
     """What the policy chose, in the student's own terms."""
 
+    @property
+    def came_N(self) -> np.ndarray:
+        """[N] whether any rollout of the group came back."""
+        return ~np.isnan(self.rewards_NG).all(axis=1)
 
-class Student(Protocol):
-    """What the benchmark needs of a student; a fresh one is made for each run."""
 
-    families: Sequence[str]
-    num_updates: int
-    num_groups: int
+@dataclass
+class Student:
+    """What all students share, and what one must say; a fresh one is made for each run."""
+
+    num_updates: int = 200
+    delay: int = 0
+    """Updates between a task's issue and its rollout, from which student and teacher learn at once."""
+    num_groups: int = 32
     """Groups per update."""
-    group_size: int
-    delay: int
-    """Updates between issuing a task and its rollout, from which both the student and the teacher learn."""
-    noise: frozenset[str]
+    outages: Outages | None = None
+    update: int = 0
+    """Updates so far."""
+
+    families: ClassVar[Sequence[str]] = ("dialogue",)
+    noise: ClassVar[frozenset[str]] = frozenset()
     """Families whose reward has nothing to do with what the student does."""
-    outages: Outages | None
-    grid: bool
-    """Whether `scores` runs from the easiest strictness to the hardest; otherwise it has one value a family."""
-    target: float | None
-    """Success share that defines `frontier`; None where a frontier is not the yardstick."""
+    group_size: ClassVar[int] = 8
+    by_strictness: ClassVar[bool] = True
+    """Whether `scores` runs from the easiest strictness to the hardest; otherwise it has one value per learnable family."""
+    watched: ClassVar[bool] = False
+    """Whether it can collapse, so that the collapse monitor's alarms are among its figures."""
 
     def play(self, family_N: np.ndarray, strictness_N: np.ndarray, group_size: int, rng: np.random.Generator) -> Batch:
         """Rolls out one group per row with the policy as it is; draws equally many random numbers whatever the tasks."""
-        ...
+        raise NotImplementedError
 
-    def learn(self, batch: Batch, num_groups: int) -> None:
-        """One policy-gradient step on `batch`, normalised by the `num_groups` that were issued; time passes even when nothing came."""
-        ...
+    def improve(self, batch: Batch) -> None:
+        """One policy-gradient step, per rollout that was issued, lost ones included."""
+        raise NotImplementedError
+
+    def learn(self, batch: Batch) -> None:
+        """Improves, and time passes, even when nothing came."""
+        self.improve(batch)
+        self.update += 1
 
     def scores(self) -> np.ndarray:
-        """Exact success now, whose mean is the score and whose minimum the worst cell: by strictness or by learnable family."""
-        ...
+        """Exact success now, whose mean is the score and whose minimum the worst cell."""
+        raise NotImplementedError
 
     def entropy(self, family_N: np.ndarray, strictness_N: np.ndarray) -> np.ndarray:
         """[N] exact entropy of the policy's choice in nats; NaN where the policy has no say."""
-        ...
+        raise NotImplementedError
 
-    def frontier(self) -> np.ndarray:
-        """[F] strictness at which each family succeeds with share `target` now, clipped to [0, 1]."""
-        ...
+    def frontier(self) -> np.ndarray | None:
+        """[F] strictness that a perfect tracker would issue now; None where the yardstick is what was learned."""
+        return None
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""One teacher with one toy student: the run, what it showed at every update, and the figures by which it is judged."""
+"""One teacher with one toy student: the run, and what it showed at every update."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from curriculum.arms import build_teacher
-from curriculum.collapse import INDICATORS, Alarm, CollapseConfig, CollapseMonitor
 from curriculum.outages import Fate, maim
 from curriculum.signals import reward_density, zero_variance_share
 from curriculum.students import STUDENTS
@@ -25,27 +24,40 @@ PROBE_EVERY = 5
 """The probe panel as training runs have it: so many points, one rollout each, every so many updates."""
 NUM_SCENARIOS = 20
 """Scenarios per family; a toy student does not tell them apart."""
-SUCCESS_OF_COLLAPSE = 0.8
-COLLAPSE_UPDATES = 20
-"""Post hoc, a run has collapsed where its score stays below this share of its best so far for so many updates."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What can be seen of one update, before the student learns from it."""
+
+    student: Student
+    batch: Batch
+    probes: Batch | None
+    """The probe panel, one rollout a row, when it was due."""
+
+
+LOOKS: dict[str, Callable[[Look], float]] = {
+    "entropy": lambda look: _mean(look.student.entropy(look.batch.family_N, look.batch.strictness_N)[look.batch.came_N]),
+    "reward_density": lambda look: density(look.batch.rewards_NG),
+    "all_low_share": lambda look: alike(look.batch.rewards_NG)[0],
+    "all_high_share": lambda look: alike(look.batch.rewards_NG)[1],
+    "success_share": lambda look: _mean(look.batch.successes_NG[~np.isnan(look.batch.rewards_NG)]),
+    "probe_reward": lambda look: math.nan if look.probes is None else float(look.probes.rewards_NG.mean()),
+}
+"""Series to record, by name: add one here, and if `curriculum.collapse.INDICATORS` knows its name, the monitor is fed with it."""
 
 
 @dataclass
 class Trace:
-    """What a run showed. Lists by update are as long as the run; `issued` and `misses` go by proposals, of which delay adds some."""
+    """What a run showed."""
 
     student: Student
     series: dict[str, list[float]] = field(default_factory=dict)
-    """By update: `score` and `worst` of the exact examination, and every indicator of `LOOKS`."""
-    issued: list[float] = field(default_factory=list)
-    """Mean strictness of each proposal."""
-    frontier: list[float] = field(default_factory=list)
-    """Mean frontier of the student's families at each proposal; NaN where it has none."""
-    misses: list[float] = field(default_factory=list)
-    """Strictness less the family's frontier at issue, for every task that the teacher issued at the frontier (all, if it marks none)."""
-    num_tasks: int = 0
-    num_noise: int = 0
-    """Tasks of families whose reward is noise."""
+    """By update: `score` and `worst` of the exact examination, and each of `LOOKS`."""
+    tasks: list[list[TaskSpec]] = field(default_factory=list)
+    """What was proposed for each update."""
+    frontiers: list[np.ndarray] = field(default_factory=list)
+    """[F] the student's frontier when these were proposed, where it has one."""
     num_rollouts: int = 0
     num_probes: int = 0
     """Rollouts of the probe panel, which come on top of `num_rollouts`."""
@@ -53,130 +65,125 @@ class Trace:
     """CPU time of propose and observe."""
 
 
-Look = Callable[[Student, Batch], float]
-LOOKS: dict[str, Look] = {
-    "entropy": lambda student, batch: _mean(student.entropy(batch.family_N, batch.strictness_N)),
-    "reward_density": lambda student, batch: density(batch.rewards_NG),
-    "all_low_share": lambda student, batch: alike(batch.rewards_NG)[0],
-    "all_high_share": lambda student, batch: alike(batch.rewards_NG)[1],
-    "success_share": lambda student, batch: _mean(np.where(np.isnan(batch.rewards_NG), np.nan, batch.successes_NG)),
-}
-"""What is looked at in each update, before the student learns from it; names that `curriculum.collapse` knows reach its monitor."""
-
-
-def run_one(student: str, kind: str, settings: Mapping[str, Any] | None = None, seed: int = 0) -> dict[str, float]:
-    """The figures of one run; see `simulate` and `figures`."""
-    return figures(simulate(student, kind, settings, seed))
-
-
 def simulate(
-    student: str, kind: str, settings: Mapping[str, Any] | None = None, seed: int = 0, *, looks: Mapping[str, Look] = LOOKS
+    student: str,
+    kind: str,
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    *,
+    looks: Mapping[str, Callable[[Look], float]] = LOOKS,
 ) -> Trace:
     """Runs a teacher with a student.
 
-    A delay of tau means that tasks are issued tau updates before they are rolled out, by the policy of that later moment; student and
-    teacher then hear of them at once. The first tau updates therefore play what the teacher issued before it had heard of anything.
+    With a delay of tau, tasks are issued tau updates before they are rolled out by the policy of that later moment; student and teacher
+    then hear of them at once. The first tau + 1 updates thus play what the teacher issued before it had heard of anything.
 
     Args:
         student: a name in `STUDENTS`.
         kind: a name in `TEACHERS`.
         settings: of the teacher, by dotted name; the others are at their defaults.
         seed: decides, independently, what the student leaves to chance (the same for all teachers) and what the teacher does.
-        looks: what to look at in each update, with at least `LOOKS`.
+        looks: series to record, with at least `LOOKS`.
     """
-    constants, rollouts, losses, teaching = np.random.SeedSequence(seed).spawn(4)
+    constants, rollouts, probes, losses, teaching = np.random.SeedSequence(seed).spawn(5)
     learner = STUDENTS[student](np.random.default_rng(constants))
-    scenarios = {family: [f"{family}-{i}" for i in range(NUM_SCENARIOS)] for family in learner.families}
-    teacher_seed = int(teaching.generate_state(1)[0]) >> 1
-    teacher = build_teacher(kind, settings or {}, scenarios=scenarios, group_size=learner.group_size, seed=teacher_seed)
-    return _Trial(learner, teacher, np.random.default_rng(rollouts), np.random.default_rng(losses), looks).run()
+    teacher = build_teacher(
+        kind,
+        settings or {},
+        scenarios={family: [f"{family}-{i}" for i in range(NUM_SCENARIOS)] for family in learner.families},
+        group_size=learner.group_size,
+        seed=int(teaching.generate_state(1)[0]) >> 1,
+    )
+    return _Trial(learner, teacher, looks, *map(np.random.default_rng, (rollouts, probes, losses))).run()
 
 
 class _Trial:
+    """The run of `simulate`, with a generator each for rollouts, probes and losses so that none of them shifts the others."""
+
     def __init__(
-        self, student: Student, teacher: Teacher, rng: np.random.Generator, loss_rng: np.random.Generator, looks: Mapping[str, Look]
+        self,
+        student: Student,
+        teacher: Teacher,
+        looks: Mapping[str, Callable[[Look], float]],
+        rollouts: np.random.Generator,
+        probes: np.random.Generator,
+        losses: np.random.Generator,
     ) -> None:
         self.student, self.teacher, self.looks = student, teacher, looks
-        self.rng, self.loss_rng = rng, loss_rng
+        self.rollouts, self.probes, self.losses = rollouts, probes, losses
         self.index = {family: i for i, family in enumerate(student.families)}
         self.trace = Trace(student, {name: [] for name in ("score", "worst", *looks)})
         self.panel = probe_panel(student.families)
-        self.to_expire: deque[tuple[int, list[str]]] = deque()
+        self.lost: deque[tuple[int, list[str]]] = deque()
 
     def run(self) -> Trace:
-        """Proposals first by `delay`, then one update for each."""
-        waiting: deque[list[TaskSpec]] = deque()
-        for proposal in range(self.student.num_updates + self.student.delay):
-            update = proposal - self.student.delay
-            waiting.append(self._propose(max(update, 0)))
-            if update >= 0:
-                self._update(update, waiting.popleft())
+        """Every update proposes for the one that lies a delay ahead."""
+        num_updates, delay = self.student.num_updates, self.student.delay
+        for _ in range(min(delay, num_updates)):
+            self._propose(0)
+        for update in range(num_updates):
+            if update + delay < num_updates:
+                self._propose(update)
+            self._update(update, self.trace.tasks[update])
         return self.trace
 
-    def _propose(self, policy_version: int) -> list[TaskSpec]:
+    def _propose(self, policy_version: int) -> None:
         started = time.process_time()
         tasks = self.teacher.propose(self.student.num_groups, policy_version=policy_version)
         self.trace.teacher_cpu_s += time.process_time() - started
-        self._note_issued(tasks)
-        return tasks
-
-    def _note_issued(self, tasks: Sequence[TaskSpec]) -> None:
-        trace = self.trace
-        trace.num_tasks += len(tasks)
-        trace.num_noise += sum(task.family in self.student.noise for task in tasks)
-        trace.issued.append(sum(task.strictness for task in tasks) / len(tasks))
-        if self.student.target is None:
-            return
+        self.trace.tasks.append(tasks)
         frontier_F = self.student.frontier()
-        trace.frontier.append(float(frontier_F.mean()))
-        aimed = [task for task in tasks if task.mode is Mode.FRONTIER] or tasks
-        trace.misses.extend(task.strictness - float(frontier_F[self.index[str(task.family)]]) for task in aimed)
+        if frontier_F is not None:
+            self.trace.frontiers.append(frontier_F)
 
     def _update(self, update: int, tasks: list[TaskSpec]) -> None:
-        batch = self._play(tasks)
-        if self.student.outages is not None:
-            fate_N = self.student.outages.fates(len(tasks), self.loss_rng)
-            batch = Batch(batch.family_N, batch.strictness_N, maim(batch.rewards_NG, fate_N), batch.successes_NG, batch.choices_NG)
-            lost = [task.uid for task, fate in zip(tasks, fate_N, strict=True) if fate == Fate.LOST]
-            self.to_expire.append((update + self.student.outages.expire_after, lost))
-        outcomes = [outcome for outcome in outcomes_of(tasks, batch) if outcome.surviving]
-        self.trace.num_rollouts += batch.rewards_NG.size
+        batch = self._lose(update, tasks, self._play(tasks, self.student.group_size, self.rollouts))
+        outcomes = [outcome for outcome, came in zip(outcomes_of(tasks, batch), batch.came_N, strict=True) if came]
+        probes = None
         if update % PROBE_EVERY == 0:
-            outcomes.extend(self._probe(update))
+            panel = [replace(task, policy_version=update) for task in self.panel]
+            probes = self._play(panel, 1, self.probes)
+            outcomes.extend(outcomes_of(panel, probes))
+            self.trace.num_probes += len(panel)
+        self.trace.num_rollouts += batch.rewards_NG.size
         started = time.process_time()
         self.teacher.observe(outcomes)
         self.trace.teacher_cpu_s += time.process_time() - started
-        while self.to_expire and self.to_expire[0][0] <= update:
-            self.teacher.expire(self.to_expire.popleft()[1], reason="lost in an outage")
-        seen = {name: look(self.student, batch) for name, look in self.looks.items()}
-        self.student.learn(batch, self.student.num_groups)
+        while self.lost and self.lost[0][0] <= update:
+            self.teacher.expire(self.lost.popleft()[1], reason="lost in an outage")
+        seen = {name: look(Look(student=self.student, batch=batch, probes=probes)) for name, look in self.looks.items()}
+        self.student.learn(batch)
         self._report(update, seen)
 
-    def _play(self, tasks: Sequence[TaskSpec], group_size: int = 0) -> Batch:
+    def _play(self, tasks: Sequence[TaskSpec], group_size: int, rng: np.random.Generator) -> Batch:
         family_N = np.array([self.index[str(task.family)] for task in tasks])
         strictness_N = np.array([task.strictness for task in tasks])
-        return self.student.play(family_N, strictness_N, group_size or self.student.group_size, self.rng)
+        return self.student.play(family_N, strictness_N, group_size, rng)
 
-    def _probe(self, update: int) -> list[GroupOutcome]:
-        tasks = [TaskSpec(**{**vars(task), "policy_version": update}) for task in self.panel]
-        self.trace.num_probes += len(tasks)
-        return outcomes_of(tasks, self._play(tasks, group_size=1))
+    def _lose(self, update: int, tasks: Sequence[TaskSpec], batch: Batch) -> Batch:
+        """What outages leave of a batch; tasks that will never come back are noted for their expiry."""
+        outages = self.student.outages
+        if outages is None:
+            return batch
+        fate_N = outages.fates(len(tasks), self.losses)
+        gone = [task.uid for task, fate in zip(tasks, fate_N, strict=True) if fate == Fate.LOST]
+        self.lost.append((update + outages.expire_after, gone))
+        return replace(batch, rewards_NG=maim(batch.rewards_NG, fate_N))
 
     def _report(self, update: int, seen: Mapping[str, float]) -> None:
         scores = self.student.scores()
         for name, value in {**seen, "score": float(scores.mean()), "worst": float(scores.min())}.items():
             self.trace.series[name].append(value)
-        self.teacher.on_update(
-            UpdateStats(
-                step=update,
-                policy_version=update + 1,
-                entropy=seen["entropy"],
-                entropy_sampled=seen["entropy"],
-                reward_density=seen["reward_density"],
-                zero_variance_share=seen["all_low_share"] + seen["all_high_share"],
-                kl=math.nan,
-            )
+        stats = UpdateStats(
+            step=update,
+            policy_version=update + 1,
+            entropy=seen["entropy"],
+            entropy_sampled=seen["entropy"],
+            reward_density=seen["reward_density"],
+            zero_variance_share=seen["all_low_share"] + seen["all_high_share"],
+            kl=math.nan,
         )
+        self.teacher.on_update(stats)
 
 
 def probe_panel(families: Sequence[str]) -> list[TaskSpec]:
@@ -203,22 +210,22 @@ def probe_panel(families: Sequence[str]) -> list[TaskSpec]:
 def outcomes_of(tasks: Sequence[TaskSpec], batch: Batch) -> list[GroupOutcome]:
     """The outcome of each task; NaN rewards are rollouts that a simulator broke."""
     rewards, successes = batch.rewards_NG.tolist(), batch.successes_NG.tolist()
-    fine = (Status.OK,) * batch.rewards_NG.shape[1]
-    whole = not np.isnan(batch.rewards_NG).any()
+    group_size = batch.rewards_NG.shape[1]
+    fine = None if np.isnan(batch.rewards_NG).any() else (Status.OK,) * group_size
     return [
         GroupOutcome(
             task=task,
             rewards=tuple(rewards_G),
             successes=tuple(successes_G),
-            num_tokens=(1,) * len(rewards_G),
-            statuses=fine if whole else tuple(Status.OK if r == r else Status.SIMULATOR_ERROR for r in rewards_G),
+            num_tokens=(1,) * group_size,
+            statuses=fine or tuple([Status.OK if reward == reward else Status.SIMULATOR_ERROR for reward in rewards_G]),
         )
         for task, rewards_G, successes_G in zip(tasks, rewards, successes, strict=True)
     ]
 
 
 def density(rewards_NG: np.ndarray) -> float:
-    """`curriculum.signals.reward_density`, at once for all groups where nothing is missing."""
+    """`curriculum.signals.reward_density`, for all groups at once where nothing is missing."""
     if np.isnan(rewards_NG).any():
         return reward_density(rewards_NG.tolist())
     return float(4.0 * rewards_NG.var(axis=1, ddof=1).mean())
@@ -234,62 +241,6 @@ def alike(rewards_NG: np.ndarray) -> tuple[float, float]:
     return float((alike_N & ~high_N).mean()), float((alike_N & high_N).mean())
 
 
-def figures(trace: Trace) -> dict[str, float]:
-    """What a run is judged by; only what applies to its student.
-
-    `rmse` where there is a frontier to be tracked: mean strictness issued against it over the last two thirds (one family), or each task
-    against its family's over the whole run (several). Otherwise `final`, `auc`, `worst` and, by strictness, `easy` (three easiest cells)
-    and `hard` (four hardest), or, by family, `macro` instead of `final`; `noise_share` of the tasks; `collapsed` and `first_alarm` where
-    the student can collapse. For all: `probe_share` of the rollouts, and `us_per_task`, the teacher's CPU time.
-    """
-    student, series = trace.student, trace.series
-    out: dict[str, float] = {}
-    if student.target is not None:
-        out["rmse"] = tracking_error(trace)
-    else:
-        scores = student.scores()
-        out |= {"final" if student.grid else "macro": float(scores.mean()), "auc": _mean(series["score"]), "worst": float(scores.min())}
-        if student.grid:
-            out |= {"easy": float(scores[:3].mean()), "hard": float(scores[-4:].mean())}
-        onset = collapse_onset(series["score"])
-        out["collapsed"] = float(onset is not None)
-    if student.noise:
-        out["noise_share"] = trace.num_noise / trace.num_tasks
-    out["probe_share"] = trace.num_probes / (trace.num_rollouts + trace.num_probes)
-    out["us_per_task"] = 1e6 * trace.teacher_cpu_s / trace.num_tasks
-    return out
-
-
-def tracking_error(trace: Trace) -> float:
-    """Root mean square distance from the frontier; see `figures`."""
-    if len(trace.student.families) > 1:
-        return float(np.sqrt(np.mean(np.square(trace.misses))))
-    late = len(trace.issued) // 3
-    return float(np.sqrt(np.mean(np.square(np.subtract(trace.issued, trace.frontier)[late:]))))
-
-
-def collapse_onset(scores: Sequence[float]) -> int | None:
-    """First update of the first stretch of 20 in which the score stays below 80 % of its best so far; None if there is none."""
-    low = np.asarray(scores) < SUCCESS_OF_COLLAPSE * np.maximum.accumulate(scores)
-    held = 0
-    for update, is_low in enumerate(low):
-        held = held + 1 if is_low else 0
-        if held == COLLAPSE_UPDATES:
-            return update - COLLAPSE_UPDATES + 1
-    return None
-
-
-def alarms(trace: Trace, config: CollapseConfig | None = None) -> list[Alarm]:
-    """Every alarm that the collapse monitor raises on the run's indicators."""
-    monitor = CollapseMonitor(config or CollapseConfig())
-    names = sorted(set(INDICATORS) & set(trace.series))
-    fired = []
-    for update, values in enumerate(zip(*(trace.series[name] for name in names), strict=True)):
-        fired.extend(monitor.observe(update, dict(zip(names, values, strict=True))))
-    return fired
-
-
-def _mean(values: Sequence[float] | np.ndarray) -> float:
-    known = np.asarray(values, dtype=float)
-    known = known[~np.isnan(known)]
+def _mean(values: np.ndarray) -> float:
+    known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else math.nan
