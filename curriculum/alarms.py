@@ -156,7 +156,8 @@ def wilson_interval(num_hits: int, num_all: int, *, z: float = 1.96) -> tuple[fl
 
 
 def _replay(course: Course, config: CollapseConfig, *, leave_out: frozenset[str]) -> dict[str, int]:
-    monitor, first = CollapseMonitor(config), {}
+    monitor = CollapseMonitor(config)
+    first: dict[str, int] = {}
     for step, values in zip(course.steps, course.values, strict=True):
         for alarm in monitor.observe(step, {name: value for name, value in values.items() if name not in leave_out}):
             first.setdefault(alarm.name, step)

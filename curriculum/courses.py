@@ -42,7 +42,7 @@ def course_of_run(folder: Path) -> Course:
 
 def course_of_student(student: str, arm: Arm, seed: int) -> Course:
     """What a toy student shows with a teacher; its panel is an exact examination at every update."""
-    series = simulate(student, arm.kind, arm.settings, seed, looks=LOOKS | PANEL_LOOKS | SIGNAL_LOOKS).series
+    series = simulate(student, arm.kind, arm.settings, seed, looks={**LOOKS, **PANEL_LOOKS, **SIGNAL_LOOKS}).series
     names = [name for name in INDICATOR_METRICS if name in series]
     steps = list(range(len(series["score"])))
     values = [{name: series[name][i] for name in names if math.isfinite(series[name][i])} for i in steps]
@@ -78,8 +78,8 @@ def _grid_entropy(look: Look) -> float:
 
 
 def _obedience(look: Look) -> float:
-    scores = look.student.scores()
-    return spearman(np.arange(len(scores)), scores)
+    scores = look.student.scores().tolist()
+    return spearman(range(len(scores)), scores)
 
 
 def _strategy_entropy(look: Look) -> float:
@@ -88,7 +88,13 @@ def _strategy_entropy(look: Look) -> float:
 
 def _alike_excess(look: Look) -> float:
     successes_NG = np.where(np.isnan(look.batch.rewards_NG), np.nan, look.batch.successes_NG)
-    return alike_excess(successes_NG, neighbours_success(look.batch.strictness_N, successes_NG))
+    successes = successes_NG.tolist()
+    return alike_excess(successes, neighbours_success(look.batch.strictness_N.tolist(), successes))
+
+
+def _groups_effective(look: Look) -> float:
+    rewards = look.batch.rewards_NG.tolist()
+    return effective_groups(rewards) / max(len(survivors(rewards)), 1)
 
 
 PANEL_LOOKS: Mapping[str, Callable[[Look], float]] = {
@@ -104,9 +110,9 @@ varies by .09 from look to look, four times as much as the panel of a real run."
 SIGNAL_LOOKS: Mapping[str, Callable[[Look], float]] = {
     "strategy_entropy": _strategy_entropy,
     "alike_excess": _alike_excess,
-    "groups_effective": lambda look: effective_groups(look.batch.rewards_NG) / max(len(survivors(look.batch.rewards_NG)), 1),
-    "reward_spread": lambda look: within_group_std(look.batch.rewards_NG),
-    "best_of_k": lambda look: best_of_k_gain(look.batch.rewards_NG),
-    "bounds_share": lambda look: at_bounds_share(look.batch.strictness_N),
+    "groups_effective": _groups_effective,
+    "reward_spread": lambda look: within_group_std(look.batch.rewards_NG.tolist()),
+    "best_of_k": lambda look: best_of_k_gain(look.batch.rewards_NG.tolist()),
+    "bounds_share": lambda look: at_bounds_share(look.batch.strictness_N.tolist()),
 }
 """What a batch says beside what every trial looks at."""

@@ -39,7 +39,7 @@ def strategy_metrics(dialogues: Sequence[Dialogue]) -> dict[str, float]:
     """Entropy of the strategies heard, and what they tell of the user: hidden intention, persona, third of strictness."""
     heard = [(label, dialogue) for dialogue in dialogues for label in labels(dialogue)]
     strategies = [label for label, _ in heard]
-    contexts = {
+    contexts: dict[str, list[str]] = {
         "intention": [dialogue.scenario.family.intention for _, dialogue in heard],
         "persona": [dialogue.scenario.family.persona for _, dialogue in heard],
         "strictness": [band(dialogue.difficulty.strictness) for _, dialogue in heard],

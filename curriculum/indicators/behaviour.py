@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,7 @@ def mutual_information(labels: Sequence[Hashable], contexts: Sequence[Hashable])
     return _entropy(Counter(labels)) + _entropy(Counter(contexts)) - _entropy(joint)
 
 
-def _entropy(counts: Counter[Hashable]) -> float:
+def _entropy(counts: Counter[Any]) -> float:
     counts_K = np.array(list(counts.values()), dtype=float)
     if not counts_K.size:
         return math.nan
