@@ -1,4 +1,4 @@
-"""The door to teachers: `python -m curriculum teachers` lists them, `benchmark` compares them on toy students."""
+"""The door to teachers: list them, compare them on toy students, and say what the alarms of collapse are worth."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import inspect
 import os
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from curriculum import TEACHERS
+from curriculum import TEACHERS, alarm_study
 from curriculum.arms import parse_arms
 from curriculum.benchmark import Job, Results, check_jobs, read, run_jobs, summarise, write
 from curriculum.standings import tables
@@ -37,8 +37,10 @@ def main(argv: list[str] | None = None) -> int:
     teachers = commands.add_parser("teachers", help="list teachers with their settings, defaults, ranges and effects")
     teachers.add_argument("kind", nargs="*", metavar="KIND", help=f"only these ({', '.join(TEACHERS)})")
     add_benchmark(commands.add_parser("benchmark", help="compare teachers on toy students", epilog=EXAMPLES, formatter_class=Raw))
+    alarms = commands.add_parser("alarms", help="precision, recall and lead time of the collapse alarms over runs or toy students")
+    alarm_study.add_arguments(alarms)
     args = parser.parse_args(argv)
-    return benchmark(args) if args.command == "benchmark" else list_teachers(args)
+    return COMMANDS[args.command](args)
 
 
 def list_teachers(args: argparse.Namespace) -> int:
@@ -128,6 +130,13 @@ def setting_notes(config: type) -> dict[str, str]:
             if isinstance(setting, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
                 notes[ast.unparse(setting.target)] = " ".join(str(below.value.value).split())
     return notes
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "teachers": list_teachers,
+    "benchmark": benchmark,
+    "alarms": alarm_study.run,
+}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 
@@ -52,6 +53,71 @@ def zero_variance_share(groups: Groups) -> ZeroVariance:
     return ZeroVariance(all_low=num_low / len(alive), all_high=(len(alike) - num_low) / len(alive))
 
 
+def neighbours_success(strictness_N: Sequence[float], successes: Groups, *, num_neighbours: int = 4) -> list[float]:
+    """For each group, the mean success share of the other groups issued nearest to its strictness: what it could be expected to achieve.
+
+    A group's own share will not do: where all fared alike it makes that look certain.
+
+    Returns:
+        [N] in [0, 1]; NaN for a group that stands alone.
+    """
+    shares_N = np.array([_share(successes_G) for successes_G in successes])
+    expected = []
+    for i, d in enumerate(strictness_N):
+        distances_N = np.abs(np.asarray(strictness_N, dtype=float) - d)
+        distances_N[i] = np.inf
+        distances_N[np.isnan(shares_N)] = np.inf
+        nearest = np.argsort(distances_N, kind="stable")[:num_neighbours]
+        expected.append(_mean(shares_N[nearest[np.isfinite(distances_N[nearest])]].tolist()))
+    return expected
+
+
+def alike_excess(successes: Groups, expected_N: Sequence[float]) -> float:
+    """Share of groups that all succeeded or all failed, minus what chance gives, mean of p^G + (1 - p)^G. Leads: siblings act as one.
+
+    Args:
+        expected_N: success probability p of each group, from elsewhere (`neighbours_success`); a NaN leaves its group out.
+
+    Returns:
+        In [-1, 1], about 0 for independent siblings. Groups that differ more than their p say push it up a little.
+    """
+    excess = []
+    for successes_G, p in zip(successes, expected_N, strict=True):
+        for alive_G in survivors([successes_G]):
+            excess.append(float(np.ptp(alive_G) == 0.0) - p ** len(alive_G) - (1.0 - p) ** len(alive_G))
+    return _mean([value for value in excess if value == value])
+
+
+def effective_groups(groups: Groups) -> float:
+    """(sum E)^2 / sum E^2 over groups, E the variance of reward within a group: how many groups carry the step. Coincident.
+
+    Returns:
+        In [1, number of groups]; NaN where no group has any variance.
+    """
+    variances_N = np.array([float(np.var(rewards_G)) for rewards_G in survivors(groups)])
+    return float(variances_N.sum() ** 2 / np.square(variances_N).sum()) if variances_N.any() else float("nan")
+
+
+def best_of_k_gain(groups: Groups, *, k: int = 4) -> float:
+    """Mean over groups of E[best of k rollouts] - mean reward; it shrinks as siblings find nothing better. Coincident to lagging.
+
+    The expectation is over draws of k of the n survivors without replacement, with rewards x sorted upwards: sum over i of
+    x_i C(i - 1, k - 1) / C(n, k). For rewards of 0 and 1 that is pass@k - pass@1 = 1 - C(n - c, k) / C(n, k) - c / n for c successes.
+
+    Source: the unbiased pass@k of Chen et al. 2021 (arXiv 2107.03374), extended to dense rewards.
+
+    Returns:
+        >= 0, in units of reward; groups with fewer than `k` survivors are left out.
+    """
+    gains = []
+    for rewards_G in survivors(groups):
+        n = len(rewards_G)
+        if n >= k:
+            weights_G = np.array([comb(i, k - 1) for i in range(n)]) / comb(n, k)
+            gains.append(float(np.sort(rewards_G) @ weights_G - rewards_G.mean()))
+    return _mean(gains)
+
+
 def effective_group_size(groups: Groups) -> float:
     """Mean of (sum |A|)^2 / sum A^2 over the groups with any variance, A = reward - group mean.
 
@@ -84,6 +150,11 @@ def survivors(groups: Groups) -> list[np.ndarray]:
     alive = [np.asarray(group, dtype=float) for group in groups]
     alive = [values_G[~np.isnan(values_G)] for values_G in alive]
     return [values_G for values_G in alive if len(values_G) >= 2]
+
+
+def _share(successes_G: Sequence[float]) -> float:
+    alive = survivors([successes_G])
+    return float(alive[0].mean()) if alive else float("nan")
 
 
 def _mean(values: list[float]) -> float:

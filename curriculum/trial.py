@@ -65,7 +65,14 @@ class Trace:
     """CPU time of propose and observe."""
 
 
-def simulate(student: str, kind: str, settings: Mapping[str, Any] | None = None, seed: int = 0) -> Trace:
+def simulate(
+    student: str,
+    kind: str,
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    *,
+    looks: Mapping[str, Callable[[Look], float]] = LOOKS,
+) -> Trace:
     """Runs a teacher with a student.
 
     With a delay of tau, tasks are issued tau updates before they are rolled out by the policy of that later moment; student and teacher
@@ -76,6 +83,7 @@ def simulate(student: str, kind: str, settings: Mapping[str, Any] | None = None,
         kind: a name in `TEACHERS`.
         settings: of the teacher, by dotted name; the others are at their defaults.
         seed: decides, independently, what the student leaves to chance (the same for all teachers) and what the teacher does.
+        looks: series to record, with at least `LOOKS`.
     """
     constants, rollouts, probes, losses, teaching = np.random.SeedSequence(seed).spawn(5)
     learner = STUDENTS[student](np.random.default_rng(constants))
@@ -86,7 +94,7 @@ def simulate(student: str, kind: str, settings: Mapping[str, Any] | None = None,
         group_size=learner.group_size,
         seed=int(teaching.generate_state(1)[0]) >> 1,
     )
-    return _Trial(learner, teacher, *map(np.random.default_rng, (rollouts, probes, losses))).run()
+    return _Trial(learner, teacher, looks, *map(np.random.default_rng, (rollouts, probes, losses))).run()
 
 
 class _Trial:
@@ -96,14 +104,15 @@ class _Trial:
         self,
         student: Student,
         teacher: Teacher,
+        looks: Mapping[str, Callable[[Look], float]],
         rollouts: np.random.Generator,
         probes: np.random.Generator,
         losses: np.random.Generator,
     ) -> None:
-        self.student, self.teacher = student, teacher
+        self.student, self.teacher, self.looks = student, teacher, looks
         self.rollouts, self.probes, self.losses = rollouts, probes, losses
         self.index = {family: i for i, family in enumerate(student.families)}
-        self.trace = Trace(student, {name: [] for name in ("score", "worst", *LOOKS)})
+        self.trace = Trace(student, {name: [] for name in ("score", "worst", *looks)})
         self.panel = probe_panel(student.families)
         self.lost: deque[tuple[int, list[str]]] = deque()
 
@@ -142,7 +151,7 @@ class _Trial:
         self.trace.teacher_cpu_s += time.process_time() - started
         while self.lost and self.lost[0][0] <= update:
             self.teacher.expire(self.lost.popleft()[1], reason="lost in an outage")
-        seen = {name: look(Look(student=self.student, batch=batch, probes=probes)) for name, look in LOOKS.items()}
+        seen = {name: look(Look(student=self.student, batch=batch, probes=probes)) for name, look in self.looks.items()}
         self.student.learn(to_learn_from(tasks, batch))
         self._report(update, seen)
 

@@ -7,23 +7,24 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from curriculum.indicators import distinct, repetition
-from curriculum.signals import reward_density, zero_variance_share
+from curriculum.evidence import INDICATOR_METRICS
+from curriculum.indicators import at_bounds_share, repetition, spearman
+from curriculum.signals import (
+    alike_excess,
+    best_of_k_gain,
+    effective_group_size,
+    effective_groups,
+    neighbours_success,
+    reward_density,
+    survivors,
+    within_group_std,
+    zero_variance_share,
+)
 from curriculum.teacher import GroupOutcome, Status, TaskSpec, UpdateStats
+from experiments.behaviour import BANDS, band, behaviour_metrics, finite_mean, mean
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
 
-INDICATOR_METRICS = {
-    "entropy": "actor/entropy",
-    "reward_density": "curriculum/reward_density",
-    "all_low_share": "curriculum/all_low_share",
-    "all_high_share": "curriculum/all_high_share",
-    "repetition": "dialogue/repetition",
-    "distinct_2": "dialogue/distinct_2",
-    "reply_length": "response_length/mean",
-    "mismatch": "training/mismatch_kl",
-}
-"""Collapse indicator -> the metric it watches."""
 STATUS: dict[Outcome | None, Status] = {Outcome.ERROR: Status.SIMULATOR_ERROR, Outcome.TRUNCATED: Status.TRUNCATED}
 
 
@@ -69,12 +70,20 @@ def suspicious_share(dialogues: Sequence[Dialogue]) -> float:
 def signal_metrics(outcomes: Sequence[GroupOutcome]) -> dict[str, float]:
     """How much the groups of a step have to teach, over all of them, whatever is trained on."""
     rewards = [outcome.rewards for outcome in outcomes]
+    successes = [[float("nan") if r != r else float(s) for r, s in zip(o.rewards, o.successes, strict=True)] for o in outcomes]
+    strictness = [outcome.task.strictness for outcome in outcomes]
     alike = zero_variance_share(rewards)
     return {
         "curriculum/reward_density": reward_density(rewards),
         "curriculum/zero_variance_share": alike.total,
         "curriculum/all_low_share": alike.all_low,
         "curriculum/all_high_share": alike.all_high,
+        "curriculum/alike_excess": alike_excess(successes, neighbours_success(strictness, successes)),
+        "curriculum/within_group_std": within_group_std(rewards),
+        "curriculum/effective_group_size": effective_group_size(rewards),
+        "curriculum/groups_effective_share": effective_groups(rewards) / max(len(survivors(rewards)), 1),
+        "curriculum/best_of_k_gain": best_of_k_gain(rewards),
+        "curriculum/at_bounds_share": at_bounds_share(strictness),
     }
 
 
@@ -92,8 +101,8 @@ def update_stats(metrics: Mapping[str, float], *, step: int, policy_version: int
 
 
 def collapse_values(metrics: Mapping[str, float]) -> dict[str, float]:
-    """What the collapse monitor watches, by its own names."""
-    return {indicator: metrics[key] for indicator, key in INDICATOR_METRICS.items()}
+    """What the collapse monitor watches, by its own names; a step without a look at the probe panel has nothing of it."""
+    return {indicator: metrics[key] for indicator, key in INDICATOR_METRICS.items() if key in metrics}
 
 
 def dialogue_metrics(groups: Sequence[RolloutGroup], *, success_emotion: float) -> dict[str, float]:
@@ -111,8 +120,7 @@ def dialogue_metrics(groups: Sequence[RolloutGroup], *, success_emotion: float) 
         "reward/success_rate": mean(emotions >= success_emotion),
         "num_turns/mean": mean(replies),
         "response_length/mean": float(tokens.sum() / replies.sum()) if replies.sum() else float("nan"),
-        "dialogue/repetition": finite_mean([repetition(rollout.dialogue.replies()) for rollout in good]),
-        "dialogue/distinct_2": distinct([reply for rollout in good for reply in rollout.dialogue.replies()]),
+        **behaviour_metrics(groups),
         "dialogue/error_share": 1.0 - len(good) / len(rollouts) if rollouts else float("nan"),
         **{f"dialogue/{outcome}": outcomes[outcome] / max(len(good), 1) for outcome in Outcome if outcome is not Outcome.ERROR},
         **{f"dialogue/{key}": share for key, share in heard_shares([rollout.dialogue for rollout in good]).items()},
@@ -124,19 +132,13 @@ def dialogue_metrics(groups: Sequence[RolloutGroup], *, success_emotion: float) 
 def probe_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """How the probe panel fared."""
     good = [rollout for rollout in rollouts if rollout.dialogue.outcome is not Outcome.ERROR]
+    rewards = [rollout.reward.total for rollout in good]
+    strictness = [rollout.dialogue.difficulty.strictness for rollout in good]
+    cells = {name: [r for r, d in zip(rewards, strictness, strict=True) if band(d) == name] for name in BANDS}
     return {
-        "probe/reward": mean(np.array([rollout.reward.total for rollout in good])),
+        "probe/reward": finite_mean(rewards),
+        **{f"probe/reward_{name}": finite_mean(cell) for name, cell in cells.items()},
+        "probe/strictness_correlation": spearman(strictness, rewards),
         "probe/entropy_sampled": entropy_sampled(good),
         "probe/repetition": finite_mean([repetition(rollout.dialogue.replies()) for rollout in good]),
     }
-
-
-def finite_mean(values: Sequence[float]) -> float:
-    """The mean of what could be measured, NaN when nothing could."""
-    values_N = np.array(values, dtype=float)
-    return mean(values_N[np.isfinite(values_N)])
-
-
-def mean(values: np.ndarray) -> float:
-    """The mean, NaN when there is nothing to average."""
-    return float(values.mean()) if values.size else float("nan")

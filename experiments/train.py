@@ -86,11 +86,12 @@ class TrainingRun:
         teacher.on_update(stats)
         metrics |= self.send_weights(groups)
 
-        alarms = self.parts.collapse.observe(self.tally.step, collapse_values(metrics))
-        metrics |= self.parts.collapse.metrics() | teacher.metrics() | self.pool_metrics() | self.user_metrics()
         if on_panel:
             metrics |= probe_metrics([group.rollouts[0] for group in on_panel])
             self.record_panel(on_panel)
+
+        alarms = self.parts.collapse.observe(self.tally.step, collapse_values(metrics))
+        metrics |= self.parts.collapse.metrics() | teacher.metrics() | self.pool_metrics() | self.user_metrics()
         metrics |= {"timing_s/gen": rolled_out - started, "timing_s/step": time.monotonic() - started}
         metrics |= {"perf/policy_tokens": float(self.tally.policy_tokens)}
 

@@ -17,8 +17,10 @@ from policy.advantages import Targets
 from policy.algorithms import Algorithm
 from policy.batch import Batch, micro_batches
 from policy.learner_config import LearnerConfig
-from policy.losses import TokenLoss, TokenScores, Totals, mismatch
+from policy.losses import TokenLoss, TokenScores, Totals
 from policy.model import check_head, token_logprobs_and_entropy
+from policy.token_trace import METRICS as TRACE_METRICS
+from policy.token_trace import TokenTrace
 
 MAX_SKIPPED_IN_A_ROW = 3
 METRICS = (
@@ -37,6 +39,7 @@ METRICS = (
     "training/rollout_logprob_abs_diff_mean",
     "training/rollout_logprob_abs_diff_max",
     "training/mismatch_kl",
+    *TRACE_METRICS,
 )
 """Keys that every update reports, NaN where nothing was measured (no reference, nothing to train on)."""
 
@@ -127,7 +130,7 @@ class Learner:
         self._lr = self.config.lr * (1.0 - (1.0 - self.config.lr_end) * min(1.0, spent))
         steps_before = self.num_steps
         grad_norms: list[float] = []
-        before, during = Totals(), Totals()
+        before, during = TokenTrace(), Totals()
         if batch.num_trained:
             work = self._prepare(batch, targets, before)
             parts = (work.rows(rows_R) for _ in range(self.config.epochs) for rows_R in self._minibatches(batch))
@@ -151,16 +154,16 @@ class Learner:
             "perf/update_throughput": float(batch.attention_BT.sum()) / seconds,
         }
 
-    def _prepare(self, batch: Batch, targets: Targets, before: Totals) -> Work:
+    def _prepare(self, batch: Batch, targets: Targets, before: TokenTrace) -> Work:
         old_logprobs_BT: Tensor | None = batch.rollout_logprobs_BT
         if self._recomputes:
             on_policy = self.config.epochs * self.config.num_minibatches == 1
-            old_logprobs_BT = None if on_policy else self._logprobs_BT(self.model, batch, before)
+            old_logprobs_BT = None if on_policy else self._logprobs_BT(self.model, batch, targets, before)
         return Work(
             batch=batch,
             advantages_BT=targets.advantages_BT,
             old_logprobs_BT=old_logprobs_BT,
-            reference_logprobs_BT=None if self.reference is None else self._logprobs_BT(self.reference, batch, None),
+            reference_logprobs_BT=None if self.reference is None else self._logprobs_BT(self.reference, batch, targets, None),
         )
 
     def _minibatches(self, batch: Batch) -> Sequence[Tensor]:
@@ -169,7 +172,7 @@ class Learner:
             return [rows]
         return rows[torch.randperm(len(rows), generator=self._order)].chunk(self.config.num_minibatches)
 
-    def _step(self, work: Work, before: Totals, during: Totals) -> float:
+    def _step(self, work: Work, before: TokenTrace, during: Totals) -> float:
         """One optimiser step over all of `work`; returns the gradient's norm before clipping."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = 0.0
@@ -186,7 +189,7 @@ class Learner:
             self._skip_step(f"the loss was {loss} and the gradient's norm {grad_norm}")
         return grad_norm
 
-    def _loss(self, micro: Work, before: Totals) -> TokenLoss:
+    def _loss(self, micro: Work, before: TokenTrace) -> TokenLoss:
         batch = micro.batch
         logprobs_N, entropies_N = self._score(self.model, batch, entropy_gradient=self.algorithm.needs_entropy_gradient)
 
@@ -195,7 +198,7 @@ class Learner:
 
         if micro.old_logprobs_BT is None:
             old_N = logprobs_N.detach()
-            before.add(len(old_N), mismatch(flat_N(batch.rollout_logprobs_BT), old_N, entropies_N.detach()))
+            before.add(flat_N(batch.rollout_logprobs_BT), old_N, entropies_N.detach(), flat_N(micro.advantages_BT))
         else:
             old_N = flat_N(micro.old_logprobs_BT)
         scores = TokenScores(
@@ -236,7 +239,7 @@ class Learner:
         return logprobs_N.tolist()
 
     @torch.no_grad()
-    def _logprobs_BT(self, model: PreTrainedModel, batch: Batch, before: Totals | None) -> Tensor:
+    def _logprobs_BT(self, model: PreTrainedModel, batch: Batch, targets: Targets, before: TokenTrace | None) -> Tensor:
         """Logprobs of a whole batch, 0 outside the loss mask, on the CPU."""
         logprobs_BT = torch.zeros_like(batch.rollout_logprobs_BT)
         for rows_R in self._micro_batches(batch):
@@ -246,8 +249,9 @@ class Learner:
             row_RT[micro.loss_mask_BT] = logprobs_N.cpu()
             logprobs_BT[rows_R, : row_RT.shape[1]] = row_RT
             if before is not None:
+                advantages_RT = targets.advantages_BT[rows_R, : row_RT.shape[1]]
                 rollout_N = micro.rollout_logprobs_BT[micro.loss_mask_BT].to(logprobs_N.device)
-                before.add(len(logprobs_N), mismatch(rollout_N, logprobs_N, entropies_N))
+                before.add(rollout_N, logprobs_N, entropies_N, advantages_RT[micro.loss_mask_BT].to(logprobs_N.device))
         return logprobs_BT
 
     def _score(self, model: PreTrainedModel, batch: Batch, *, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ from policy.grpo import Grpo, GrpoConfig
 from policy.learner import METRICS, Learner
 from policy.learner_config import LearnerConfig
 from policy.model import token_logprobs_and_entropy
+from policy.token_trace import METRICS as TRACE_METRICS
 
 
 def learner(*, algorithm: Grpo | None = None, seed: int = 0, reference: bool = False, **settings: object) -> Learner:
@@ -90,6 +91,13 @@ def test_mismatch_and_entropy_are_those_before_the_update_however_many_steps_it_
     one, many = train(learner())[0], train(learner(num_minibatches=3, epochs=2, lr=1e-2))[0]
     for key in ("actor/entropy", "actor/entropy_sampled", "training/mismatch_kl", "training/rollout_logprob_abs_diff_max"):
         assert many[key] == pytest.approx(one[key], rel=1e-5), key
+
+
+def test_what_needs_all_tokens_at_once_is_of_the_weights_before_the_update_too() -> None:
+    one, many = train(learner())[0], train(learner(num_minibatches=3, epochs=2, lr=1e-2))[0]
+    for key in TRACE_METRICS:
+        assert many[key] == pytest.approx(one[key], rel=1e-4), key
+    assert one["actor/entropy_forking"] > one["actor/entropy"] and 0.0 < one["training/effective_share"] < 1.0
 
 
 def test_no_mismatch_with_logprobs_of_the_same_weights() -> None:

@@ -10,8 +10,18 @@ from policy_factories import group, rollout
 
 from curriculum.collapse import INDICATORS
 from curriculum.teacher import Mode, Status, TaskSpec
+from experiments.behaviour import band, behaviour_metrics, dealt, length_correlation
 from experiments.faults import FaultBudget
-from experiments.measure import INDICATOR_METRICS, dialogue_metrics, entropy_sampled, measure, signal_metrics, suspicious_share
+from experiments.measure import (
+    INDICATOR_METRICS,
+    collapse_values,
+    dialogue_metrics,
+    entropy_sampled,
+    measure,
+    probe_metrics,
+    signal_metrics,
+    suspicious_share,
+)
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
@@ -152,3 +162,76 @@ def test_replies_that_address_the_simulator_are_a_share_of_those_answered():
     odd = replace(odd, turns=(*odd.turns[:-1], replace(odd.turns[-1], suspicion=("score", "format"))))
     assert suspicious_share([plain, plain, odd, plain]) == 0.25
     assert math.isnan(suspicious_share([]))
+
+
+def spoken(*replies: str, family: int = 0, strictness: float = 0.5, heard: str = "", emotion: int = 50, num_tokens: int = 2) -> Rollout:
+    """A dialogue of these replies, each heard as the same strategy."""
+    plain = rollout([1] * (num_tokens + 1), [0] + [1] * num_tokens, reward=emotion / 100)
+    heard_as = (heard,) if heard else ()
+    turns = [
+        turn
+        for reply in replies
+        for turn in (
+            Turn(speaker=Speaker.AGENT, text=reply),
+            Turn(speaker=Speaker.USER, text="well", emotion=emotion, change=1, heard=heard_as),
+        )
+    ]
+    scenario = replace(plain.dialogue.scenario, family=FAMILIES[family])
+    dialogue = replace(plain.dialogue, scenario=scenario, difficulty=Difficulty.along(strictness), turns=tuple(turns))
+    return replace(plain, dialogue=dialogue)
+
+
+def test_siblings_that_answer_alike_are_told_from_users_that_are_answered_alike():
+    alike_within = [make_group(spoken("a b c d"), spoken("a b c d")), make_group(spoken("e f g h"), spoken("e f g h"))]
+    metrics = behaviour_metrics(alike_within)
+    assert metrics["dialogue/self_bleu_siblings"] == 1.0 and metrics["dialogue/self_bleu_prompts"] == 0.0
+    alike_across = [make_group(spoken("a b c d"), spoken("e f g h")), make_group(spoken("a b c d"), spoken("i j k l"))]
+    metrics = behaviour_metrics(alike_across)
+    assert metrics["dialogue/self_bleu_siblings"] == 0.0 and metrics["dialogue/self_bleu_prompts"] == 1.0
+
+
+def test_strategies_chosen_by_persona_tell_of_the_persona_and_not_of_strictness():
+    choice = {0: "praise", 1: "question"}  # families 0 and 1 share their intention
+    groups = [make_group(*(spoken("a", family=f, strictness=d, heard=choice[f]) for d in (0.1, 0.9) for _ in range(50))) for f in (0, 1)]
+    metrics = behaviour_metrics(groups)
+    assert metrics["dialogue/strategy_entropy"] == pytest.approx(math.log(2), abs=0.01)
+    assert metrics["dialogue/strategy_information/persona"] == pytest.approx(math.log(2), abs=0.01)
+    assert metrics["dialogue/strategy_information/intention"] == pytest.approx(0.0, abs=0.01)
+    assert metrics["dialogue/strategy_information/strictness"] == pytest.approx(0.0, abs=0.01)
+
+
+def test_length_and_reward_are_compared_among_siblings_alone():
+    # Longer pays within both groups; between them the one of long replies fares worse.
+    groups = [
+        [spoken("a", num_tokens=2, emotion=60), spoken("a", num_tokens=4, emotion=80)],
+        [spoken("a", num_tokens=12, emotion=10), spoken("a", num_tokens=14, emotion=30)],
+    ]
+    assert length_correlation(groups) == pytest.approx(1.0)
+    assert math.isnan(length_correlation([groups[0][:1]]))
+
+
+def test_any_first_part_of_what_is_dealt_holds_every_group():
+    a, b, c = (spoken(text) for text in "abc")
+    assert [dialogue.replies() for dialogue in dealt([[a, b], [c]])] == [["a"], ["c"], ["b"]]
+
+
+def test_broken_rollouts_make_no_group_look_alike():
+    groups = [make_group(make_rollout(emotion=80), make_rollout(emotion=20), make_rollout(outcome=Outcome.ERROR)) for _ in range(3)]
+    metrics = signal_metrics([measure(each, success_emotion=70) for each in groups])
+    # Neighbours succeed half the time: two survivors are alike by chance in half the groups, here in none.
+    assert metrics["curriculum/alike_excess"] == pytest.approx(-0.5)
+    assert metrics["curriculum/groups_effective_share"] == pytest.approx(1.0)
+
+
+def test_the_panel_is_told_by_thirds_of_strictness_and_must_fall_with_it():
+    panel = [spoken("a", strictness=d, emotion=emotion) for d, emotion in ((0.1, 90), (0.3, 70), (0.5, 50), (0.9, 20))]
+    metrics = probe_metrics(panel)
+    assert metrics["probe/reward_easy"] == pytest.approx(0.8)
+    assert metrics["probe/reward_middle"] == 0.5 and metrics["probe/reward_hard"] == 0.2
+    assert metrics["probe/strictness_correlation"] == pytest.approx(-1.0)
+    assert [band(d) for d in (0.0, 1 / 3, 0.66, 1.0)] == ["easy", "middle", "middle", "hard"]
+
+
+def test_a_step_without_a_look_at_the_panel_says_nothing_of_it():
+    step = {key: 0.5 for key in INDICATOR_METRICS.values() if not key.startswith("probe/")}
+    assert set(INDICATORS) - set(collapse_values(step)) == {name for name in INDICATORS if name.startswith("probe_")} | {"obedience"}

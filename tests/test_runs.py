@@ -174,7 +174,7 @@ def logged_keys() -> set[str]:
         keys |= set(made.metrics())
     monitor = CollapseMonitor(CollapseConfig())
     for step in range(10):
-        monitor.observe(step, {**dict.fromkeys(INDICATORS, 0.5), "entropy": 1.0 - 0.05 * step})
+        monitor.observe(step, {**dict.fromkeys(INDICATORS, 0.5 + 0.01 * step), "entropy": 1.0 - 0.05 * step})
     keys |= {f"simulator/{name}" for name in USER_COUNTS}
     return keys | set(monitor.metrics()) | {f"eval/{grid}_{name}" for grid in ("full", "during") for name in SHOWN}
 

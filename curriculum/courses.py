@@ -1,0 +1,118 @@
+"""Where the courses of runs come from on which alarms are judged: folders of real runs, and toy students under one teacher or another."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from curriculum.alarms import Course
+from curriculum.arms import Arm
+from curriculum.evidence import INDICATOR_METRICS
+from curriculum.indicators import at_bounds_share, spearman
+from curriculum.signals import alike_excess, best_of_k_gain, effective_groups, neighbours_success, survivors, within_group_std
+from curriculum.strictness_students import CollapseProne
+from curriculum.toy import GRID
+from curriculum.trial import LOOKS, Look, simulate
+
+METRICS = "metrics.jsonl"
+"""File of a run's folder with one record a step: `step` and every metric, null where it was not measured."""
+SAME_IN_TOYS = frozenset({"strategy_entropy"})
+"""A toy student has no tokens: the entropy of its choice is the entropy of its strategy."""
+
+
+def course_of_run(folder: Path) -> Course:
+    """What a run's folder recorded of the indicators.
+
+    Raises:
+        ValueError: the folder has no metrics, or a line of them cannot be read.
+    """
+    path = folder / METRICS
+    if not path.is_file():
+        raise ValueError(f"--runs must name folders of runs, got {str(folder)!r}, which has no {METRICS}")
+    lines = list(_read_lines(path))
+    keys = INDICATOR_METRICS.items()
+    values = [{name: float(line[key]) for name, key in keys if isinstance(line.get(key), int | float)} for line in lines]
+    return Course(name=str(folder), steps=[line["step"] for line in lines], values=values)
+
+
+def course_of_student(student: str, arm: Arm, seed: int) -> Course:
+    """What a toy student shows with a teacher; its panel is an exact examination at every update."""
+    series = simulate(student, arm.kind, arm.settings, seed, looks={**LOOKS, **PANEL_LOOKS, **SIGNAL_LOOKS}).series
+    names = [name for name in INDICATOR_METRICS if name in series]
+    steps = list(range(len(series["score"])))
+    values = [{name: series[name][i] for name in names if math.isfinite(series[name][i])} for i in steps]
+    return Course(name=f"{student} {arm.name} seed {seed}", steps=steps, values=values, same=SAME_IN_TOYS)
+
+
+def _read_lines(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The records of a file, without a last line torn by a kill."""
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith("\n"):
+                return
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path} must hold one JSON object a line, got {error.msg} in line {number}") from error
+            if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+                raise ValueError(f"{path} must hold one JSON object with a step a line, got {line.strip()[:40]!r} in line {number}")
+            yield record
+
+
+def _third(i: int) -> Callable[[Look], float]:
+    def cell(look: Look) -> float:
+        scores = look.student.scores()
+        places = (np.arange(len(scores)) + 0.5) / len(scores)
+        return float(scores[np.minimum((3 * places).astype(int), 2) == i].mean())
+
+    return cell
+
+
+def _grid_entropy(look: Look) -> float:
+    return float(np.nanmean(look.student.entropy(np.zeros(len(GRID), dtype=int), GRID)))
+
+
+def _obedience(look: Look) -> float:
+    scores = look.student.scores().tolist()
+    return spearman(range(len(scores)), scores)
+
+
+def _strategy_entropy(look: Look) -> float:
+    return _grid_entropy(look) if isinstance(look.student, CollapseProne) else math.nan
+
+
+def _alike_excess(look: Look) -> float:
+    successes_NG = np.where(np.isnan(look.batch.rewards_NG), np.nan, look.batch.successes_NG)
+    successes = successes_NG.tolist()
+    return alike_excess(successes, neighbours_success(look.batch.strictness_N.tolist(), successes))
+
+
+def _groups_effective(look: Look) -> float:
+    rewards = look.batch.rewards_NG.tolist()
+    return effective_groups(rewards) / max(len(survivors(rewards)), 1)
+
+
+PANEL_LOOKS: Mapping[str, Callable[[Look], float]] = {
+    "probe_reward": lambda look: float(look.student.scores().mean()),
+    "probe_easy": _third(0),
+    "probe_middle": _third(1),
+    "probe_hard": _third(2),
+    "probe_entropy": _grid_entropy,
+    "obedience": _obedience,
+}
+"""The probe panel of a student that is examined by strictness. Exact, in place of the 25 coins that a trial plays now and then: their mean
+varies by .09 from look to look, four times as much as the panel of a real run."""
+SIGNAL_LOOKS: Mapping[str, Callable[[Look], float]] = {
+    "strategy_entropy": _strategy_entropy,
+    "alike_excess": _alike_excess,
+    "groups_effective": _groups_effective,
+    "reward_spread": lambda look: within_group_std(look.batch.rewards_NG.tolist()),
+    "best_of_k": lambda look: best_of_k_gain(look.batch.rewards_NG.tolist()),
+    "bounds_share": lambda look: at_bounds_share(look.batch.strictness_N.tolist()),
+}
+"""What a batch says beside what every trial looks at."""

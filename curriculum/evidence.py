@@ -1,0 +1,324 @@
+"""What is watched for collapse and which conditions ring: every alarm is one line of the table at the end.
+
+A rule reads the smoothed indicators of a monitor and returns its message in plain words while its condition holds, "" while it does not,
+and None while it cannot know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Protocol
+
+from curriculum.collapse_config import CollapseConfig
+from curriculum.indicators.outcomes import largest_fall
+
+INDICATOR_METRICS = {
+    "entropy": "actor/entropy",
+    "forking_entropy": "actor/entropy_forking",
+    "covariance": "actor/logprob_advantage_cov",
+    "mismatch": "training/mismatch_kl",
+    "mismatch_k1": "training/mismatch_k1",
+    "mismatch_chi2": "training/mismatch_chi2",
+    "effective_share": "training/effective_share",
+    "kl": "actor/kl_loss",
+    "gradient_norm": "actor/grad_norm",
+    "reward_density": "curriculum/reward_density",
+    "all_low_share": "curriculum/all_low_share",
+    "all_high_share": "curriculum/all_high_share",
+    "alike_excess": "curriculum/alike_excess",
+    "groups_effective": "curriculum/groups_effective_share",
+    "reward_spread": "curriculum/within_group_std",
+    "best_of_k": "curriculum/best_of_k_gain",
+    "bounds_share": "curriculum/at_bounds_share",
+    "repetition": "dialogue/repetition",
+    "own_overlap": "dialogue/own_overlap",
+    "bleu_siblings": "dialogue/self_bleu_siblings",
+    "bleu_prompts": "dialogue/self_bleu_prompts",
+    "distinct_2": "dialogue/distinct_2",
+    "compression": "dialogue/compression_ratio",
+    "reply_length": "response_length/mean",
+    "truncated": "dialogue/truncated",
+    "strategy_entropy": "dialogue/strategy_entropy",
+    "strategy_by_intention": "dialogue/strategy_information/intention",
+    "strategy_by_persona": "dialogue/strategy_information/persona",
+    "probe_reward": "probe/reward",
+    "probe_entropy": "probe/entropy_sampled",
+    "probe_easy": "probe/reward_easy",
+    "probe_middle": "probe/reward_middle",
+    "probe_hard": "probe/reward_hard",
+    "obedience": "probe/strictness_correlation",
+}
+"""What is watched, by name, and the metric of a run (docs/metrics.md) that it is; a step may leave some out or give NaN."""
+
+PANEL = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
+"""The fixed panel and its cells, of which the monitor keeps the best."""
+CLEARLY_MORE = 0.2
+"""By how much a share must have grown since the start to count, besides being high."""
+DEPENDENT = 0.02
+"""Nats of information between strategy and user from which an agent can be said to have adapted at the start."""
+
+
+class Evidence(StrEnum):
+    """Families of evidence; two of them make a collapse."""
+
+    SIGNAL = "signal"
+    """Groups no longer differ: there is nothing to learn from."""
+    POLICY = "policy"
+    """The policy has narrowed, or its updates are off."""
+    BEHAVIOUR = "behaviour"
+    """It says and does the same to everybody."""
+    OUTCOME = "outcome"
+    """It has unlearned what the fixed panel asks."""
+
+
+class Watched(Protocol):
+    """What a rule may read of the monitor; `now` and `start` hold indicators that have been seen."""
+
+    config: CollapseConfig
+    now: dict[str, float]
+    start: dict[str, float]
+    best: dict[str, float]
+
+    def ready(self, name: str) -> bool: ...
+    def share_of_start(self, name: str) -> float: ...
+    def updates_to_exhaustion(self) -> float: ...
+    def gradient_spike(self) -> float: ...
+    def spread_fall(self) -> float: ...
+
+
+Rule = Callable[[Watched], str | None]
+
+
+def _share_below(indicator: str, setting: str, says: str) -> Rule:
+    """Rings below a share of the start; `says` may use {now}, {start} and {share}."""
+
+    def rule(watched: Watched) -> str | None:
+        share = watched.share_of_start(indicator)
+        if math.isnan(share):
+            return None
+        message = says.format(now=watched.now[indicator], start=watched.start[indicator], share=share)
+        return message if share < getattr(watched.config, setting) else ""
+
+    return rule
+
+
+def _above(indicator: str, setting: str, says: str) -> Rule:
+    """Rings above a threshold; `says` may use {now} and {start}."""
+
+    def rule(watched: Watched) -> str | None:
+        if not watched.ready(indicator):
+            return None
+        now = watched.now[indicator]
+        return says.format(now=now, start=watched.start[indicator]) if now > getattr(watched.config, setting) else ""
+
+    return rule
+
+
+def _grown_above(indicator: str, setting: str, says: str) -> Rule:
+    """Rings above a threshold that must also lie `CLEARLY_MORE` above the start; `says` may use {now} and {start}."""
+
+    def rule(watched: Watched) -> str | None:
+        if not watched.ready(indicator):
+            return None
+        now, start = watched.now[indicator], watched.start[indicator]
+        return says.format(now=now, start=start) if now > max(getattr(watched.config, setting), start + CLEARLY_MORE) else ""
+
+    return rule
+
+
+def _entropy_exhausting(watched: Watched) -> str | None:
+    left, share = watched.updates_to_exhaustion(), watched.share_of_start("entropy")
+    if math.isnan(left) or math.isnan(share):
+        return None
+    says = f"Entropy is at {share:.0%} of its start and at its present rate will be spent in {left:.0f} updates."
+    return says if share < 0.5 and left < watched.config.exhaustion_updates else ""
+
+
+def _weights_lost(watched: Watched) -> str | None:
+    if not all(watched.ready(name) for name in ("mismatch_k1", "mismatch_chi2", "effective_share")):
+        return None
+    bias, chi2, effective = (watched.now[name] for name in ("mismatch_k1", "mismatch_chi2", "effective_share"))
+    config = watched.config
+    far = abs(bias) > config.mismatch_high or chi2 > config.chi_square_high or effective < config.effective_low
+    says = f"Importance weights between engine and trainer let {effective:.0%} of the tokens count (k1 {bias:.2g} nats, chi2 {chi2:.2g})."
+    return says if far else ""
+
+
+def _gradient_spike(watched: Watched) -> str | None:
+    score = watched.gradient_spike()
+    if math.isnan(score):
+        return None
+    return f"The gradient's norm lies {score:.1f} robust deviations above its like." if score > watched.config.spike_high else ""
+
+
+def _spread_cliff(watched: Watched) -> str | None:
+    fall = watched.spread_fall()
+    if math.isnan(fall):
+        return None
+    says = f"Reward's spread within groups is {watched.now['reward_spread']:.3g}: {fall:.0%} went of late."
+    return says if fall > watched.config.spread_fall else ""
+
+
+def _few_groups(watched: Watched) -> str | None:
+    if not watched.ready("groups_effective"):
+        return None
+    now = watched.now["groups_effective"]
+    return f"A step hangs on {now:.0%} of its groups: the others hardly differ within." if now < watched.config.groups_low else ""
+
+
+def _truncated(watched: Watched) -> str | None:
+    if not watched.ready("truncated"):
+        return None
+    now, start = watched.now["truncated"], watched.start["truncated"]
+    says = f"{now:.0%} of the dialogues are cut off for want of tokens ({start:.0%} at the start)."
+    return says if now > max(watched.config.truncated_high, 2.0 * start) else ""
+
+
+def _length_drift(watched: Watched) -> str | None:
+    ratio, limit = watched.share_of_start("reply_length"), watched.config.length_ratio
+    if math.isnan(ratio):
+        return None
+    says = f"Replies have {watched.now['reply_length']:.0f} tokens, {ratio:.2g} times as many as at the start."
+    return says if ratio > limit or ratio < 1.0 / limit else ""
+
+
+def _compressible(watched: Watched) -> str | None:
+    ratio = watched.share_of_start("compression")
+    if math.isnan(ratio):
+        return None
+    says = f"Replies pack to a {watched.now['compression']:.1f}th of their length, {ratio:.2g} times as small as at the start."
+    return says if ratio > watched.config.compression_ratio else ""
+
+
+def _template(watched: Watched) -> str | None:
+    names = [name for name in ("strategy_by_intention", "strategy_by_persona") if watched.ready(name) and watched.start[name] > DEPENDENT]
+    if not names:
+        return None
+    shares = {name.removeprefix("strategy_by_"): watched.now[name] / watched.start[name] for name in names}
+    lost = {who: share for who, share in shares.items() if share < watched.config.dependence_low}
+    says = " and ".join(f"{max(share, 0.0):.0%} of what the user's {who} once did" for who, share in lost.items())
+    return f"The choice of strategy follows {says}: everybody is answered alike." if lost else ""
+
+
+def _probe_regression(watched: Watched) -> str | None:
+    seen = [name for name in PANEL if watched.ready(name)]
+    if not seen:
+        return None
+    falls = {name: largest_fall([watched.best[name]], [watched.now[name]]) for name in seen}
+    limits = {name: watched.config.probe_fall if name == "probe_reward" else watched.config.cell_fall for name in seen}
+    worst = max(seen, key=lambda name: falls[name] / limits[name])
+    where = "whole" if worst == "probe_reward" else worst.removeprefix("probe_")
+    says = f"On the {where} probe panel reward is {watched.now[worst]:.2f}, {falls[worst]:.2f} below its best: something was unlearned."
+    return says if falls[worst] > limits[worst] else ""
+
+
+def _disobeyed(watched: Watched) -> str | None:
+    if not watched.ready("obedience"):
+        return None
+    now = watched.now["obedience"]
+    return f"Stricter users of the panel are no harder (rank correlation of strictness and reward {now:+.2f})." if now >= 0.0 else ""
+
+
+RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
+    "entropy_spent": (
+        Evidence.POLICY,
+        _share_below(
+            "entropy", "entropy_low", "Entropy is {now:.3g} nats, {share:.0%} of its start: the policy has all but stopped exploring."
+        ),
+    ),
+    "entropy_exhausting": (Evidence.POLICY, _entropy_exhausting),
+    "forks_decided": (
+        Evidence.POLICY,
+        _share_below("forking_entropy", "entropy_low", "Where the policy decides, entropy is {now:.3g} nats, {share:.0%} of its start."),
+    ),
+    "narrowing": (
+        Evidence.POLICY,
+        _above("covariance", "covariance_high", "Logprob and advantage vary together by {now:.3g} nats: likely tokens become likelier."),
+    ),
+    "mismatch": (
+        Evidence.POLICY,
+        _above("mismatch", "mismatch_high", "Trainer and engine differ by {now:.3g} nats on the sampled tokens: the update is off-policy."),
+    ),
+    "weights_lost": (Evidence.POLICY, _weights_lost),
+    "far_from_reference": (Evidence.POLICY, _above("kl", "kl_high", "The policy is {now:.3g} nats a token away from its reference.")),
+    "gradient_spike": (Evidence.POLICY, _gradient_spike),
+    "density_lost": (
+        Evidence.SIGNAL,
+        _share_below(
+            "reward_density",
+            "density_low",
+            "Reward density is {now:.3g}, {share:.0%} of its start: rollouts of a group fare nearly alike.",
+        ),
+    ),
+    "spread_cliff": (Evidence.SIGNAL, _spread_cliff),
+    "all_fail_alike": (
+        Evidence.SIGNAL,
+        _above("all_low_share", "alike_share", "{now:.0%} of the groups failed alike: the users are too strict to learn from."),
+    ),
+    "all_succeed_alike": (
+        Evidence.SIGNAL,
+        _above("all_high_share", "alike_share", "{now:.0%} of the groups succeeded alike: the users are too lenient to learn from."),
+    ),
+    "alike_beyond_chance": (
+        Evidence.SIGNAL,
+        _grown_above(
+            "alike_excess",
+            "alike_excess",
+            "{now:.0%} more groups end alike than chance explains ({start:.0%} at the start): siblings act as one.",
+        ),
+    ),
+    "few_groups_carry": (Evidence.SIGNAL, _few_groups),
+    "best_no_better": (
+        Evidence.SIGNAL,
+        _share_below("best_of_k", "density_low", "The best of four siblings gains {now:.3g} over their mean, {share:.0%} of the start."),
+    ),
+    "repetition": (
+        Evidence.BEHAVIOUR,
+        _grown_above(
+            "repetition",
+            "repetition_high",
+            "{now:.0%} of the agent's four-word runs repeat its own earlier turns ({start:.0%} at the start).",
+        ),
+    ),
+    "own_overlap": (
+        Evidence.BEHAVIOUR,
+        _grown_above(
+            "own_overlap", "overlap_high", "A reply shares {now:.0%} with the agent's own earlier ones ({start:.0%} at the start)."
+        ),
+    ),
+    "siblings_alike": (
+        Evidence.BEHAVIOUR,
+        _grown_above("bleu_siblings", "siblings_bleu_high", "Siblings answer alike: self-BLEU {now:.2f} ({start:.2f} at the start)."),
+    ),
+    "prompts_alike": (
+        Evidence.BEHAVIOUR,
+        _grown_above(
+            "bleu_prompts", "prompts_bleu_high", "Different users are answered alike: self-BLEU {now:.2f} ({start:.2f} at the start)."
+        ),
+    ),
+    "diversity_lost": (
+        Evidence.BEHAVIOUR,
+        _share_below(
+            "distinct_2", "distinct_low", "Only {now:.0%} of word pairs are distinct, {share:.0%} of the start: replies have become alike."
+        ),
+    ),
+    "compressible": (Evidence.BEHAVIOUR, _compressible),
+    "length_drift": (Evidence.BEHAVIOUR, _length_drift),
+    "truncated": (Evidence.BEHAVIOUR, _truncated),
+    "strategies_narrowed": (
+        Evidence.BEHAVIOUR,
+        _share_below("strategy_entropy", "strategies_low", "Entropy of the strategies is {now:.2f} nats, {share:.0%} of its start."),
+    ),
+    "template": (Evidence.BEHAVIOUR, _template),
+    "probe_regression": (Evidence.OUTCOME, _probe_regression),
+    "stuck_at_bounds": (
+        None,
+        _above(
+            "bounds_share", "bounds_share", "{now:.0%} of the tasks are as easy or as strict as can be: difficulty cannot follow further."
+        ),
+    ),
+    "strictness_disobeyed": (None, _disobeyed),
+}
+"""Alarms by name: the family of evidence they belong to (None: a fault of the difficulty, no sign of collapse) and their rule."""

@@ -1,0 +1,185 @@
+"""Alarms judged after the fact: labels, counts and lead times by hand, and the command from folders and toy students."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from curriculum.__main__ import main
+from curriculum.alarm_study import ARMS, LABELS, configured
+from curriculum.alarms import Course, Verdict, collapse_onset, first_rings, judge, onset_of, quality, wilson_interval
+from curriculum.arms import Arm
+from curriculum.collapse import CollapseConfig
+from curriculum.courses import course_of_run, course_of_student
+from curriculum.evidence import INDICATOR_METRICS
+
+
+def course(num_steps: int = 60, *, same: frozenset[str] = frozenset(), **series) -> Course:
+    """A run whose indicators are functions of the step."""
+    steps = list(range(num_steps))
+    return Course(name="run", steps=steps, values=[{name: f(step) for name, f in series.items()} for step in steps], same=same)
+
+
+def verdict(onset: int | None, **first: int) -> Verdict:
+    return Verdict(name="run", onset=onset, first=first)
+
+
+def test_collapse_begins_where_a_score_stays_low_for_twenty_updates():
+    fallen = [0.5] * 10 + [0.3] * 30
+    assert collapse_onset(range(40), fallen) == 10
+    assert collapse_onset(range(29), fallen[:29]) is None
+    assert collapse_onset(range(30), fallen[:30]) == 10
+    assert collapse_onset(range(50), [0.5] * 10 + [0.3] * 19 + [0.45] + [0.3] * 20) == 30
+
+
+def test_a_fall_must_be_large_in_share_and_in_size():
+    assert collapse_onset(range(40), [0.5] * 10 + [0.41] * 30) is None
+    assert collapse_onset(range(40), [0.1] * 10 + [0.06] * 30) is None
+
+
+def test_a_score_holds_until_it_is_taken_again():
+    # Looks at 5, 10, ...: low from 15 on, so twenty updates are over with the look at 35.
+    steps, scores = list(range(5, 45, 5)), [0.6, 0.6] + [0.2] * 6
+    assert collapse_onset(steps, scores) == 15
+    assert collapse_onset(steps[:6], scores[:6]) is None
+
+
+def test_a_run_that_trades_the_hard_for_the_easy_has_collapsed_in_a_third():
+    traded = course(probe_reward=lambda step: 0.4 + 0.001 * step, probe_hard=lambda step: 0.5 if step < 20 else 0.1)
+    assert onset_of(traded) == 20 and onset_of(traded, LABELS["whole"]) is None
+
+
+def test_replay_finds_the_first_ring():
+    dying = course(entropy=lambda step: 1.0 if step < 20 else 0.0)
+    config = CollapseConfig(smoothing=1.0, patience=3)
+    assert first_rings(dying, config)["entropy_spent"] == 22
+    assert first_rings(dying, CollapseConfig(smoothing=1.0, patience=6))["entropy_spent"] == 25
+
+
+def test_one_number_under_two_names_is_one_piece_of_evidence():
+    def falling(step: int) -> float:
+        return 1.0 if step < 20 else 0.01
+
+    config = CollapseConfig(smoothing=1.0)
+    assert "collapse" in first_rings(course(entropy=falling, strategy_entropy=falling), config)
+    rings = first_rings(course(entropy=falling, strategy_entropy=falling, same=frozenset({"strategy_entropy"})), config)
+    assert "collapse" not in rings and rings["strategies_narrowed"] == 24
+    judged = judge(course(entropy=falling, probe_reward=falling, same=frozenset({"strategy_entropy"})), config, LABELS)["whole"]
+    assert judged.onset == 20 and judged.first["collapse"] == 24
+
+
+def test_precision_recall_and_lead_by_hand():
+    runs = [
+        verdict(100, bell=60),  # forty updates ahead
+        verdict(100, bell=110),  # late, but before the label could be given
+        verdict(100, bell=130),  # too late to count in recall, and no false alarm
+        verdict(100),
+        verdict(None, bell=10),  # false
+        verdict(None),
+    ]
+    found = quality("bell", runs)
+    assert (found.precision.num_hits, found.precision.num_all) == (3, 4)
+    assert (found.recall.num_hits, found.recall.num_all) == (2, 4)
+    assert found.leads == [40, -10] and found.median_lead == 15.0
+    silent = quality("whistle", runs)
+    assert math.isnan(silent.precision.value) and silent.recall.value == 0.0 and math.isnan(silent.median_lead)
+
+
+def test_wilson_intervals_by_hand():
+    # p = 1/2 of 4 with z = 2: (.5 + .5 -+ 2 sqrt(1/16 + 1/16)) / 2.
+    assert wilson_interval(2, 4, z=2.0) == pytest.approx((0.5 - math.sqrt(1 / 8), 0.5 + math.sqrt(1 / 8)))
+    assert wilson_interval(0, 0) == (0.0, 1.0)
+    assert wilson_interval(8, 8)[1] == pytest.approx(1.0) and wilson_interval(8, 8)[0] == pytest.approx(8 / (8 + 1.96**2))
+
+
+@pytest.mark.parametrize("student", ["S2_slow", "S4_collapse"])
+def test_a_toy_students_course_repeats_and_shows_the_panel(student: str):
+    first, second = (course_of_student(student, Arm.parse("fixed:strictness=0.9"), 3) for _ in range(2))
+    assert first == second
+    assert {"probe_reward", "probe_easy", "probe_middle", "probe_hard", "reward_density"} <= set(first.values[0]) <= set(INDICATOR_METRICS)
+    assert ("strategy_entropy" in first.values[0]) == (student == "S4_collapse")
+
+
+def test_the_shortcut_alarms_before_update_100_and_frontier_and_the_middle_do_not_collapse():
+    config = CollapseConfig()
+    shortcut = judge(course_of_student("S4_collapse", Arm.parse("fixed:strictness=0.2"), 0), config, LABELS)["whole"]
+    assert min(shortcut.first.values()) < 100
+    for arm in ("frontier", "fixed:strictness=0.5"):
+        healthy = judge(course_of_student("S2_improving", Arm.parse(arm), 0), config, LABELS)["whole or a third"]
+        assert healthy.onset is None and set(healthy.first) <= {"stuck_at_bounds"}
+
+
+def write_run(folder: Path, lines: list[dict]) -> Path:
+    folder.mkdir()
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "metrics.jsonl").write_text(text + '{"step": 99, "actor/entr', encoding="utf-8")
+    return folder
+
+
+def collapsing(step: int) -> dict:
+    look = {"probe/reward": 0.6 if step < 40 else 0.2} if step % 5 == 0 else {}
+    return {"step": step, "actor/entropy": 1.0 if step < 25 else 0.01, "dialogue/distinct_2": None, "timing_s/step": 3.0, **look}
+
+
+def test_a_recorded_run_is_read_with_what_it_measured(tmp_path: Path):
+    read = course_of_run(write_run(tmp_path / "run", [collapsing(step) for step in range(1, 81)]))
+    assert read.steps == list(range(1, 81))  # the torn last line is left out
+    assert read.values[0] == {"entropy": 1.0} and read.values[4] == {"entropy": 1.0, "probe_reward": 0.6}
+    judged = judge(read, CollapseConfig(), LABELS)["whole"]
+    assert judged.onset == 40 and judged.first["entropy_spent"] < 40
+
+
+def test_the_command_judges_folders_and_students_and_writes_every_figure(tmp_path: Path, capsys):
+    run = write_run(tmp_path / "run", [collapsing(step) for step in range(1, 81)])
+    out = tmp_path / "alarms.json"
+    students = ["--students", "S2_slow", "--arms", "fixed:strictness=0.9", "--seeds", "1", "--processes", "1"]
+    assert main(["alarms", "--runs", str(run), *students, "--set", "patience=4", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "2 runs; 1 collapsed by the whole or a third; 1 collapsed by the whole" in printed
+    assert "entropy_spent" in printed and "never rang:" in printed
+    written = json.loads(out.read_text(encoding="utf-8"))
+    assert written["settings"]["patience"] == 4
+    spent = written["labels"]["whole"]["alarms"]["entropy_spent"]
+    assert spent["precision"]["num_hits"] == spent["recall"]["num_hits"] == 1 and spent["median_lead"] > 0
+    assert [judged["name"] for judged in written["labels"]["whole"]["runs"]] == [str(run), "S2_slow fixed:strictness=0.9 seed 0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--runs or --students must name something"),
+        (["--runs", "nowhere"], "'nowhere', which has no metrics.jsonl"),
+        (["--students", "S1_stationary"], "got 'S1_stationary', which is not examined by strictness or never learns"),
+        (["--students", "S9"], "got 'S9', which there is not"),
+        (["--students", "all", "--seeds", "0"], "--seeds must be >= 1, got 0"),
+        (["--students", "all", "--arms", "oracle"], "teacher.kind must be one of"),
+        (["--students", "all", "--arms", "fixed:0.2"], "an arm must look like fixed:strictness=0.2, got 'fixed:0.2'"),
+        (["--students", "all", "--set", "patience=soon"], "collapse.patience must be a number like its default 5, got 'soon'"),
+        (["--students", "all", "--set", "patience=0"], "collapse.patience must be in [1, 100], got 0"),
+        (["--students", "all", "--set", "mood=1"], "--set must be NAME=VALUE with a setting of"),
+        (["--students", "all", "--out", "no/such/place.json"], "--out must lie in a folder that exists"),
+    ],
+)
+def test_bad_input_is_one_sentence_before_anything_starts(arguments: list[str], words: str, capsys):
+    assert main(["alarms", *arguments]) == 2
+    said = capsys.readouterr()
+    assert words in said.err and said.err.count("\n") == 1 and said.out == ""
+
+
+def test_a_broken_line_is_named(tmp_path: Path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 3}\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl must hold one JSON object a line, got Expecting value in line 2"):
+        course_of_run(folder)
+    (folder / "metrics.jsonl").write_text('{"stage": 1}\n', encoding="utf-8")
+    with pytest.raises(ValueError, match="with a step"):
+        course_of_run(folder)
+
+
+def test_every_default_arm_and_setting_is_what_it_says():
+    assert [Arm.parse(text).name for text in ARMS] == list(ARMS)
+    assert configured(["entropy_low=0.2", "patience=3"]) == CollapseConfig(entropy_low=0.2, patience=3)
