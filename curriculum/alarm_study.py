@@ -38,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("--runs", nargs="+", type=Path, default=[], metavar="RUNDIR", help="folders of runs, with their metrics.jsonl")
     parser.add_argument("--students", nargs="+", default=[], metavar="STUDENT", help=f"toy students, or all: {', '.join(BY_STRICTNESS)}")
-    parser.add_argument("--arms", nargs="+", default=list(ARMS), metavar="ARM", help=f"teachers of the students (default {' '.join(ARMS)})")
+    parser.add_argument(
+        "--teachers", nargs="+", default=list(ARMS), metavar="TEACHER", help=f"teachers of the students (default {' '.join(ARMS)})"
+    )
     parser.add_argument("--seeds", type=int, default=8, help="seeds of each student with each arm (default 8)")
     parser.add_argument("--first-seed", type=int, default=0, help="the lowest of them (default 0)")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings of the monitor, e.g. patience=3")
@@ -100,7 +102,7 @@ def student_tasks(args: argparse.Namespace) -> list[tuple[str, Arm, int]]:
     for option, value, least in (("--seeds", args.seeds, 1), ("--first-seed", args.first_seed, 0), ("--processes", args.processes, 1)):
         if value < least:
             raise ValueError(f"{option} must be >= {least}, got {value}")
-    arms = parse_arms(args.arms)
+    arms = parse_arms(args.teachers)
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     return [(name, arm, seed) for name in names for arm in arms for seed in seeds]
 
