@@ -16,3 +16,6 @@ TEACHERS = {
     "uniform": (UniformConfig, UniformTeacher),
 }
 """Teachers by kind: the dataclass of their settings and the class, built as `Teacher(config, scenarios=..., group_size=..., seed=...)`."""
+
+NEEDS = {"alp_gmm": "sklearn"}
+"""What a teacher imports beyond the light installation; without it the teacher cannot be built, and says so."""
