@@ -44,3 +44,6 @@ TEACHERS = {
     "progress": (ProgressConfig, ProgressTeacher),
 }
 """Teachers by kind: the dataclass of their settings and the class, built as `Teacher(config, scenarios=..., group_size=..., seed=...)`."""
+
+NEEDS = {"alp_gmm": "sklearn"}
+"""What a teacher imports beyond the light installation; without it the teacher cannot be built, and says so."""

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
+from importlib.util import find_spec
 from typing import Any
 
-from curriculum import TEACHERS
+from curriculum import NEEDS, TEACHERS
 from curriculum.teacher import Teacher
 
 LENGTHS = {"T": 1.0, "T/2": 0.5, "2T": 2.0}
@@ -64,9 +65,10 @@ SURVEY = (
 
 
 def all_arms() -> dict[str, Arm]:
-    """Every registered teacher at least once, by name."""
-    arms = [arm for arm in SURVEY if arm.kind in TEACHERS]
-    arms += [Arm(kind, kind) for kind in TEACHERS if kind not in {arm.kind for arm in arms}]
+    """Every registered teacher at least once, by name; those whose packages are not installed are left out."""
+    kinds = [kind for kind in TEACHERS if kind not in NEEDS or find_spec(NEEDS[kind])]
+    arms = [arm for arm in SURVEY if arm.kind in kinds]
+    arms += [Arm(kind, kind) for kind in kinds if kind not in {arm.kind for arm in arms}]
     return {arm.name: arm for arm in arms}
 
 

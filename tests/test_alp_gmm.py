@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from curriculum.alp_gmm import AlpGmmConfig, AlpGmmTeacher, AlpHistory, fit_mixture
+from curriculum.arms import all_arms
 from curriculum.teacher import GroupOutcome, Mode, Status, TaskSpec
 
 needs_sklearn = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is optional")
@@ -43,6 +44,13 @@ def test_missing_package_is_one_sentence_with_the_remedy(monkeypatch):
     monkeypatch.setattr("curriculum.alp_gmm.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"alp_gmm needs scikit-learn, .* run `pip install scikit-learn`"):
         make_teacher()
+
+
+def test_benchmark_of_all_leaves_out_what_cannot_be_built(monkeypatch):
+    monkeypatch.setattr("curriculum.arms.find_spec", lambda name: None)
+    assert "alp_gmm" not in all_arms() and "uniform" in all_arms()
+    monkeypatch.setattr("curriculum.arms.find_spec", lambda name: "found")
+    assert "alp_gmm" in all_arms()
 
 
 def test_progress_is_the_difference_from_the_nearest_before():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from made_trace import usable_settings
@@ -169,7 +170,8 @@ def logged_keys() -> set[str]:
 
     keys = {*METRICS, *dialogue_metrics([], success_emotion=70.0), *signal_metrics([]), *probe_metrics([])}
     for kind, (_, teacher) in TEACHERS.items():
-        made = teacher(usable_settings(kind), scenarios={family: ["a"] for family in FAMILIES}, group_size=2, seed=0)
+        with patch("curriculum.alp_gmm.require_sklearn"):
+            made = teacher(usable_settings(kind), scenarios={family: ["a"] for family in FAMILIES}, group_size=2, seed=0)
         made.propose(1, policy_version=0)
         keys |= set(made.metrics())
     monitor = CollapseMonitor(CollapseConfig())

@@ -11,7 +11,7 @@ import pytest
 from made_trace import usable_settings
 from omegaconf import OmegaConf
 
-from curriculum import TEACHERS
+from curriculum import NEEDS, TEACHERS
 from curriculum.__main__ import main, settings
 from curriculum.allocation import AllocationConfig, FamilyAllocation
 from curriculum.fixed import FixedConfig, FixedTeacher
@@ -21,8 +21,6 @@ from simulator.difficulty import Difficulty
 from simulator.scenario import FAMILIES, Family
 
 GROUP_SIZE = 4
-NEEDS = {"alp_gmm": "sklearn"}
-"""Packages that a teacher needs and the light installation lacks."""
 
 
 def with_what_it_needs(kind: str):
