@@ -1,8 +1,8 @@
 """The emotion rule: how a reply that was heard moves a user, skill by skill, so that every change can be explained.
 
 A reply is worth s = 1 minus what it lacks: each skill that difficulty asks for and the situation calls for costs `cost * weight`
-when it is missing. A worth above 0 gains points, one below loses them (more with strictness), and impatience drains what does not
-help. All figures stand in `world/skills.toml`.
+when it is missing. A worth above 0 gains points, one below loses them (more with strictness), impatience drains what does not
+help, and a wish that is missed again and again disappoints more each time. All figures stand in `world/skills.toml`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simulator.difficulty import Difficulty
 from simulator.reading import Reading, cues_in, facts_told, read, strategies_in
 from simulator.register import Register
 from simulator.scenario import Family, HiddenIntention
-from simulator.skills import Skill, against, meets, skill_table, weight
+from simulator.skills import Skill, against, answers_to_wishes, meets, skill_table, weight
 
 EXPLORING = frozenset({"question", "restatement"})
 REPEATED_AT = 0.7
@@ -40,6 +40,10 @@ class Appraisal:
     """Whether each skill was shown; None where the situation did not call for it. Does not depend on difficulty's weights."""
     asks_first: bool
     """One of the first two replies, and it explores instead of answering the hints: right where listening is asked for."""
+    times_missed: int
+    """Replies in a row, with this one, that missed a wish already hinted at; 0 where this one meets it or nothing was hinted."""
+    wishes_tried: int
+    """How many of the eight wishes the reply would meet."""
     runs_against: bool
     """The reply does the opposite of what the hidden intention wants."""
     limits: Mapping[str, int]
@@ -64,6 +68,8 @@ def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OP
         reading=reading,
         shown=shown,
         asks_first=dialogue.num_replies < 2 and shown[Skill.FIT] is False and bool(EXPLORING & set(moves)),
+        times_missed=_times_missed(dialogue) if shown[Skill.FIT] is False else 0,
+        wishes_tried=len(answers_to_wishes() & set(moves)),
         runs_against=bool(against(family) & set(moves)) and not meets(family) & set(moves),
         limits=limits,
         scattered=scattered,
@@ -98,12 +104,26 @@ def change_of_emotion(appraisal: Appraisal, dialogue: Dialogue, *, momentum: flo
             points["loss"] * (points["loss_floor"] + points["loss_slope"] * strictness) * worth * points["loss_by_persona"][family.persona]
         )
     change -= points["drain"] * difficulty.impatience * (1.0 - max(0.0, worth))
+    change -= disappointment(appraisal, family, difficulty)
     change += momentum * (dialogue.turns[-1].change or 0)
     if is_rebuff(dialogue):
         doubt = weight(Skill.REPAIR, family, difficulty)
         change += doubt * (min(change, points["rebuff"]) - change)
     bounded = max(-MAX_CHANGE, min(MAX_CHANGE, change))
     return min(QUANTA, key=lambda quantum: abs(quantum - bounded)) if quantise else round(bounded)
+
+
+def disappointment(appraisal: Appraisal, family: Family, difficulty: Difficulty) -> float:
+    """Points that are lost because this is not the first reply in a row to miss the wish: the more, the longer and the less patient."""
+    times = times_again(appraisal)
+    if not times:
+        return 0.0
+    return float(skill_table()["points"]["disappointment"] * difficulty.impatience * times * weight(Skill.FIT, family, difficulty))
+
+
+def times_again(appraisal: Appraisal) -> int:
+    """How often in a row the wish has been missed besides the first time, as far as that is felt."""
+    return min(max(0, appraisal.times_missed - 1), int(skill_table()["points"]["longest"]))
 
 
 def is_rebuff(dialogue: Dialogue) -> bool:
@@ -149,6 +169,18 @@ def _skills_shown(dialogue: Dialogue, reading: Reading) -> dict[Skill, bool | No
     }
 
 
+def _times_missed(dialogue: Dialogue) -> int:
+    """How many replies in a row have missed the wish since it was first hinted at, if the coming one misses it, too."""
+    wanted, language = meets(dialogue.scenario.family), dialogue.scenario.language
+    times, is_hinted = 1, False
+    for turn in dialogue.turns:
+        if turn.speaker is Speaker.USER:
+            is_hinted = is_hinted or hint_in(turn.text) is not None
+        elif is_hinted:
+            times = 1 if wanted & set(strategies_in(turn.text, language)) else times + 1
+    return times
+
+
 def _remembers(dialogue: Dialogue, told: Sequence[set[int]], reading: Reading) -> bool:
     """No repetition, and this reply or the one before ties back to what was told before the turn that it answers.
 
@@ -171,6 +203,8 @@ def _with_worth(appraisal: Appraisal, family: Family, difficulty: Difficulty) ->
             worth -= table["cost"][skill] * _demand(skill, appraisal, family, difficulty)
     side_costs = table["side_costs"]
     worth -= side_costs["against"] * weight(Skill.FIT, family, difficulty) * appraisal.runs_against
+    if shown[Skill.FIT]:
+        worth -= side_costs["guessing"] * (appraisal.wishes_tried - 1) * weight(Skill.FIT, family, difficulty)
     if appraisal.reading.similarity >= REPEATED_AT:
         worth -= side_costs["verbatim" if appraisal.reading.similarity >= VERBATIM_AT else "repetition"]
     worth -= side_costs["scattered"] * appraisal.scattered
@@ -201,8 +235,11 @@ def explain(appraisal: Appraisal, family: Family, difficulty: Difficulty, *, reb
     for skill in (Skill.FIT, Skill.GROUNDING, Skill.LISTENING, Skill.MEMORY, Skill.REPAIR):
         if shown[skill] is not None and _demand(skill, appraisal, family, difficulty) > 0:
             parts.append(words[f"{skill}_{'met' if shown[skill] else 'missed'}"])
+    is_fit_asked = weight(Skill.FIT, family, difficulty) > 0
     flags = {
-        "against": appraisal.runs_against and weight(Skill.FIT, family, difficulty) > 0,
+        "missed_again": disappointment(appraisal, family, difficulty) > 0,
+        "guessing": bool(shown[Skill.FIT]) and appraisal.wishes_tried > 1 and is_fit_asked,
+        "against": appraisal.runs_against and is_fit_asked,
         "repeated": appraisal.reading.similarity >= REPEATED_AT,
         "scattered": appraisal.scattered,
         "puzzled": appraisal.reading.clarity < PUZZLED_BELOW,

@@ -203,7 +203,7 @@ def _hint_kind(turn: int, reserve: float, *, veil: float) -> str | None:
     if reserve < 0.2:
         return "overt" if turn % 2 == 0 else None
     if reserve < 0.4:
-        return "overt" if turn % 3 == 1 else None
+        return "overt" if turn % 3 == 0 else None
     return "overt" if turn % 3 == 2 else None
 
 

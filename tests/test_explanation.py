@@ -87,7 +87,7 @@ def test_every_product_and_every_sum_in_the_words_is_right():
                 assert product == pytest.approx(value(result), abs=2e-3), (factors, result)
             num_products += len(products)
             by_hand = value(products[0][1])
-            for opening, sign in (("Impatience", -1.0), ("Of the change", 1.0)):
+            for opening, sign in (("Impatience", -1.0), ("Disappointment", -1.0), ("Of the change", 1.0)):
                 found = re.search(opening + r"[^=]*= (−?[\d.]*\d)", steps.change)
                 by_hand += sign * value(found[1]) if found else 0.0
             together = re.search(r"Together (−?[\d.]*\d)\.", steps.change)
