@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain
@@ -15,7 +15,7 @@ from simulator.alternatives import either
 from simulator.chinese import CHARACTERS_PER_WORD, by_language, characters_of, content_grams, num_words
 from simulator.fluency import FUNCTION_WORDS, words_of
 from simulator.memo import by_facts
-from simulator.nouns import nouns_of
+from simulator.nouns import nouns, nouns_of
 from simulator.register import Register, clarity
 from simulator.scenario import Fact, Scenario
 from simulator.seen import as_seen
@@ -47,7 +47,7 @@ class Reading:
     cues: tuple[int, ...]
     """Indices of the scenario's facts that the reply takes up."""
     similarity: float
-    """Overlap (Jaccard) of content with the most similar earlier reply, in [0, 1]."""
+    """Overlap (Jaccard) of what was meant with the most similar earlier reply, in [0, 1]; small talk and things never told are passed over."""
     clarity: float
     """How much of the words could be followed, in [0, 1]."""
     num_words: int
@@ -286,9 +286,24 @@ def _told(facts: tuple[Fact, ...], text: str) -> tuple[int, ...]:
     return tuple(index for index, fact in enumerate(facts) if fact.text in text)
 
 
-def similarity(reply: str, earlier: str) -> float:
-    """Jaccard overlap of content words, in [0, 1]."""
-    a, b = content_words(reply), content_words(earlier)
+@lru_cache(maxsize=65536)
+def gist(text: str, language: str) -> frozenset[str]:
+    """Content of the sentences in which a move is heard, or of all where none is: small talk beside it makes nothing new of a reply."""
+    ears = lexicon(language)
+    sentences = ears.sentences(ears.plain(text[:MAX_READ]))
+    carrying = [sentence for sentence, heard in zip(sentences, _moves(text, language)[0], strict=True) if heard]
+    return frozenset().union(*map(content_words, carrying or sentences))
+
+
+def similarity(reply: str, earlier: str, language: str = "en", told: Set[str] | None = None) -> float:
+    """Jaccard overlap of content, in [0, 1].
+
+    Args:
+        told: the content of what the user told; things of which the user did not tell are passed over. None passes nothing over.
+    """
+    a, b = gist(reply, language), gist(earlier, language)
+    if told is not None:
+        a, b = (gist - (named - told) if (named := nouns() & gist) else gist for gist in (a, b))
     if not a and not b:  # function words only: in Chinese by characters
         a, b = frozenset(characters_of(reply)), frozenset(characters_of(earlier))
     return len(a & b) / len(a | b) if a or b else 1.0
@@ -306,14 +321,15 @@ def read(
         said: the user's turns so far.
     """
     strategies, cues = strategies_in(reply, scenario.language), cues_in(reply, scenario)
+    told = frozenset().union(*map(content_words, said))
     if is_echo(reply, said, scenario.language):
         strategies, cues = (), ()
-    elif cues and not strategies and content_words(reply) <= frozenset().union(*map(content_words, said)):
+    elif cues and not strategies and content_words(reply) <= told:
         cues = ()
     return Reading(
         strategies=strategies,
         cues=cues,
-        similarity=max((similarity(reply, past) for past in earlier), default=0.0),
+        similarity=max((similarity(reply, past, scenario.language, told) for past in earlier), default=0.0),
         clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other, language=scenario.language),
         num_words=num_words(reply),
         farewell=_says_goodbye(reply),
