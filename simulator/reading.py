@@ -47,7 +47,7 @@ class Reading:
     cues: tuple[int, ...]
     """Indices of the scenario's facts that the reply takes up."""
     similarity: float
-    """Overlap (Jaccard) of what was meant with the most similar earlier reply, in [0, 1]; small talk and things never told are passed over."""
+    """Overlap (Jaccard) of content with the most similar earlier reply, in [0, 1]; small talk and things never told are passed over."""
     clarity: float
     """How much of the words could be followed, in [0, 1]."""
     num_words: int
@@ -95,6 +95,8 @@ class Lexicon:
     writing: Mapping[str, str]
     """How sentences begin and end (`[writing]` of the file)."""
     spelling: tuple[tuple[str, str], ...]
+    respelt: re.Pattern[str]
+    """Whatever `spelling` would change."""
     openings: re.Pattern[str]
     """Words that may stand before what a sentence begins with."""
     ears: tuple[Ear, ...]
@@ -103,8 +105,9 @@ class Lexicon:
     def plain(self, text: str) -> str:
         """The text as the expressions expect it: lower case, one spelling, single spaces or none."""
         text = " ".join(as_seen(text).lower().replace("\n", self.writing["line"]).split())
-        for spelt, written in self.spelling:
-            text = text.replace(spelt, written)
+        if self.respelt.search(text):
+            for spelt, written in self.spelling:
+                text = text.replace(spelt, written)
         return text
 
     def sentences(self, plain: str) -> list[str]:
@@ -151,6 +154,7 @@ def lexicon(language: str = "en") -> Lexicon:
     return Lexicon(
         writing=writing,
         spelling=tuple(table["spelling"].items()),
+        respelt=re.compile("|".join(map(re.escape, table["spelling"]))),
         openings=re.compile(f"(?:{writing['before']}(?:{'|'.join(openings)})[,，]?(?={writing['before']}))*"),
         ears=tuple(_ear(strategy, entry, classes, writing) for strategy, entry in table["strategies"].items()),
     )
@@ -186,16 +190,32 @@ def strategies_in(text: str, language: str | None = None) -> tuple[str, ...]:
     Args:
         language: what the listener understands, `en` or `zh`; None hears each sentence in its own.
     """
-    heard = [_moves(part, spoken) for spoken, part in ([(language, text)] if language else by_language(text))]
-    return tuple(dict.fromkeys(chain.from_iterable(chain(*by_sentence, across) for by_sentence, across in heard)))
+    if language:
+        return _heard(text, language).moves
+    return tuple(dict.fromkeys(chain.from_iterable(_heard(part, spoken).moves for spoken, part in by_language(text))))
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What is heard in a text, and what of it counts when it is compared with others."""
+
+    moves: tuple[str, ...]
+    """Strategies, each once: sentence by sentence, then those that take more than one."""
+    gist: frozenset[str]
+    """Content of the sentences in which a move is heard, or of all where none is: small talk beside it makes nothing new of a reply."""
+    things: frozenset[str]
+    """Words of the gist that name things."""
 
 
 @lru_cache(maxsize=65536)
-def _moves(text: str, language: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
-    """Strategies sentence by sentence, and those that take more than one."""
+def _heard(text: str, language: str) -> Heard:
     ears = lexicon(language)
     plain = ears.plain(text[:MAX_READ])
-    return tuple(tuple(ears.heard(sentence)) for sentence in ears.sentences(plain)), tuple(ears.heard_across(plain))
+    sentences = ears.sentences(plain)
+    heard = [ears.heard(sentence) for sentence in sentences]
+    carrying = [sentence for sentence, moves in zip(sentences, heard, strict=True) if moves] or sentences
+    gist = content_words(carrying[0]) if len(carrying) == 1 else frozenset().union(*map(content_words, carrying))
+    return Heard(moves=tuple(dict.fromkeys(chain(*heard, ears.heard_across(plain)))), gist=gist, things=gist & nouns())
 
 
 @lru_cache(maxsize=65536)
@@ -286,27 +306,24 @@ def _told(facts: tuple[Fact, ...], text: str) -> tuple[int, ...]:
     return tuple(index for index, fact in enumerate(facts) if fact.text in text)
 
 
-@lru_cache(maxsize=65536)
-def gist(text: str, language: str) -> frozenset[str]:
-    """Content of the sentences in which a move is heard, or of all where none is: small talk beside it makes nothing new of a reply."""
-    ears = lexicon(language)
-    sentences = ears.sentences(ears.plain(text[:MAX_READ]))
-    carrying = [sentence for sentence, heard in zip(sentences, _moves(text, language)[0], strict=True) if heard]
-    return frozenset().union(*map(content_words, carrying or sentences))
-
-
 def similarity(reply: str, earlier: str, language: str = "en", told: Set[str] | None = None) -> float:
     """Jaccard overlap of content, in [0, 1].
 
     Args:
         told: the content of what the user told; things of which the user did not tell are passed over. None passes nothing over.
     """
-    a, b = gist(reply, language), gist(earlier, language)
-    if told is not None:
-        a, b = (gist - (named - told) if (named := nouns() & gist) else gist for gist in (a, b))
+    a, b = _gist(reply, language, told), _gist(earlier, language, told)
     if not a and not b:  # function words only: in Chinese by characters
         a, b = frozenset(characters_of(reply)), frozenset(characters_of(earlier))
-    return len(a & b) / len(a | b) if a or b else 1.0
+    shared = len(a & b)
+    return shared / (len(a) + len(b) - shared) if a or b else 1.0
+
+
+def _gist(text: str, language: str, told: Set[str] | None) -> Set[str]:
+    heard = _heard(text, language)
+    if told is None or heard.things <= told:
+        return heard.gist
+    return heard.gist - (heard.things - told)
 
 
 def read(
