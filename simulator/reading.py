@@ -213,8 +213,11 @@ def _heard(text: str, language: str) -> Heard:
     plain = ears.plain(text[:MAX_READ])
     sentences = ears.sentences(plain)
     heard = [ears.heard(sentence) for sentence in sentences]
-    carrying = [sentence for sentence, moves in zip(sentences, heard, strict=True) if moves] or sentences
-    gist = content_words(carrying[0]) if len(carrying) == 1 else frozenset().union(*map(content_words, carrying))
+    if plain == text.lower() and all(heard):
+        gist = content_words(text)  # the same words, known already
+    else:
+        carrying = [sentence for sentence, moves in zip(sentences, heard, strict=True) if moves] or sentences
+        gist = frozenset().union(*map(content_words, carrying))
     return Heard(moves=tuple(dict.fromkeys(chain(*heard, ears.heard_across(plain)))), gist=gist, things=gist & nouns())
 
 
@@ -306,24 +309,29 @@ def _told(facts: tuple[Fact, ...], text: str) -> tuple[int, ...]:
     return tuple(index for index, fact in enumerate(facts) if fact.text in text)
 
 
-def similarity(reply: str, earlier: str, language: str = "en", told: Set[str] | None = None) -> float:
+def similarity(reply: str, earlier: str, language: str = "en", *, untold: Set[str] = frozenset()) -> float:
     """Jaccard overlap of content, in [0, 1].
 
     Args:
-        told: the content of what the user told; things of which the user did not tell are passed over. None passes nothing over.
+        untold: words to pass over.
     """
-    a, b = _gist(reply, language, told), _gist(earlier, language, told)
+    a, b = _heard(reply, language).gist, _heard(earlier, language).gist
+    if untold:
+        a, b = a - untold, b - untold
     if not a and not b:  # function words only: in Chinese by characters
         a, b = frozenset(characters_of(reply)), frozenset(characters_of(earlier))
     shared = len(a & b)
     return shared / (len(a) + len(b) - shared) if a or b else 1.0
 
 
-def _gist(text: str, language: str, told: Set[str] | None) -> Set[str]:
-    heard = _heard(text, language)
-    if told is None or heard.things <= told:
-        return heard.gist
-    return heard.gist - (heard.things - told)
+def untold_things(replies: Sequence[str], said: Sequence[str], language: str) -> Set[str]:
+    """Words for things that replies name and the user never did."""
+    untold: Set[str] = frozenset().union(*(_heard(reply, language).things for reply in replies))
+    for text in reversed(said):
+        if not untold:
+            break
+        untold -= content_words(text)
+    return untold
 
 
 def read(
@@ -338,15 +346,15 @@ def read(
         said: the user's turns so far.
     """
     strategies, cues = strategies_in(reply, scenario.language), cues_in(reply, scenario)
-    told = frozenset().union(*map(content_words, said))
     if is_echo(reply, said, scenario.language):
         strategies, cues = (), ()
-    elif cues and not strategies and content_words(reply) <= told:
+    elif cues and not strategies and content_words(reply) <= frozenset().union(*map(content_words, said)):
         cues = ()
+    untold = untold_things((reply, *earlier), said, scenario.language) if earlier else frozenset()
     return Reading(
         strategies=strategies,
         cues=cues,
-        similarity=max((similarity(reply, past, scenario.language, told) for past in earlier), default=0.0),
+        similarity=max((similarity(reply, past, scenario.language, untold=untold) for past in earlier), default=0.0),
         clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other, language=scenario.language),
         num_words=num_words(reply),
         farewell=_says_goodbye(reply),
