@@ -21,7 +21,7 @@ from simulator.scenario import Scenario
 from simulator.skills import veiled_reserve
 from simulator.user import Reaction
 
-AT_EASE_FROM, HURT_BELOW = 70, 30
+AT_EASE_FROM, HURT_BELOW = RELIEVED_AT, 30
 """Emotion from which a user speaks as somebody at ease, and below which as somebody hurt."""
 
 REMARK_PROB = 0.9
