@@ -240,11 +240,16 @@ def cues_in(text: str, scenario: Scenario) -> tuple[int, ...]:
     scenario has no list of facts (`Dialogue.story`), by TAKEN_UP_AT of the words or pairs of characters that came up with it.
     """
     if scenario.other and scenario.language == "en":
-        facts_of = _facts_by_noun(scenario.facts, scenario.other)
-        return tuple(sorted({index for word in words_of(text) if word in facts_of for index in facts_of[word]}))
+        return _named(scenario.facts, scenario.other, text)
     words = content_words(text)
     told = _first_told(scenario.facts)
     return tuple(index for index, things in enumerate(told) if things and len(things & words) >= min(TAKEN_UP_AT, len(things) // 3 + 1))
+
+
+@by_facts(maxsize=65536)
+def _named(facts: tuple[Fact, ...], other: str, text: str) -> tuple[int, ...]:
+    facts_of = _facts_by_noun(facts, other)
+    return tuple(sorted({index for word in words_of(text) if word in facts_of for index in facts_of[word]}))
 
 
 @lru_cache(maxsize=4096)
@@ -324,14 +329,11 @@ def similarity(reply: str, earlier: str, language: str = "en", *, untold: Set[st
     return shared / (len(a) + len(b) - shared) if a or b else 1.0
 
 
-def untold_things(replies: Sequence[str], said: Sequence[str], language: str) -> Set[str]:
+def untold_things(replies: Sequence[str], said: Sequence[str], language: str) -> frozenset[str]:
     """Words for things that replies name and the user never did."""
-    untold: Set[str] = frozenset().union(*(_heard(reply, language).things for reply in replies))
-    for text in reversed(said):
-        if not untold:
-            break
-        untold -= content_words(text)
-    return untold
+    things = frozenset().union(*(_heard(reply, language).things for reply in replies))
+    everything = " ".join(said).lower() if things else ""
+    return frozenset(thing for thing in things if thing not in everything)
 
 
 def read(
