@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from curriculum.cells import CellConfig, CellTeacher, CellValues, mean_over_rollouts
 from curriculum.checks import require_between
@@ -81,7 +80,7 @@ class ProgressTeacher(CellTeacher):
         """[N] by progress; even where all progress alike."""
         progress_N = self.progress(cells)
         spread = progress_N.std()
-        weights_N = expit((progress_N - progress_N.mean()) / spread) if spread > 0.0 else np.ones(len(progress_N))
+        weights_N = 1.0 / (1.0 + np.exp((progress_N.mean() - progress_N) / spread)) if spread > 0.0 else np.ones(len(progress_N))
         return weights_N / weights_N.sum()
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:

@@ -29,8 +29,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import ndtr, ndtri
 
 from curriculum.checks import require_between
 from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig, mean_reward
@@ -109,15 +107,29 @@ class Gaussian:
 
     def log_density(self, x_ND: np.ndarray) -> np.ndarray:
         """[N] log density of the truncated Gaussian at points of [0, 1]^D, less a constant that all Gaussians share."""
-        mass_D = ndtr((1.0 - self.mean_D) / self.std_D) - ndtr(-self.mean_D / self.std_D)
+        mass_D = normal_cdf((1.0 - self.mean_D) / self.std_D) - normal_cdf(-self.mean_D / self.std_D)
         scores_ND = -0.5 * np.square((x_ND - self.mean_D) / self.std_D)
         return (scores_ND - np.log(self.std_D * mass_D)).sum(axis=-1)
 
     def draw(self, rng: np.random.Generator) -> list[float]:
         """A point of the truncated Gaussian, by its quantile function."""
-        low_D, high_D = ndtr(-self.mean_D / self.std_D), ndtr((1.0 - self.mean_D) / self.std_D)
+        low_D, high_D = normal_cdf(-self.mean_D / self.std_D), normal_cdf((1.0 - self.mean_D) / self.std_D)
         quantiles_D = low_D + (high_D - low_D) * rng.random(len(self.mean_D))
-        return np.clip(self.mean_D + self.std_D * ndtri(quantiles_D), 0.0, 1.0).tolist()
+        return np.clip(self.mean_D + self.std_D * normal_quantile(quantiles_D), 0.0, 1.0).tolist()
+
+
+def normal_cdf(x_D: np.ndarray) -> np.ndarray:
+    """Probability below x of a standard normal."""
+    from scipy.special import ndtr
+
+    return ndtr(x_D)
+
+
+def normal_quantile(p_D: np.ndarray) -> np.ndarray:
+    """The inverse of `normal_cdf`."""
+    from scipy.special import ndtri
+
+    return ndtri(p_D)
 
 
 class SpdlTeacher(LedgerTeacher):
@@ -218,6 +230,8 @@ class Step:
         slacks: list[Callable[[Gaussian], float]] = [lambda p: self._config.kl_step - p.kl(self._old)]
         if keep_return:
             slacks.append(lambda p: self.expected_return(p) - self._config.delta)
+        from scipy.optimize import minimize  # here, so that a list of teachers need not wait for scipy
+
         solved = minimize(
             lambda row: objective(Gaussian.of(row)),
             self._old.parameters,
