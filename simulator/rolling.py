@@ -43,7 +43,9 @@ def roll(scores_DT: Floats, momentum: Momentum, first: Thresholds, later: Thresh
         later: thresholds of the others.
     """
     emotion, last = np.full(len(scores_DT), float(START_EMOTION)), np.zeros(len(scores_DT))
-    pulls, changes, before = [], [], []
+    pulls: list[Floats] = []
+    changes: list[Floats] = []
+    before: list[Floats] = []
     for score in scores_DT.T:
         before.append(emotion)
         pulls.append(score + momentum.pull(last, emotion))

@@ -48,7 +48,8 @@ class Wording:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Wording:
         """Reads what `to_dict` wrote."""
-        return cls(weights=np.frombuffer(base64.b64decode(stored["weights"]), STORED) * STEP, offset=stored["offset"])
+        steps = np.frombuffer(base64.b64decode(stored["weights"]), STORED)
+        return cls(weights=steps.astype(np.float64) * STEP, offset=stored["offset"])
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able record: weights as whole multiples of STEP, 16 bits each, little-endian, in base64."""
