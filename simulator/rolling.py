@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 ROUNDS = 25
 """Of matching thresholds to the recorded changes; each goes half of the way."""
 GRID = tuple(Momentum(last=last, emotion=emotion) for last, emotion in product((0.0, 0.5, 1.0, 1.5, 2.0), (-0.5, 0.0, 0.5, 1.0, 2.0)))
-"""What is tried, in standard deviations of the score."""
+"""What is tried, in standard deviations of the named figures' score."""
 
 
 @dataclass(frozen=True, kw_only=True)

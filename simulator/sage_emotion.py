@@ -42,7 +42,7 @@ WATERSHED = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Momentum:
-    """How the state pulls, in the units of the score."""
+    """How the state pulls, in standard deviations of the named figures' score."""
 
     last: float
     """Times the last change / 10."""

@@ -28,6 +28,8 @@ from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage_emotion import Momentum, SageNumbers, calibrated, weigh
 from simulator.scenario import HiddenIntention, Split
 from simulator.signs import signs
+from simulator.wording import STEP
+from simulator.wording_fit import regress_wording
 
 SAGE = Path(__file__).resolve().parents[2] / "shared" / "sage"
 RELEASED = pytest.mark.skipif(not SAGE.is_dir(), reason="the released files are not here")
@@ -197,3 +199,5 @@ def test_committed_numbers_are_those_of_the_released_files():
     fresh = regress(recorded.table, np.ones(len(recorded.dialogues), bool), Recipe())
     for name, weight in numbers["signs"].items():
         assert fresh.signs[name] == pytest.approx(weight, abs=1e-3)
+    wording = regress_wording(recorded.table, np.ones(len(recorded.dialogues), bool), fresh, Recipe())
+    assert wording.weights == pytest.approx(calibrated().wording.weights, abs=2 * STEP)
