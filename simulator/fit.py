@@ -1,8 +1,9 @@
 """`python -m simulator fit`: the numbers of the preset SAGE from recorded conversations, and how well numbers so fitted do on others.
 
-First a ridge regression of the recorded changes (`regression.py`), with the user's state held as a control. Then users are rolled through
-the dialogues from their own states (`rolling.py`): their momentum is chosen on scores from weights that had no part in these agents and
-profiles, and the thresholds are set so that each change is as frequent as it was recorded.
+First a ridge regression of the recorded changes (`regression.py`), with the user's state held as a control, and of what it leaves on
+the wording of replies (`wording_fit.py`). Then users are rolled through the dialogues from their own states (`rolling.py`), on scores
+from weights that had no part in these profiles: their momentum is chosen, and the thresholds are set so that each change is as
+frequent as it was recorded.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ from simulator.dialogue import Dialogue
 from simulator.follow import follow
 from simulator.output import check_out
 from simulator.recorded import RecordedFile, read_recorded, with_profiles
-from simulator.regression import Recipe, Table, regress, scores, table_of
+from simulator.regression import Recipe, Table, scores, table_of
 from simulator.rolling import chosen_momentum, matched_thresholds
 from simulator.sage_emotion import SageNumbers, change_by_sage
+from simulator.wording_fit import regress_all
 
 Rows = NDArray[np.bool_]
 
 NUM_FOLDS = 3
 """Parts of the profiles, each held back in turn."""
+INNER_FOLDS = 5
+"""The same where momentum and thresholds are set."""
 ENOUGH_GROUPS = 4
 """From so many groups of agents on, two are held back together, so that they can be compared by one model that knows neither."""
 
@@ -100,15 +104,15 @@ def read(transcripts: Path, profiles: Path | None) -> Recorded:
 
 def fit_numbers(recorded: Recorded, recipe: Recipe, rows: Rows, *, seed: int) -> SageNumbers:
     """The numbers from these dialogues alone."""
-    table, others = recorded.table, np.zeros_like(recorded.table.changes)
-    lines = np.array([line(agent) for agent in recorded.agents])
-    for taken, judged in _cells(recorded, [(name,) for name in sorted(set(lines[rows]))], lines, seed=seed):
-        taken, judged = taken & rows, judged & rows
-        if table.is_turn[taken].any() and judged.any():
-            others[judged] = scores(table, regress(table, taken, recipe))[judged]
-    momentum = chosen_momentum(table, others, rows)
-    weights = regress(table, rows, recipe)
-    return replace(weights, momentum=momentum, thresholds=matched_thresholds(table, scores(table, weights), momentum, rows))
+    table, unseen = recorded.table, np.zeros_like(recorded.table.changes)
+    folds = _folds(recorded, INNER_FOLDS, seed=seed)
+    for number in sorted(set(folds[rows])):
+        part = rows & (folds == number)
+        if table.is_turn[rows & ~part].any():
+            unseen[part] = scores(table, regress_all(table, rows & ~part, recipe))[part]
+    momentum = chosen_momentum(table, unseen, rows)
+    first, later = matched_thresholds(table, unseen, momentum, rows)
+    return replace(regress_all(table, rows, recipe), momentum=momentum, first_thresholds=first, thresholds=later)
 
 
 def held_out(recorded: Recorded, recipe: Recipe, groups: Sequence[str], *, seed: int) -> list[Followed]:
@@ -136,14 +140,19 @@ def held_out(recorded: Recorded, recipe: Recipe, groups: Sequence[str], *, seed:
 
 def _cells(recorded: Recorded, sets: Sequence[Sequence[str]], groups: NDArray[np.str_], *, seed: int) -> Iterator[tuple[Rows, Rows]]:
     """(fitted on, judged) for each set of groups and each part of the profiles: neither is on both sides."""
-    profiles = sorted(set(recorded.profiles))
-    order = np.random.default_rng(seed).permutation(len(profiles))
-    fold = dict(zip([profiles[place] for place in order], np.arange(len(profiles)) % NUM_FOLDS, strict=True))
-    folds = np.array([fold[profile] for profile in recorded.profiles])
+    folds = _folds(recorded, NUM_FOLDS, seed=seed)
     for held in sets:
         is_held = np.isin(groups, list(held))
         for number in range(NUM_FOLDS):
             yield ~is_held & (folds != number), is_held & (folds == number)
+
+
+def _folds(recorded: Recorded, num: int, *, seed: int) -> NDArray[np.int64]:
+    """[D] which of `num` parts of the profiles each dialogue's belongs to, by chance."""
+    profiles = sorted(set(recorded.profiles))
+    order = np.random.default_rng(seed).permutation(len(profiles))
+    fold = dict(zip([profiles[place] for place in order], np.arange(len(profiles)) % num, strict=True))
+    return np.array([fold[profile] for profile in recorded.profiles])
 
 
 def groupings(recorded: Recorded) -> dict[str, list[str]]:

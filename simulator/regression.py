@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from simulator.dialogue import DELIGHTED_AT, START_EMOTION, Dialogue, Speaker
 from simulator.reading import lexicon
 from simulator.sage_emotion import Momentum, SageNumbers
 from simulator.scenario import HiddenIntention, PersonaType
 from simulator.signs import signs
+from simulator.wording import NUM_BUCKETS, Wording, shares
 
 Floats = NDArray[np.float64]
 
@@ -26,7 +29,7 @@ LEAST_SPREAD = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How strongly each group of weights is held near 0: shares of the number of turns, on standardised columns."""
+    """How strongly each group of weights is held near 0: shares of the number of turns, on standardised columns; `wording` apart."""
 
     signs: float = 0.5
     by_intention: float = 3.0
@@ -37,6 +40,8 @@ class Recipe:
     """Of the last change and the emotion met: a control, left out of the scores."""
     simulator: float = 0.001
     """Of which simulated user it was: another control."""
+    wording: float = 1.0
+    """Added to the diagonal of the likeness of replies, in which a reply is to itself 1."""
     first_weight: float = 3.0
     """How often a first turn counts: there the user's mood cannot have reached the reply."""
     general: tuple[str, ...] = ("praise", "listening", "suggestion", "referral")
@@ -63,6 +68,18 @@ class Table:
     """[D] places in `PersonaType`"""
     simulators: NDArray[np.int64]
     """[D]"""
+    pieces: Any
+    """[N, NUM_BUCKETS] sparse: the shares of each of the N answered replies, dialogue by dialogue"""
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """[D, T] the row of `pieces` that is a turn's reply; without meaning where there is no turn"""
+        return np.cumsum(self.is_turn).reshape(self.is_turn.shape) - 1
+
+    @cached_property
+    def likeness(self) -> Floats:
+        """[N, N] cosines of the replies' wordings"""
+        return np.asarray((self.pieces @ self.pieces.T).todense())
 
     @property
     def last(self) -> Floats:
@@ -90,6 +107,7 @@ def table_of(dialogues: Sequence[tuple[str, Dialogue]]) -> Table:
         intentions=_places([d.scenario.family.intention for _, d in dialogues], list(HiddenIntention)),
         personas=_places([d.scenario.family.persona for _, d in dialogues], list(PersonaType)),
         simulators=_places([name for name, _ in dialogues], sorted({name for name, _ in dialogues})),
+        pieces=_pieces([reply for (_, d), made in zip(dialogues, changes, strict=True) for reply in d.replies()[: len(made)]]),
     )
     for place, made in enumerate(changes):
         table.changes[place, : len(made)] = made
@@ -100,8 +118,16 @@ def table_of(dialogues: Sequence[tuple[str, Dialogue]]) -> Table:
     return table
 
 
+def _pieces(replies: Sequence[str]) -> csr_matrix:
+    found = [shares(reply) for reply in replies]
+    ends = np.cumsum([0, *map(len, found)])
+    buckets = np.array([bucket for reply in found for bucket in reply], dtype=np.int64)
+    share = np.array([value for reply in found for value in reply.values()], dtype=np.float64)
+    return csr_matrix((share, buckets, ends), shape=(len(found), NUM_BUCKETS))
+
+
 def regress(table: Table, rows: NDArray[np.bool_], recipe: Recipe) -> SageNumbers:
-    """Weights of the score, without momentum and thresholds; scores have mean 0 and standard deviation 1 over these turns.
+    """Weights of the score, without wording, momentum and thresholds; scores have mean 0 and standard deviation 1 over these turns.
 
     Args:
         rows: [D] which dialogues are used.
@@ -171,7 +197,9 @@ def _numbers(table: Table, recipe: Recipe, weights: dict[str, Floats], offset: f
         persona=_named(PersonaType, weights["persona"]),
         first=float(weights["turn"][0]),
         turn=float(weights["turn"][1]),
+        wording=Wording.silent(),
         momentum=Momentum(last=0.0, emotion=0.0),
+        first_thresholds=(-1.0, 0.0, 1.0),
         thresholds=(-1.0, 0.0, 1.0),
     )
 
@@ -185,7 +213,9 @@ def scores(table: Table, numbers: SageNumbers) -> Floats:
     turns = np.arange(table.changes.shape[1])
     of_turn = numbers.turn * turns + numbers.first * (turns == 0)
     weights_DF = signs_F + by_IF[table.intentions]
-    return np.einsum("dtf,df->dt", table.figures, weights_DF) + of_family[:, None] + of_turn + numbers.offset
+    named = np.einsum("dtf,df->dt", table.figures, weights_DF) + of_family[:, None] + of_turn + numbers.offset
+    worded = table.pieces @ numbers.wording.weights - numbers.wording.offset
+    return named + np.where(table.is_turn & (turns > 0), worded[table.places], 0.0)
 
 
 def _named(names: Any, values: Floats) -> dict[Any, float]:

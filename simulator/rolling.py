@@ -13,15 +13,14 @@ from simulator.agreement import curve_mae, total_variation
 from simulator.dialogue import DELIGHTED_AT, START_EMOTION
 from simulator.emotion import QUANTA
 from simulator.regression import Table
-from simulator.sage_emotion import Momentum
+from simulator.sage_emotion import Momentum, Thresholds
 
 Floats = NDArray[np.float64]
-Thresholds = tuple[float, float, float]
 
 ROUNDS = 25
 """Of matching thresholds to the recorded changes; each goes half of the way."""
 GRID = tuple(Momentum(last=last, emotion=emotion) for last, emotion in product((0.0, 0.5, 1.0, 1.5, 2.0), (-0.5, 0.0, 0.5, 1.0, 2.0)))
-"""What is tried, in standard deviations of the score."""
+"""What is tried, in standard deviations of the named figures' score."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +35,21 @@ class Rolled:
     """[D, T] emotion that each reply met"""
 
 
-def roll(scores_DT: Floats, momentum: Momentum, thresholds: Thresholds) -> Rolled:
-    """Each user's own dialogue, reply by reply."""
+def roll(scores_DT: Floats, momentum: Momentum, first: Thresholds, later: Thresholds) -> Rolled:
+    """Each user's own dialogue, reply by reply.
+
+    Args:
+        first: thresholds of first replies.
+        later: thresholds of the others.
+    """
     emotion, last = np.full(len(scores_DT), float(START_EMOTION)), np.zeros(len(scores_DT))
-    pulls, changes, before = [], [], []
+    pulls: list[Floats] = []
+    changes: list[Floats] = []
+    before: list[Floats] = []
     for score in scores_DT.T:
         before.append(emotion)
         pulls.append(score + momentum.pull(last, emotion))
-        last = change_at(pulls[-1], thresholds)
+        last = change_at(pulls[-1], later if changes else first)
         changes.append(last)
         emotion = np.clip(emotion + last, 0, DELIGHTED_AT)
     return Rolled(pulls=np.stack(pulls, axis=1), changes=np.stack(changes, axis=1), before=np.stack(before, axis=1))
@@ -54,16 +60,25 @@ def change_at(pull: Floats, thresholds: Thresholds) -> Floats:
     return np.array(QUANTA, float)[np.searchsorted(thresholds, pull, side="right")]
 
 
-def matched_thresholds(table: Table, scores_DT: Floats, momentum: Momentum, rows: NDArray[np.bool_]) -> Thresholds:
-    """Thresholds at which rolled users make each change as often as it was recorded in these dialogues."""
-    taken = table.is_turn & rows[:, None]
-    true = table.changes[taken]
-    shares = [np.mean(true < (low + high) / 2) for low, high in pairwise(QUANTA)]
-    thresholds = np.quantile(scores_DT[taken], shares)
+def matched_thresholds(table: Table, scores_DT: Floats, momentum: Momentum, rows: NDArray[np.bool_]) -> tuple[Thresholds, Thresholds]:
+    """Thresholds of first and of later replies at which rolled users make each change as often as it was recorded in these dialogues."""
+    is_turn, changes, scores_RT = table.is_turn[rows], table.changes[rows], scores_DT[rows]
+    is_first = is_turn & (np.arange(is_turn.shape[1]) == 0)
+    is_later = is_turn & ~is_first
+    first = _three(np.quantile(scores_RT[is_first], _shares(changes[is_first])))
+    if not is_later.any():
+        return first, first
+    shares = _shares(changes[is_later])
+    later = np.quantile(scores_RT[is_later], shares)
     for _ in range(ROUNDS):
-        pulls = roll(scores_DT[rows], momentum, _three(thresholds)).pulls[table.is_turn[rows]]
-        thresholds = (thresholds + np.quantile(pulls, shares)) / 2
-    return _three(thresholds)
+        pulls = roll(scores_RT, momentum, first, _three(later)).pulls[is_later]
+        later = (later + np.quantile(pulls, shares)) / 2
+    return first, _three(later)
+
+
+def _shares(changes: Floats) -> list[float]:
+    """How often a change lies below each border between two of SAGE's four."""
+    return [float(np.mean(changes < (low + high) / 2)) for low, high in pairwise(QUANTA)]
 
 
 def chosen_momentum(table: Table, scores_DT: Floats, rows: NDArray[np.bool_]) -> Momentum:
@@ -82,11 +97,12 @@ def misfit(table: Table, scores_DT: Floats, momentum: Momentum, rows: NDArray[np
     the changes, and twice the mean difference of the chance of a rise by emotion.
     """
     is_turn = table.is_turn[rows]
-    thresholds = matched_thresholds(table, scores_DT, momentum, rows)
-    rolled = roll(scores_DT[rows], momentum, thresholds)
+    first, later = matched_thresholds(table, scores_DT, momentum, rows)
+    rolled = roll(scores_DT[rows], momentum, first, later)
     own, true = rolled.changes[is_turn], table.changes[rows][is_turn]
     met = table.emotions[rows][is_turn]
-    led = change_at(scores_DT[rows][is_turn] + momentum.pull(table.last[rows][is_turn], met), thresholds)
+    pulls = scores_DT[rows] + momentum.pull(table.last[rows], table.emotions[rows])
+    led = np.concatenate([change_at(pulls[:, :1], first), change_at(pulls[:, 1:], later)], axis=1)[is_turn]
     even = np.ones(len(true))
     curve = curve_mae((met, true > 0), (rolled.before[is_turn], own > 0), even)
     return 2.0 - _correlation(own, true) - _correlation(led, true) + total_variation(true, own, even) + 2 * curve

@@ -1,6 +1,7 @@
 """The emotion rule of the preset SAGE: a reply is scored by numbers fitted on recorded conversations, and the change is one of SAGE's four.
 
-pull = score of the reply + momentum of the last change + emotion's own pull; three thresholds on it part the changes -10, -5, 5 and 10.
+pull = score of the reply + momentum of the last change + emotion's own pull; three thresholds on it part the changes -10, -5, 5 and 10,
+other ones for a first reply.
 The numbers stand in `emotion_sage.json` and are written by `python -m simulator fit`.
 """
 
@@ -22,12 +23,16 @@ from simulator.options import FITTED
 from simulator.register import Register, clarity
 from simulator.scenario import HiddenIntention, PersonaType, Scenario
 from simulator.signs import signs
+from simulator.wording import Wording
 
 T = TypeVar("T", float, NDArray[np.float64])
+Thresholds = tuple[float, float, float]
 
 CONTEXT = ("intention", "persona", "turn", "offset")
 """Terms that are not the reply's."""
 FEELINGS = {-10: "That was wide of the mark.", -5: "That did not help.", 5: "That helped a little.", 10: "That was what I needed."}
+WORDING = "wording"
+"""The term of a reply's wording."""
 UNCLEAR, VERBATIM = "unclear", "verbatim"
 FOLLOWED_FROM = 0.3
 """Clarity below which a reply is as bad as can be: it is empty, in another language or mostly garble."""
@@ -37,7 +42,7 @@ WATERSHED = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Momentum:
-    """How the state pulls, in the units of the score."""
+    """How the state pulls, in standard deviations of the named figures' score."""
 
     last: float
     """Times the last change / 10."""
@@ -69,9 +74,13 @@ class SageNumbers:
     """Of the first reply."""
     turn: float
     """For each reply before this one."""
+    wording: Wording
+    """Of replies after the first."""
     momentum: Momentum
-    thresholds: tuple[float, float, float]
-    """Pulls at which the change becomes -5, 5 and 10."""
+    first_thresholds: Thresholds
+    """Scores at which the first change becomes -5, 5 and 10; without wording and momentum, first replies lie closer together."""
+    thresholds: Thresholds
+    """Pulls at which a later one does."""
 
     @classmethod
     def from_dict(cls, numbers: Mapping[str, Any]) -> SageNumbers:
@@ -84,18 +93,26 @@ class SageNumbers:
             persona={PersonaType(name): weight for name, weight in numbers["persona"].items()},
             first=numbers["first"],
             turn=numbers["turn"],
+            wording=Wording.from_dict(numbers["wording"]),
             momentum=Momentum(**numbers["momentum"]),
+            first_thresholds=tuple(numbers["first_thresholds"]),
             thresholds=tuple(numbers["thresholds"]),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able record."""
-        return {**vars(self), "momentum": vars(self.momentum), "thresholds": list(self.thresholds)}
+        thresholds = {"first_thresholds": list(self.first_thresholds), "thresholds": list(self.thresholds)}
+        return {**vars(self), "wording": self.wording.to_dict(), "momentum": vars(self.momentum), **thresholds}
 
-    def terms(self, figures: Mapping[str, float], scenario: Scenario, num_before: int) -> dict[str, float]:
+    def thresholds_at(self, num_before: int) -> Thresholds:
+        """Those that hold after so many replies."""
+        return self.thresholds if num_before else self.first_thresholds
+
+    def terms(self, figures: Mapping[str, float], scenario: Scenario, num_before: int, reply: str) -> dict[str, float]:
         """What each thing adds to the score of a reply; what adds nothing is left out.
 
         Args:
+            figures: `simulator.signs` of the reply.
             num_before: replies before this one.
         """
         family = scenario.family
@@ -103,6 +120,7 @@ class SageNumbers:
         found = {name: (self.signs.get(name, 0.0) + own.get(name, 0.0)) * figure for name, figure in figures.items() if figure}
         found |= {"intention": self.intention[family.intention], "persona": self.persona[family.persona]}
         found |= {"turn": self.turn * num_before + (self.first if num_before == 0 else 0.0), "offset": self.offset}
+        found[WORDING] = self.wording.adds(reply) if num_before else 0.0
         return {name: value for name, value in found.items() if value}
 
 
@@ -119,6 +137,8 @@ class Weighed:
     emotion: int
     """That the reply met."""
     pull: float
+    thresholds: Thresholds
+    """That the pull met."""
     change: int
 
     @property
@@ -141,15 +161,16 @@ def weigh(dialogue: Dialogue, reply: str, given: SageNumbers | None = None) -> W
     numbers = given or calibrated()
     scenario, earlier = dialogue.scenario, dialogue.replies()
     figures = signs(reply, scenario, earlier)
-    terms = numbers.terms(figures, scenario, len(earlier))
+    terms = numbers.terms(figures, scenario, len(earlier), reply)
     last, emotion = dialogue.turns[-1].change or 0, dialogue.emotion
     pull = sum(terms.values()) + numbers.momentum.pull(last, emotion)
-    change, guarded = QUANTA[bisect(numbers.thresholds, pull)], ""
+    thresholds = numbers.thresholds_at(len(earlier))
+    change, guarded = QUANTA[bisect(thresholds, pull)], ""
     if clarity(reply, Register.OPEN, facts=scenario.facts, other=scenario.other, language=scenario.language) < FOLLOWED_FROM:
         change, guarded = QUANTA[0], UNCLEAR
     elif figures["said_before"] >= VERBATIM_AT:
         change, guarded = min(change, QUANTA[1]), VERBATIM
-    return Weighed(terms=terms, last=last, emotion=emotion, pull=pull, change=change, guarded=guarded)
+    return Weighed(terms=terms, last=last, emotion=emotion, pull=pull, thresholds=thresholds, change=change, guarded=guarded)
 
 
 def change_by_sage(dialogue: Dialogue, reply: str, given: SageNumbers | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,8 @@ from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage_emotion import Momentum, SageNumbers, calibrated, weigh
 from simulator.scenario import HiddenIntention, Split
 from simulator.signs import signs
+from simulator.wording import STEP
+from simulator.wording_fit import regress_wording
 
 SAGE = Path(__file__).resolve().parents[2] / "shared" / "sage"
 RELEASED = pytest.mark.skipif(not SAGE.is_dir(), reason="the released files are not here")
@@ -85,7 +88,7 @@ def test_the_table_scores_a_reply_as_the_user_does(recorded):
     dialogue = recorded.dialogues[3]
     for index, reply in enumerate(dialogue.replies()):
         figures = signs(reply, dialogue.scenario, dialogue.replies()[:index])
-        assert sum(numbers.terms(figures, dialogue.scenario, index).values()) == pytest.approx(found[3, index])
+        assert sum(numbers.terms(figures, dialogue.scenario, index, reply).values()) == pytest.approx(found[3, index])
     in_turns = found[recorded.table.is_turn]
     assert in_turns.mean() == pytest.approx(0.0, abs=1e-9) and in_turns.std() == pytest.approx(1.0)
 
@@ -94,9 +97,9 @@ def test_rolled_users_feel_what_followed_users_feel(recorded):
     rows = np.ones(len(recorded.dialogues), bool)
     weights = regress(recorded.table, rows, Recipe())
     found, momentum = scores(recorded.table, weights), Momentum(last=0.5, emotion=0.5)
-    thresholds = matched_thresholds(recorded.table, found, momentum, rows)
-    numbers = SageNumbers(**{**vars(weights), "momentum": momentum, "thresholds": thresholds})
-    rolled = roll(found, momentum, thresholds)
+    first, later = matched_thresholds(recorded.table, found, momentum, rows)
+    numbers = replace(weights, momentum=momentum, first_thresholds=first, thresholds=later)
+    rolled = roll(found, momentum, first, later)
     for place, dialogue in enumerate(recorded.dialogues[:8]):
         followed = follow(dialogue, lambda so_far, reply: weigh(so_far, reply, numbers).change, simulator="", agent="")
         assert followed.changes == tuple(int(change) for change in rolled.changes[place][: len(followed.changes)])
@@ -106,7 +109,7 @@ def test_thresholds_make_each_change_as_frequent_as_recorded(recorded):
     rows = np.ones(len(recorded.dialogues), bool)
     table, momentum = recorded.table, Momentum(last=0.0, emotion=0.0)
     found = np.random.default_rng(0).normal(size=table.changes.shape)
-    changes = roll(found, momentum, matched_thresholds(table, found, momentum, rows)).changes[table.is_turn]
+    changes = roll(found, momentum, *matched_thresholds(table, found, momentum, rows)).changes[table.is_turn]
     for change in QUANTA:
         assert np.mean(changes == change) == pytest.approx(np.mean(table.changes[table.is_turn] == change), abs=0.02)
 
@@ -196,3 +199,5 @@ def test_committed_numbers_are_those_of_the_released_files():
     fresh = regress(recorded.table, np.ones(len(recorded.dialogues), bool), Recipe())
     for name, weight in numbers["signs"].items():
         assert fresh.signs[name] == pytest.approx(weight, abs=1e-3)
+    wording = regress_wording(recorded.table, np.ones(len(recorded.dialogues), bool), fresh, Recipe())
+    assert wording.weights == pytest.approx(calibrated().wording.weights, abs=2 * STEP)
