@@ -1,20 +1,33 @@
-"""The door to teachers: `python -m curriculum teachers` lists them with their settings, `alarms` says what alarms are worth."""
+"""The door to teachers: `python -m curriculum teachers` lists them, `benchmark` compares them, `alarms` judges alarms."""
 
 from __future__ import annotations
 
 import argparse
 import ast
 import inspect
+import os
 import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from curriculum import TEACHERS, alarm_study
+from curriculum.arms import parse_arms
+from curriculum.benchmark import Job, Results, check_jobs, read, run_jobs, summarise, write
+from curriculum.standings import tables
+from curriculum.students import STUDENTS
+from simulator.output import check_out
+from simulator.progress import progress
 
-NOT_BUILT = "the benchmark on toy students is not built yet; `python -m curriculum teachers` lists the teachers that are"
+EXAMPLES = """examples:
+  python -m curriculum benchmark --teachers all --students all --seeds 8 --out teachers.json
+  python -m curriculum benchmark --teachers frontier fixed:strictness=.3 frontier:rho=.2,guard.enabled=false --students S2_slow drift
+  python -m curriculum benchmark --show teachers.json --markdown
+"""
+Raw = argparse.RawDescriptionHelpFormatter
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -23,20 +36,68 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     teachers = commands.add_parser("teachers", help="list teachers with their settings, defaults, ranges and effects")
     teachers.add_argument("kind", nargs="*", metavar="KIND", help=f"only these ({', '.join(TEACHERS)})")
-    commands.add_parser("benchmark", help="compare teachers on toy students (not built yet)")
+    add_benchmark(commands.add_parser("benchmark", help="compare teachers on toy students", epilog=EXAMPLES, formatter_class=Raw))
     alarms = commands.add_parser("alarms", help="precision, recall and lead time of the collapse alarms over runs or toy students")
     alarm_study.add_arguments(alarms)
     args = parser.parse_args(argv)
     if args.command == "alarms":
         return alarm_study.run(args)
-    if args.command == "benchmark":
-        print(NOT_BUILT, file=sys.stderr)
-        return 2
+    return benchmark(args) if args.command == "benchmark" else list_teachers(args)
+
+
+def list_teachers(args: argparse.Namespace) -> int:
+    """Prints the teachers with their settings."""
     if unknown := [kind for kind in args.kind if kind not in TEACHERS]:
         print(f"teacher.kind must be one of {', '.join(TEACHERS)}, got {unknown[0]!r}", file=sys.stderr)
         return 2
     print("\n\n".join(describe(kind) for kind in args.kind or TEACHERS))
     return 0
+
+
+def add_benchmark(parser: argparse.ArgumentParser) -> None:
+    """The benchmark's options."""
+    parser.add_argument(
+        "--teachers", nargs="+", default=["all"], metavar="TEACHER", help="all, or names and kinds, with settings if need be"
+    )
+    parser.add_argument("--students", nargs="+", default=["all"], metavar="STUDENT", help=f"all, or some of {', '.join(STUDENTS)}")
+    parser.add_argument("--seeds", type=int, default=8, help="runs of each pair (default 8)")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of these seeds (default 0)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes side by side (default: one for each CPU)")
+    parser.add_argument("--out", type=Path, help="JSON file for all figures with intervals and every seed's value")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="only print the table of such a file")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+
+
+def benchmark(args: argparse.Namespace) -> int:
+    """Runs or shows a benchmark."""
+    try:
+        results = read(args.show) if args.show else run_benchmark(args)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(tables(results, markdown=args.markdown))
+    return 0
+
+
+def run_benchmark(args: argparse.Namespace) -> Results:
+    """All pairs of teachers and students, checked first, and written where `--out` says."""
+    for option, least in (("seeds", 1), ("first_seed", 0), ("jobs", 1)):
+        if getattr(args, option) < least:
+            raise ValueError(f"--{option.replace('_', '-')} must be at least {least}, got {getattr(args, option)}")
+    if unknown := [name for name in args.students if name not in (*STUDENTS, "all")]:
+        raise ValueError(f"--students must be all or some of {', '.join(STUDENTS)}, got {unknown[0]!r}")
+    check_out(args.out)
+    students = list(STUDENTS) if "all" in args.students else list(dict.fromkeys(args.students))
+    arms = parse_arms(args.teachers)
+    check_jobs(students, arms)
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    # Seeds outermost, so that what is long and what is short alternate and the bar is a fair forecast.
+    jobs = [Job(student, arm, seed) for seed in seeds for student in students for arm in arms]
+    done = dict(progress(run_jobs(jobs, num_processes=args.jobs), total=len(jobs), what="runs"))
+    results = summarise({job: done[job] for job in jobs})
+    if args.out:
+        write(results, args.out)
+    return results
 
 
 def describe(kind: str) -> str:

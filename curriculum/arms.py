@@ -1,4 +1,4 @@
-"""Arms of a comparison: teachers with settings, from text to object."""
+"""Arms of a comparison: which teachers, with which settings, from a word on the command line to an object."""
 
 from __future__ import annotations
 
@@ -11,31 +11,97 @@ from typing import Any
 from curriculum import TEACHERS
 from curriculum.teacher import Teacher
 
+LENGTHS = {"T": 1.0, "T/2": 0.5, "2T": 2.0}
+"""Values of a setting that stand for a share of the student's number of updates."""
+RECORDED = "run:"
+"""A setting of this and a kind of teacher stands for the tasks that it issued in a run with the same student and another seed."""
+
 
 @dataclass(frozen=True)
 class Arm:
-    """A teacher with settings, as text `kind` or `kind:setting=value,setting=value`."""
+    """A teacher under comparison."""
 
     name: str
     kind: str
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """By dotted name, as text or values; the others are at their defaults."""
 
-    @classmethod
-    def parse(cls, text: str) -> Arm:
-        """Reads an arm and checks it against the teacher's settings.
 
-        Raises:
-            ValueError: no such teacher or setting, or a value that does not fit.
-        """
-        kind, _, rest = text.partition(":")
-        if kind not in TEACHERS:
-            raise ValueError(f"teacher.kind must be one of {', '.join(TEACHERS)}, got {kind!r}")
-        pairs = [item.partition("=") for item in rest.split(",")] if rest else []
-        if any(not equals for _, equals, _ in pairs):
-            raise ValueError(f"an arm must look like fixed:strictness=0.2, got {text!r}")
-        settings = {name: value for name, _, value in pairs}
-        configure(TEACHERS[kind][0](), settings)
-        return cls(text, kind, settings)
+SURVEY = (
+    Arm("fixed_.2", "fixed", {"strictness": 0.2}),
+    Arm("fixed_.5", "fixed", {"strictness": 0.5}),
+    Arm("fixed_.9", "fixed", {"strictness": 0.9}),
+    Arm("uniform", "uniform"),
+    Arm("linear", "linear", {"num_steps": "T"}),
+    Arm("linear_T/2", "linear", {"num_steps": "T/2"}),
+    Arm("linear_2T", "linear", {"num_steps": "2T"}),
+    Arm("linear_reverse", "linear", {"num_steps": "T", "start": 1.0, "end": 0.0}),
+    Arm("staged", "staged"),
+    Arm("adr", "adr"),
+    Arm("adarft", "adarft"),
+    Arm("adarft_.05", "adarft", {"eta": 0.05}),
+    Arm("adarft_.05_per_family", "adarft", {"eta": 0.05, "per_family": True}),
+    Arm("adarft_.05_tagged", "adarft", {"eta": 0.05, "tagged": True}),
+    Arm("rlve", "rlve"),
+    Arm("rlve_.6", "rlve", {"threshold": 0.6}),
+    Arm("rlve_reversible", "rlve", {"reversible": True}),
+    Arm("sec", "sec"),
+    Arm("sec_flat", "sec", {"scope": "flat"}),
+    Arm("dump", "dump"),
+    Arm("dump_flat", "dump", {"scope": "flat"}),
+    Arm("progress", "progress"),
+    Arm("progress_flat", "progress", {"scope": "flat"}),
+    Arm("plr", "plr"),
+    Arm("plr_robust", "plr", {"robust": True}),
+    Arm("beta_thompson", "beta_thompson"),
+    Arm("beta_thompson_progress", "beta_thompson", {"allocation.uniform_floor": 0.25}),
+    Arm("frontier", "frontier"),
+    Arm("frontier_no_guard", "frontier", {"guard.enabled": False}),
+    Arm("yoked", "yoked", {"trace": RECORDED + "frontier"}),
+    Arm("shuffled", "shuffled", {"trace": RECORDED + "frontier"}),
+)
+"""Arms with settings of their own, as far as their teachers are registered; a kind that is not here runs at its defaults."""
+
+
+def all_arms() -> dict[str, Arm]:
+    """Every registered teacher at least once, by name."""
+    arms = [arm for arm in SURVEY if arm.kind in TEACHERS]
+    arms += [Arm(kind, kind) for kind in TEACHERS if kind not in {arm.kind for arm in arms}]
+    return {arm.name: arm for arm in arms}
+
+
+def parse_arms(words: Sequence[str]) -> list[Arm]:
+    """The arms that `words` name: `all`, a name of `all_arms()`, a kind, or a kind with settings as in `fixed:strictness=.2`.
+
+    Raises:
+        ValueError: no such teacher or setting, or a setting out of range.
+    """
+    known = all_arms()
+    if "all" in words:
+        return list(known.values())
+    arms = [known[word] if word in known else _parse(word) for word in dict.fromkeys(words)]
+    for arm in arms:
+        configure(TEACHERS[arm.kind][0](), resolve(arm.settings, num_updates=100))
+    return arms
+
+
+def _parse(word: str) -> Arm:
+    kind, _, text = word.partition(":")
+    if kind not in TEACHERS:
+        names = ", ".join(dict.fromkeys([*TEACHERS, *all_arms()]))
+        raise ValueError(f"--teachers must be all, one of {names}, or KIND:SETTING=VALUE,..., got {word!r}")
+    settings = {}
+    for pair in text.split(",") if text else []:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--teachers must set a teacher as in KIND:SETTING=VALUE,..., got {word!r}")
+        settings[name.strip()] = value.strip()
+    return Arm(word, kind, settings)
+
+
+def resolve(settings: Mapping[str, Any], *, num_updates: int) -> dict[str, Any]:
+    """`settings` with lengths such as "T/2" made numbers."""
+    return {name: round(LENGTHS[value] * num_updates) if value in LENGTHS else value for name, value in settings.items()}
 
 
 def build_teacher(kind: str, settings: Mapping[str, Any], *, scenarios: Mapping[Any, Sequence[str]], group_size: int, seed: int) -> Teacher:
@@ -44,7 +110,7 @@ def build_teacher(kind: str, settings: Mapping[str, Any], *, scenarios: Mapping[
     return teacher(configure(config(), settings), scenarios=scenarios, group_size=group_size, seed=seed)
 
 
-def configure(defaults: Any, settings: Mapping[str, Any]) -> Any:
+def configure(defaults: Any, settings: Mapping[str, Any], prefix: str = "teacher") -> Any:
     """A copy of the config `defaults` with `settings` (dotted names; text or values) changed, checked as a whole.
 
     Raises:
@@ -56,28 +122,34 @@ def configure(defaults: Any, settings: Mapping[str, Any]) -> Any:
     for name, value in settings.items():
         head, _, rest = name.partition(".")
         if head not in known or bool(rest) != is_dataclass(known[head]):
-            raise ValueError(f"teacher.{name} is no setting of {type(defaults).__name__}; it has {', '.join(known)}")
+            raise ValueError(f"{prefix}.{name} is no setting of {type(defaults).__name__}; it has {', '.join(known)}")
         if rest:
             nested.setdefault(head, {})[rest] = value
         else:
-            changed[head] = _read(f"teacher.{name}", value, known[head])
-    changed |= {head: configure(known[head], inner) for head, inner in nested.items()}
+            changed[head] = _read(f"{prefix}.{name}", value, known[head])
+    changed |= {head: configure(known[head], inner, f"{prefix}.{head}") for head, inner in nested.items()}
     return replace(defaults, **changed)
 
 
 def _read(name: str, value: Any, default: Any) -> Any:
-    """`value`, parsed if it is text and the default is none."""
-    if isinstance(default, Enum):
-        return type(default)(value)
-    if not isinstance(value, str) or isinstance(default, str):
-        return value
-    words = {"true": True, "false": False, "none": None}
+    """`value` as a setting of the type of its `default`; text is parsed unless the default is text."""
     try:
-        parsed = words[value.lower()] if value.lower() in words else ast.literal_eval(value)
+        if isinstance(default, Enum):
+            return type(default)(value)
+        if isinstance(default, str):
+            return str(value)
+        words = {"true": True, "false": False}
+        parsed = value if not isinstance(value, str) else words[value.lower()] if value.lower() in words else ast.literal_eval(value)
     except (ValueError, SyntaxError):
-        raise ValueError(f"{name} must be like its default {default!r}, got {value!r}") from None
+        parsed = None
     if isinstance(default, float) and isinstance(parsed, int) and not isinstance(parsed, bool):
         return float(parsed)
-    if default is not None and type(parsed) is not type(default):
-        raise ValueError(f"{name} must be like its default {default!r}, got {value!r}")
+    if type(parsed) is not type(default):
+        shown = default.value if isinstance(default, Enum) else default
+        raise ValueError(f"{name} must be {_kind_of(default)} like its default {shown!r}, got {value!r}")
     return parsed
+
+
+def _kind_of(default: Any) -> str:
+    names = {bool: "true or false", int: "a whole number", float: "a number"}
+    return f"one of {', '.join(type(default))}" if isinstance(default, Enum) else names.get(type(default), f"a {type(default).__name__}")

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from curriculum.alarms import Course
-from curriculum.arms import Arm
+from curriculum.arms import Arm, resolve
 from curriculum.evidence import INDICATOR_METRICS
 from curriculum.indicators import at_bounds_share, spearman
 from curriculum.signals import alike_excess, best_of_k_gain, effective_groups, neighbours_success, survivors, within_group_std
 from curriculum.strictness_students import CollapseProne
+from curriculum.students import STUDENTS
 from curriculum.toy import GRID
 from curriculum.trial import LOOKS, Look, simulate
 
@@ -42,7 +43,8 @@ def course_of_run(folder: Path) -> Course:
 
 def course_of_student(student: str, arm: Arm, seed: int) -> Course:
     """What a toy student shows with a teacher; its panel is an exact examination at every update."""
-    series = simulate(student, arm.kind, arm.settings, seed, looks={**LOOKS, **PANEL_LOOKS, **SIGNAL_LOOKS}).series
+    settings = resolve(arm.settings, num_updates=STUDENTS[student](np.random.default_rng(0)).num_updates)
+    series = simulate(student, arm.kind, settings, seed, looks={**LOOKS, **PANEL_LOOKS, **SIGNAL_LOOKS}).series
     names = [name for name in INDICATOR_METRICS if name in series]
     steps = list(range(len(series["score"])))
     values = [{name: series[name][i] for name in names if math.isfinite(series[name][i])} for i in steps]

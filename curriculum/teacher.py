@@ -21,6 +21,8 @@ class Mode(StrEnum):
     REPLAY = "replay"
     PROBE = "probe"
     UNIFORM = "uniform"
+    UNLEARNED = "unlearned"
+    """Played so that the teacher may score it; the trainer leaves it out of its batch."""
 
 
 class Status(StrEnum):

@@ -152,7 +152,7 @@ class _Trial:
         while self.lost and self.lost[0][0] <= update:
             self.teacher.expire(self.lost.popleft()[1], reason="lost in an outage")
         seen = {name: look(Look(student=self.student, batch=batch, probes=probes)) for name, look in self.looks.items()}
-        self.student.learn(batch)
+        self.student.learn(to_learn_from(tasks, batch))
         self._report(update, seen)
 
     def _play(self, tasks: Sequence[TaskSpec], group_size: int, rng: np.random.Generator) -> Batch:
@@ -222,6 +222,14 @@ def outcomes_of(tasks: Sequence[TaskSpec], batch: Batch) -> list[GroupOutcome]:
         )
         for task, rewards_G, successes_G in zip(tasks, rewards, successes, strict=True)
     ]
+
+
+def to_learn_from(tasks: Sequence[TaskSpec], batch: Batch) -> Batch:
+    """`batch` with the groups that are only played to be scored gone; they cost their share of the step, as lost ones do."""
+    unlearned_N = np.array([task.mode is Mode.UNLEARNED for task in tasks])
+    if not unlearned_N.any():
+        return batch
+    return replace(batch, rewards_NG=np.where(unlearned_N[:, None], np.nan, batch.rewards_NG))
 
 
 def density(rewards_NG: np.ndarray) -> float:

@@ -11,7 +11,7 @@ import pytest
 from curriculum.__main__ import main
 from curriculum.alarm_study import ARMS, LABELS, configured
 from curriculum.alarms import Course, Verdict, collapse_onset, first_rings, judge, onset_of, quality, wilson_interval
-from curriculum.arms import Arm
+from curriculum.arms import Arm, parse_arms
 from curriculum.collapse import CollapseConfig
 from curriculum.courses import course_of_run, course_of_student
 from curriculum.evidence import INDICATOR_METRICS
@@ -21,6 +21,11 @@ def course(num_steps: int = 60, *, same: frozenset[str] = frozenset(), **series)
     """A run whose indicators are functions of the step."""
     steps = list(range(num_steps))
     return Course(name="run", steps=steps, values=[{name: f(step) for name, f in series.items()} for step in steps], same=same)
+
+
+def arm(text: str) -> Arm:
+    (only,) = parse_arms([text])
+    return only
 
 
 def verdict(onset: int | None, **first: int) -> Verdict:
@@ -97,7 +102,7 @@ def test_wilson_intervals_by_hand():
 
 @pytest.mark.parametrize("student", ["S2_slow", "S4_collapse"])
 def test_a_toy_students_course_repeats_and_shows_the_panel(student: str):
-    first, second = (course_of_student(student, Arm.parse("fixed:strictness=0.9"), 3) for _ in range(2))
+    first, second = (course_of_student(student, arm("fixed:strictness=0.9"), 3) for _ in range(2))
     assert first == second
     assert {"probe_reward", "probe_easy", "probe_middle", "probe_hard", "reward_density"} <= set(first.values[0]) <= set(INDICATOR_METRICS)
     assert ("strategy_entropy" in first.values[0]) == (student == "S4_collapse")
@@ -105,10 +110,10 @@ def test_a_toy_students_course_repeats_and_shows_the_panel(student: str):
 
 def test_the_shortcut_alarms_before_update_100_and_frontier_and_the_middle_do_not_collapse():
     config = CollapseConfig()
-    shortcut = judge(course_of_student("S4_collapse", Arm.parse("fixed:strictness=0.2"), 0), config, LABELS)["whole"]
+    shortcut = judge(course_of_student("S4_collapse", arm("fixed:strictness=0.2"), 0), config, LABELS)["whole"]
     assert min(shortcut.first.values()) < 100
-    for arm in ("frontier", "fixed:strictness=0.5"):
-        healthy = judge(course_of_student("S2_improving", Arm.parse(arm), 0), config, LABELS)["whole or a third"]
+    for teacher in ("frontier", "fixed:strictness=0.5"):
+        healthy = judge(course_of_student("S2_improving", arm(teacher), 0), config, LABELS)["whole or a third"]
         assert healthy.onset is None and set(healthy.first) <= {"stuck_at_bounds"}
 
 
@@ -135,7 +140,7 @@ def test_a_recorded_run_is_read_with_what_it_measured(tmp_path: Path):
 def test_the_command_judges_folders_and_students_and_writes_every_figure(tmp_path: Path, capsys):
     run = write_run(tmp_path / "run", [collapsing(step) for step in range(1, 81)])
     out = tmp_path / "alarms.json"
-    students = ["--students", "S2_slow", "--arms", "fixed:strictness=0.9", "--seeds", "1", "--processes", "1"]
+    students = ["--students", "S2_slow", "--teachers", "fixed:strictness=0.9", "--seeds", "1", "--processes", "1"]
     assert main(["alarms", "--runs", str(run), *students, "--set", "patience=4", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "2 runs; 1 collapsed by the whole or a third; 1 collapsed by the whole" in printed
@@ -155,8 +160,8 @@ def test_the_command_judges_folders_and_students_and_writes_every_figure(tmp_pat
         (["--students", "S1_stationary"], "got 'S1_stationary', which is not examined by strictness or never learns"),
         (["--students", "S9"], "got 'S9', which there is not"),
         (["--students", "all", "--seeds", "0"], "--seeds must be >= 1, got 0"),
-        (["--students", "all", "--arms", "oracle"], "teacher.kind must be one of"),
-        (["--students", "all", "--arms", "fixed:0.2"], "an arm must look like fixed:strictness=0.2, got 'fixed:0.2'"),
+        (["--students", "all", "--teachers", "oracle"], "--teachers must be all, one of"),
+        (["--students", "all", "--teachers", "fixed:0.2"], "--teachers must set a teacher as in KIND:SETTING=VALUE,..., got 'fixed:0.2'"),
         (["--students", "all", "--set", "patience=soon"], "collapse.patience must be a number like its default 5, got 'soon'"),
         (["--students", "all", "--set", "patience=0"], "collapse.patience must be in [1, 100], got 0"),
         (["--students", "all", "--set", "mood=1"], "--set must be NAME=VALUE with a setting of"),
@@ -181,5 +186,5 @@ def test_a_broken_line_is_named(tmp_path: Path):
 
 
 def test_every_default_arm_and_setting_is_what_it_says():
-    assert [Arm.parse(text).name for text in ARMS] == list(ARMS)
+    assert [each.name for each in parse_arms(ARMS)] == list(ARMS)
     assert configured(["entropy_low=0.2", "patience=3"]) == CollapseConfig(entropy_low=0.2, patience=3)
