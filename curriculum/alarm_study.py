@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from curriculum.alarms import CELLS, Course, Share, Verdict, judge, quality
-from curriculum.arms import Arm, parse_arms
+from curriculum.arms import RECORDED, Arm, parse_arms
 from curriculum.collapse import RULES, CollapseConfig
 from curriculum.courses import course_of_run, course_of_student
 from curriculum.students import STUDENTS
@@ -38,9 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("--runs", nargs="+", type=Path, default=[], metavar="RUNDIR", help="folders of runs, with their metrics.jsonl")
     parser.add_argument("--students", nargs="+", default=[], metavar="STUDENT", help=f"toy students, or all: {', '.join(BY_STRICTNESS)}")
-    parser.add_argument(
-        "--teachers", nargs="+", default=list(ARMS), metavar="TEACHER", help=f"teachers of the students (default {' '.join(ARMS)})"
-    )
+    parser.add_argument("--teachers", nargs="+", default=list(ARMS), metavar="TEACHER", help=f"of the students (default {' '.join(ARMS)})")
     parser.add_argument("--seeds", type=int, default=8, help="seeds of each student with each arm (default 8)")
     parser.add_argument("--first-seed", type=int, default=0, help="the lowest of them (default 0)")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings of the monitor, e.g. patience=3")
@@ -103,6 +101,8 @@ def student_tasks(args: argparse.Namespace) -> list[tuple[str, Arm, int]]:
         if value < least:
             raise ValueError(f"{option} must be >= {least}, got {value}")
     arms = parse_arms(args.teachers)
+    if replaying := [arm.name for arm in arms if any(str(value).startswith(RECORDED) for value in arm.settings.values())]:
+        raise ValueError(f"--teachers must not replay another run here, got {replaying[0]!r}")
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     return [(name, arm, seed) for name in names for arm in arms for seed in seeds]
 

@@ -11,7 +11,7 @@ import pytest
 from curriculum.__main__ import main
 from curriculum.alarm_study import ARMS, LABELS, configured
 from curriculum.alarms import Course, Verdict, collapse_onset, first_rings, judge, onset_of, quality, wilson_interval
-from curriculum.arms import parse_arms
+from curriculum.arms import Arm, parse_arms
 from curriculum.collapse import CollapseConfig
 from curriculum.courses import course_of_run, course_of_student
 from curriculum.evidence import INDICATOR_METRICS
@@ -21,6 +21,11 @@ def course(num_steps: int = 60, *, same: frozenset[str] = frozenset(), **series)
     """A run whose indicators are functions of the step."""
     steps = list(range(num_steps))
     return Course(name="run", steps=steps, values=[{name: f(step) for name, f in series.items()} for step in steps], same=same)
+
+
+def arm(text: str) -> Arm:
+    (only,) = parse_arms([text])
+    return only
 
 
 def verdict(onset: int | None, **first: int) -> Verdict:
@@ -97,7 +102,7 @@ def test_wilson_intervals_by_hand():
 
 @pytest.mark.parametrize("student", ["S2_slow", "S4_collapse"])
 def test_a_toy_students_course_repeats_and_shows_the_panel(student: str):
-    first, second = (course_of_student(student, parse_arms(["fixed:strictness=0.9"])[0], 3) for _ in range(2))
+    first, second = (course_of_student(student, arm("fixed:strictness=0.9"), 3) for _ in range(2))
     assert first == second
     assert {"probe_reward", "probe_easy", "probe_middle", "probe_hard", "reward_density"} <= set(first.values[0]) <= set(INDICATOR_METRICS)
     assert ("strategy_entropy" in first.values[0]) == (student == "S4_collapse")
@@ -105,10 +110,10 @@ def test_a_toy_students_course_repeats_and_shows_the_panel(student: str):
 
 def test_the_shortcut_alarms_before_update_100_and_frontier_and_the_middle_do_not_collapse():
     config = CollapseConfig()
-    shortcut = judge(course_of_student("S4_collapse", parse_arms(["fixed:strictness=0.2"])[0], 0), config, LABELS)["whole"]
+    shortcut = judge(course_of_student("S4_collapse", arm("fixed:strictness=0.2"), 0), config, LABELS)["whole"]
     assert min(shortcut.first.values()) < 100
-    for arm in ("frontier", "fixed:strictness=0.5"):
-        healthy = judge(course_of_student("S2_improving", parse_arms([arm])[0], 0), config, LABELS)["whole or a third"]
+    for teacher in ("frontier", "fixed:strictness=0.5"):
+        healthy = judge(course_of_student("S2_improving", arm(teacher), 0), config, LABELS)["whole or a third"]
         assert healthy.onset is None and set(healthy.first) <= {"stuck_at_bounds"}
 
 
@@ -181,5 +186,5 @@ def test_a_broken_line_is_named(tmp_path: Path):
 
 
 def test_every_default_arm_and_setting_is_what_it_says():
-    assert [arm.name for arm in parse_arms(ARMS)] == list(ARMS)
+    assert [each.name for each in parse_arms(ARMS)] == list(ARMS)
     assert configured(["entropy_low=0.2", "patience=3"]) == CollapseConfig(entropy_low=0.2, patience=3)

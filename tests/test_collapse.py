@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -304,6 +306,15 @@ def test_settings_are_a_structured_config_and_checked():
         with pytest.raises(ValueError, match=f"collapse.{name} must be in"):
             CollapseConfig(**{name: -1})
     assert len(RULES) == 28 and set(HEALTHY) == set(INDICATORS)
+
+
+def test_the_page_on_collapse_has_every_alarm_and_the_thresholds_as_they_are():
+    page = (Path(__file__).resolve().parent.parent / "docs" / "collapse.md").read_text(encoding="utf-8")
+    assert [name for name in RULES if f"`{name}`" not in page] == []
+    said = {name: value for name, value in re.findall(r"`(?:collapse\.)?(\w+)` = (\.?\d[\d.]*)", page) if hasattr(CollapseConfig(), name)}
+    assert len(said) >= 15 and {name: float(value) for name, value in said.items()} == {
+        name: getattr(CollapseConfig(), name) for name in said
+    }
 
 
 def test_repetition_counts_only_what_earlier_turns_said():

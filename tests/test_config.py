@@ -10,6 +10,7 @@ from curriculum import TEACHERS
 from experiments.catalogue import experiments
 from experiments.config import load, load_saved, to_plain, to_yaml
 from experiments.keys import ConfigError, leaves, nearest
+from experiments.sweep_plan import is_sweep, load_sweep
 from policy.engine import EngineKind
 from simulator.llm_user import LLMUserConfig
 
@@ -24,7 +25,8 @@ def refusal(*overrides: str, experiment: str = "smoke") -> str:
 
 @pytest.mark.parametrize("experiment", sorted(experiments()))
 def test_every_experiment_file_loads_and_says_what_it_is_about(experiment):
-    assert load(experiment).experiment == experiment
+    loaded = load_sweep(experiment) if is_sweep(experiment) else load(experiment)
+    assert loaded.experiment == experiment
     assert experiments()[experiment].endswith(".")
 
 
