@@ -9,23 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from curriculum.alarms import collapse_onset
 from curriculum.collapse import INDICATORS, Alarm, CollapseConfig, CollapseMonitor
 from curriculum.teacher import Mode
 from curriculum.trial import Trace
-
-COLLAPSED_SHARE = 0.8
-COLLAPSED_UPDATES = 20
-"""Post hoc, a run has collapsed where its score stays below this share of its best so far for so many updates."""
 
 
 def figures(trace: Trace) -> dict[str, float]:
     """The figures that apply to a run's student, by name; NaN for what did not happen.
 
-    `rmse`: strictness issued against the student's frontier, where that is the yardstick (`tracking`), `rmse_late` the same over the last
-    two thirds only. Otherwise, of the exact
+    `rmse`: strictness issued against the student's frontier, where that is the yardstick (`tracking`). Otherwise, of the exact
     examination: `final` or, by family, `macro`: its mean at the end; `auc`: the mean of that over all updates; `worst`: the least cell at
     the end; by strictness, `easy` and `hard`: mean of the three easiest and the four hardest cells at the end; `collapsed`: 1 if it fell
-    for long (`collapse_onset`).
+    for long (`curriculum.alarms.collapse_onset`).
 
     `noise_share` of the tasks went to families of pure noise. `first_alarm` and `first_collapse_alarm`: update of the collapse monitor's
     first alarm of any name and of the one that asks for two kinds of evidence. `probe_share` of all rollouts were the probe panel's.
@@ -52,15 +48,14 @@ def scored(trace: Trace) -> dict[str, float]:
     out = {name: float(scores.mean()), "auc": float(np.mean(trace.series["score"])), "worst": float(scores.min())}
     if trace.student.by_strictness:
         out |= {"easy": float(scores[:3].mean()), "hard": float(scores[-4:].mean())}
-    return {**out, "collapsed": float(collapse_onset(trace.series["score"]) is not None)}
+    return {**out, "collapsed": float(collapse_onset(range(len(trace.series["score"])), trace.series["score"]) is not None)}
 
 
 def tracking(trace: Trace) -> dict[str, float]:
     """Root mean square distance of the strictness issued from the frontier at that time.
 
-    With one family: of the mean strictness of each update's tasks, over the last two thirds of the run. With several: of each task issued
-    at the frontier (of each task, where a teacher marks none so) from the frontier of its family, over the whole run and over its last two
-    thirds.
+    With one family: of the mean strictness of each update's tasks. With several: of each task issued at the frontier (of each task, where a
+    teacher marks none so) from the frontier of its family. Over the last two thirds of the run; `rmse_whole` is over all of it.
     """
     late = len(trace.tasks) // 3
     issued = list(zip(trace.tasks, trace.frontiers, strict=True))
@@ -72,21 +67,7 @@ def tracking(trace: Trace) -> dict[str, float]:
         [task.strictness - float(f_F[index[str(task.family)]]) for task in tasks if task.mode is Mode.FRONTIER or not marked]
         for tasks, f_F in issued
     ]
-    return {"rmse": _rms(list(chain.from_iterable(misses))), "rmse_late": _rms(list(chain.from_iterable(misses[late:])))}
-
-
-def collapse_onset(scores: Sequence[float]) -> int | None:
-    """First update of the first stretch of 20 in which the score stays below 80 % of its best so far; None if there is none.
-
-    Known only afterwards; what alarms are held against.
-    """
-    low = np.asarray(scores) < COLLAPSED_SHARE * np.maximum.accumulate(scores)
-    held = 0
-    for update, is_low in enumerate(low):
-        held = held + 1 if is_low else 0
-        if held == COLLAPSED_UPDATES:
-            return update - COLLAPSED_UPDATES + 1
-    return None
+    return {"rmse": _rms(list(chain.from_iterable(misses[late:]))), "rmse_whole": _rms(list(chain.from_iterable(misses)))}
 
 
 def alarms(trace: Trace, config: CollapseConfig | None = None) -> list[Alarm]:

@@ -174,7 +174,8 @@ def refuse_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
 
 
 def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str) -> ExperimentConfig:
-    """Schema <- base <- overrides, checked, as typed objects."""
+    """Schema <- base <- overrides, checked, as typed objects; a group of another kind than the base's replaces it whole."""
+    base = {group: value for group, value in base.items() if not is_replaced(group, value, overrides)}
     given = merged(base, overrides)
     schema = schema_for({group: given.get(group) for group in VARIANTS})
     defaults = dict(leaves(OmegaConf.to_container(schema)))
@@ -188,6 +189,14 @@ def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str)
         return with_choices(OmegaConf.to_object(schema))
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def is_replaced(group: str, value: Any, overrides: Mapping[str, Any]) -> bool:
+    """Whether the overrides choose another kind for a group of settings, which leaves the settings of the first without meaning."""
+    if group not in VARIANTS or not isinstance(value, Mapping) or not isinstance(overrides.get(group), Mapping):
+        return False
+    before = value.get("kind", DEFAULT_KINDS[group])
+    return overrides[group].get("kind", before) != before
 
 
 def with_choices(config: ExperimentConfig) -> ExperimentConfig:

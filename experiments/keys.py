@@ -51,9 +51,9 @@ def nearest(name: str, known: Sequence[str]) -> str:
     """The known setting most like `name`: in its own section if one there is close, else by the last part, else as a whole."""
     section, _, last = name.rpartition(".")
     siblings = [key for key in known if key.rpartition(".")[0] == section]
-    for candidates in (siblings, known):
+    for candidates, cutoff in ((siblings, 0.7), (known, 0.85)):
         lasts = {key.rpartition(".")[2] for key in candidates}
-        if close := difflib.get_close_matches(last, lasts, n=1, cutoff=0.7):
+        if close := difflib.get_close_matches(last, lasts, n=1, cutoff=cutoff):
             known = [key for key in candidates if key.rpartition(".")[2] == close[0]]
             break
     return max(known, key=lambda key: difflib.SequenceMatcher(None, name, key).ratio())

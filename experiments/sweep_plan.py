@@ -10,7 +10,7 @@
       yoked: {teacher: {kind: yoked, trace: "{frontier}"}}
     contrasts: [frontier:fixed_0.5]
 
-A group of settings with a `kind` (teacher, algorithm, simulator) replaces the base's group whole. `{frontier}` stands for the
+A group of settings of another `kind` than the base's (teacher, algorithm, simulator) replaces it whole. `{frontier}` stands for the
 teacher.jsonl of that arm's run with the *next* seed, which is then run first.
 """
 
@@ -25,7 +25,7 @@ from typing import Any
 
 from analysis.runs import TEACHER
 from experiments.catalogue import experiments, path_of
-from experiments.config import VARIANTS, ExperimentConfig, compose, merged, parse_overrides, read_yaml, to_plain
+from experiments.config import ExperimentConfig, compose, merged, parse_overrides, read_yaml, to_plain
 from experiments.keys import ConfigError, leaves
 
 KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary")
@@ -102,10 +102,9 @@ class Sweep:
             ConfigError: as `experiments.config.load` does, with the arm named.
         """
         settings = filled(self.arms[cell.arm], {need.arm: str(self.run_folder(need) / TEACHER) for need in self.needs(cell)})
-        kinds = {group for group in VARIANTS if "kind" in settings.get(group, {})}
-        base = {key: value for key, value in self.base.items() if key not in kinds}
+        own = {"seed": cell.seed, "name": f"seed_{cell.seed}"}
         try:
-            return compose(merged(base, settings), {"seed": cell.seed, "name": f"seed_{cell.seed}"}, experiment=self.experiment)
+            return compose(self.base, merged(settings, own), experiment=self.experiment)
         except ConfigError as error:
             raise ConfigError(f"arm {cell.arm}: {error}") from error
 

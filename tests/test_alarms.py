@@ -43,6 +43,8 @@ def test_collapse_begins_where_a_score_stays_low_for_twenty_updates():
 def test_a_fall_must_be_large_in_share_and_in_size():
     assert collapse_onset(range(40), [0.5] * 10 + [0.41] * 30) is None
     assert collapse_onset(range(40), [0.1] * 10 + [0.06] * 30) is None
+    assert collapse_onset(range(22), [0.5, 1.0, *[0.79] * 20]) == 2
+    assert collapse_onset(range(41), [0.5, 1.0, *[0.79] * 19, 0.81, *[0.79] * 19]) is None
 
 
 def test_a_score_holds_until_it_is_taken_again():

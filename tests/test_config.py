@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from curriculum import TEACHERS
-from experiments.catalogue import experiments
-from experiments.config import load, load_saved, to_plain, to_yaml
+from experiments.catalogue import experiments, path_of
+from experiments.config import load, load_saved, read_yaml, to_plain, to_yaml
 from experiments.keys import ConfigError, leaves, nearest
 from experiments.sweep_plan import is_sweep, load_sweep
 from policy.engine import EngineKind
@@ -33,6 +33,13 @@ def test_every_experiment_file_loads_and_says_what_it_is_about(experiment):
 def test_an_override_wins_over_the_file_and_the_file_over_the_default():
     config = load("smoke", ["groups_per_step=3"])
     assert (config.groups_per_step, config.group_size, config.learner.num_minibatches) == (3, 4, 1)
+
+
+def test_another_kind_than_the_files_leaves_the_settings_of_the_first_behind():
+    assert "target_success" in read_yaml(path_of("adaptive_curriculum"))["teacher"]
+    config = load("adaptive_curriculum", ["teacher.kind=fixed", "teacher.strictness=0.25"])
+    assert (config.teacher.kind, config.teacher.strictness, config.algorithm.turn_credit) == ("fixed", 0.25, 0.9)
+    assert load("adaptive_curriculum", ["teacher.kind=frontier", "teacher.rho=0.2"]).teacher.target_success == 0.38
 
 
 def test_the_engines_logprobs_are_taken_where_both_sides_compute_in_float32():
