@@ -10,6 +10,8 @@ from typing import Any
 
 BIASED = {"top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "penalties"}
 """Sampling settings that change the distribution after the logprobs are taken; the simulated user's sampling is not trained on."""
+SAME_SECTION = 0.1
+"""What it is worth, in likeness, that a setting stands in the section that was named."""
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}
 
 
@@ -56,7 +58,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
         if close := difflib.get_close_matches(last, lasts, n=1, cutoff=cutoff):
             known = [key for key in candidates if key.rpartition(".")[2] == close[0]]
             break
-    return max(known, key=lambda key: difflib.SequenceMatcher(None, name, key).ratio())
+    return max(known, key=lambda key: difflib.SequenceMatcher(None, name, key).ratio() + SAME_SECTION * (key in siblings))
 
 
 def refuse_non_finite(settings: Mapping[str, Any]) -> None:
