@@ -29,19 +29,26 @@ class AllocationConfig:
     """[0, 10]: standard errors by which progress must exceed chance before it counts."""
     prior_progress: float = 0.003
     """(0, 1]: progress granted to every family beside what was measured, in success share; larger is more even."""
+    known_after: float = 50.0
+    """[0, 10000]: groups of a family after which its own progress counts half; the rest is the mean over families."""
+    largest: float = 3.0
+    """[1, 1000]: the most that one family gets, as a multiple of an even share."""
 
     def __post_init__(self) -> None:
         require_between("teacher.allocation.uniform_floor", self.uniform_floor, 0.0, 1.0)
         require_between("teacher.allocation.rate", self.rate, 1e-6, 1.0)
         require_between("teacher.allocation.num_errors", self.num_errors, 0.0, 10.0)
         require_between("teacher.allocation.prior_progress", self.prior_progress, 1e-6, 1.0)
+        require_between("teacher.allocation.known_after", self.known_after, 0.0, 10_000.0)
+        require_between("teacher.allocation.largest", self.largest, 1.0, 1000.0)
 
 
 class FamilyAllocation:
     """Shares groups between families: share_f = floor / F + (1 - floor) * w_f / sum w, with w_f = progress_f + prior.
 
     Families are dealt by accumulated credit, so that after any number of groups each has had its share to within two groups;
-    with equal shares this is a shuffled deck. Noise, impossible and mastered families make no progress and fall to the floor.
+    with equal shares this is a shuffled deck. Noise, impossible and mastered families make no progress and fall to the floor;
+    families of which little was seen are judged like the mean, so that the first to show progress does not starve the others.
     """
 
     def __init__(self, config: AllocationConfig, families: Sequence[FamilyKey]) -> None:
@@ -53,9 +60,11 @@ class FamilyAllocation:
 
     def shares(self) -> np.ndarray:
         """[F] long-run share of the groups that each family gets at present, in the order of the families; sums to 1."""
-        weights_F = self.progress.progress() + self.config.prior_progress
-        floor = self.config.uniform_floor
-        return floor / len(self._families) + (1.0 - floor) * weights_F / weights_F.sum()
+        progress_F, num_seen_F = self.progress.progress(), self.progress.num_seen
+        known_F = num_seen_F / np.maximum(num_seen_F + self.config.known_after, 1e-9)
+        weights_F = known_F * progress_F + (1.0 - known_F) * progress_F.mean() + self.config.prior_progress
+        floor, num_families = self.config.uniform_floor, len(self._families)
+        return capped(floor / num_families + (1.0 - floor) * weights_F / weights_F.sum(), self.config.largest / num_families)
 
     def choose(self, num_groups: int, rng: np.random.Generator) -> list[tuple[FamilyKey, float]]:
         """The families of the next groups, each with its share."""
@@ -85,6 +94,21 @@ class FamilyAllocation:
             raise ValueError(f"teacher state's allocation.credit must have {len(self._families)} numbers, got {credit_F.size}")
         self.progress.load_state_dict(state["progress"])
         self._credit_F = credit_F
+
+
+def capped(shares_F: np.ndarray, largest: float) -> np.ndarray:
+    """The shares with none above `largest`, at least 1 / F; what is cut off goes to the others in proportion."""
+    shares_F = shares_F.copy()
+    for _ in range(len(shares_F)):
+        over_F = shares_F > largest
+        if not over_F.any():
+            break
+        shares_F[over_F] = largest
+        below_F = shares_F < largest
+        if not below_F.any():
+            break
+        shares_F[below_F] *= (1.0 - shares_F[~below_F].sum()) / shares_F[below_F].sum()
+    return shares_F
 
 
 class ScenarioDecks:

@@ -68,6 +68,11 @@ class FamilyProgress:
             squared_e + step * (e * e - squared_e),
         )
 
+    @property
+    def num_seen(self) -> np.ndarray:
+        """[F] groups of each family so far."""
+        return self.figures_FC[:, 0]
+
     def progress(self) -> np.ndarray:
         """[F] progress of each family, in success share, at least 0."""
         running_e_F, squared_e_F = self.figures_FC[:, -2:].T
