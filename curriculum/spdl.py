@@ -39,7 +39,7 @@ MAX_STD = 1.0
 LEAST_STD = 0.01
 TOLERANCE = 1e-3
 """By how much a solution may break a constraint, in nats or reward."""
-MAX_PAST = 100
+MAX_PAST = 25
 """Distributions remembered for outcomes that come late."""
 
 

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from curriculum import NEEDS, TEACHERS
 from curriculum.__main__ import main, settings
-from curriculum.allocation import AllocationConfig, FamilyAllocation
+from curriculum.allocation import AllocationConfig, FamilyAllocation, capped
 from curriculum.fixed import FixedConfig, FixedTeacher
 from curriculum.ledger import task_from_record, task_to_record
 from curriculum.teacher import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
@@ -307,14 +307,30 @@ def test_tasks_survive_json():
 
 
 def test_allocation_follows_progress_above_its_floor():
-    allocation = FamilyAllocation(AllocationConfig(uniform_floor=0.25, rate=0.5, num_errors=0.0, prior_progress=0.02), FAMILIES[:4])
+    settings = AllocationConfig(uniform_floor=0.25, rate=0.5, num_errors=0.0, prior_progress=0.02, known_after=0.0, largest=4.0)
+    allocation = FamilyAllocation(settings, FAMILIES[:4])
     for success in (0.1, 0.3):
         allocation.learn(FAMILIES[0], strictness=0.5, success=success)
-        allocation.learn(FAMILIES[1], strictness=0.5, success=0.5)
+        for family in FAMILIES[1:4]:
+            allocation.learn(family, strictness=0.5, success=0.5)
     # The second group lies .2 above the first, half of which counts; so w = .12 against .02 for each of the three others.
     assert allocation.shares() == pytest.approx([1 / 16 + 0.75 * 12 / 18] + 3 * [1 / 16 + 0.75 * 2 / 18])
     dealt = Counter(family for family, _ in allocation.choose(1000, np.random.default_rng(0)))
     assert dealt[FAMILIES[0]] == pytest.approx(1000 * (1 / 16 + 0.75 * 12 / 18), abs=2)
+
+
+def test_families_seen_little_are_judged_like_the_mean():
+    settings = AllocationConfig(uniform_floor=0.0, rate=0.5, num_errors=0.0, prior_progress=0.02, known_after=2.0, largest=4.0)
+    allocation = FamilyAllocation(settings, FAMILIES[:4])
+    for success in (0.1, 0.3):
+        allocation.learn(FAMILIES[0], strictness=0.5, success=success)
+    # Two groups count half: w = .5 x .1 + .5 x .025 + .02 for the first, .025 + .02 for the three of which nothing is known.
+    assert allocation.shares() == pytest.approx([0.0825 / 0.2175] + 3 * [0.045 / 0.2175])
+
+
+def test_no_family_gets_more_than_its_multiple_of_an_even_share():
+    assert capped(np.array([0.7, 0.2, 0.05, 0.05]), 0.4) == pytest.approx([0.4, 0.4, 0.1, 0.1])
+    assert capped(np.array([0.3, 0.3, 0.2, 0.2]), 0.4) == pytest.approx([0.3, 0.3, 0.2, 0.2])
 
 
 def test_door_lists_teachers_with_their_settings(capsys):
