@@ -32,9 +32,9 @@ from typing import Any
 
 import numpy as np
 
-from curriculum.checks import require_between, require_fields
+from curriculum.checks import require_between, require_fields, require_one_of
 from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig, mean_reward
-from curriculum.points import point_choice, point_of, require_axes
+from curriculum.points import point_choice, point_of
 from curriculum.teacher import FamilyKey, GroupOutcome, Mode
 
 MAX_COMPONENTS = 10
@@ -57,7 +57,7 @@ class AlpGmmConfig(TeacherConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_axes(self.axes)
+        require_one_of("teacher.axes", self.axes, (1, 3))
         require_between("teacher.fit_rate", self.fit_rate, 20, 10_000)
         require_between("teacher.history", self.history, 20, 10_000)
         require_between("teacher.random_share", self.random_share, 0.0, 1.0)

@@ -21,7 +21,7 @@ from curriculum.teacher import FamilyKey, GroupOutcome, Mode, TaskSpec, UpdateSt
 from simulator.difficulty import Difficulty
 from simulator.scenario import Family
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 MAX_PENDING_DECISIONS = 1000
 """Decisions kept when nobody collects them; older ones are dropped so that memory stays flat."""
 

@@ -9,12 +9,6 @@ from curriculum.teacher import Mode, TaskSpec
 from simulator.difficulty import Difficulty
 
 
-def require_axes(axes: int) -> None:
-    """Raises ValueError unless a teacher's `axes` is 1 or 3."""
-    if axes not in (1, 3):
-        raise ValueError(f"teacher.axes must be in {{1, 3}}, got {axes!r}")
-
-
 def point_of(task: TaskSpec, axes: int) -> list[float]:
     """Where a task was issued: its strictness, or with 3 axes (strictness, reserve, impatience)."""
     return [task.strictness] if axes == 1 else list(task.difficulty.to_dict().values())

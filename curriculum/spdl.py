@@ -30,9 +30,9 @@ from typing import Any
 
 import numpy as np
 
-from curriculum.checks import require_between
+from curriculum.checks import require_between, require_one_of
 from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig, mean_reward
-from curriculum.points import point_choice, point_of, require_axes
+from curriculum.points import point_choice, point_of
 from curriculum.teacher import FamilyKey, GroupOutcome, Mode
 
 MAX_STD = 1.0
@@ -70,7 +70,7 @@ class SpdlConfig(TeacherConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_axes(self.axes)
+        require_one_of("teacher.axes", self.axes, (1, 3))
         require_between("teacher.target_mean", self.target_mean, 0.0, 1.0)
         require_between("teacher.target_std", self.target_std, LEAST_STD, MAX_STD)
         require_between("teacher.start_mean", self.start_mean, 0.0, 1.0)

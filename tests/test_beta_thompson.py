@@ -7,10 +7,11 @@ from collections import deque
 
 import numpy as np
 import pytest
+from tiny_student import make_outcome
 
 from curriculum.beta_thompson import BetaThompsonConfig, BetaThompsonTeacher
 from curriculum.bins import BinsConfig, StrictnessBins
-from curriculum.teacher import GroupOutcome, Mode, Status, TaskSpec
+from curriculum.teacher import GroupOutcome, Mode, TaskSpec
 from simulator.difficulty import Difficulty
 from simulator.scenario import FAMILIES
 
@@ -37,17 +38,6 @@ def make_group(strictness: float, num_successes: int, *, family: str = "a", vers
         propensity=1.0,
     )
     return make_outcome(task, num_successes)
-
-
-def make_outcome(task: TaskSpec, num_successes: int) -> GroupOutcome:
-    successes = tuple(i < num_successes for i in range(task.group_size))
-    return GroupOutcome(
-        task=task,
-        rewards=tuple(float(success) for success in successes),
-        successes=successes,
-        num_tokens=(1,) * task.group_size,
-        statuses=(Status.OK,) * task.group_size,
-    )
 
 
 def make_bins(families: str = "a", **settings) -> StrictnessBins:

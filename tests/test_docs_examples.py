@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import numpy as np
-from test_frontier import make_outcome
+from tiny_student import make_outcome
 
 TEACHERS_PAGE = Path(__file__).parent.parent / "docs" / "teachers.md"
 

@@ -7,10 +7,11 @@ from collections import deque
 
 import numpy as np
 import pytest
+from tiny_student import make_outcome
 
 from curriculum.frontier import FrontierConfig, FrontierTeacher
 from curriculum.guard import EntropyGuard, GuardConfig
-from curriculum.teacher import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
+from curriculum.teacher import GroupOutcome, Mode, TaskSpec, UpdateStats
 from simulator.difficulty import Difficulty
 from simulator.scenario import FAMILIES
 
@@ -28,17 +29,6 @@ def sigmoid(x: float) -> float:
 def make_teacher(*, group_size: int = 8, seed: int = 0, **settings) -> FrontierTeacher:
     scenarios = {family: [f"{family}-{i}" for i in range(20)] for family in FAMILIES}
     return FrontierTeacher(FrontierConfig(**{**PLAIN, **settings}), scenarios=scenarios, group_size=group_size, seed=seed)
-
-
-def make_outcome(task: TaskSpec, num_successes: int) -> GroupOutcome:
-    successes = tuple(i < num_successes for i in range(task.group_size))
-    return GroupOutcome(
-        task=task,
-        rewards=tuple(float(success) for success in successes),
-        successes=successes,
-        num_tokens=(1,) * task.group_size,
-        statuses=(Status.OK,) * task.group_size,
-    )
 
 
 def make_task(teacher: FrontierTeacher, strictness: float, *, slot: int = 0) -> TaskSpec:

@@ -7,7 +7,8 @@ import math
 
 import numpy as np
 import pytest
-from toy_student import make_teacher, mean_strictness, outcome, practise
+from tiny_student import make_outcome, make_teacher
+from toy_student import mean_strictness, practise
 
 from curriculum.teacher import Mode
 from simulator.difficulty import Difficulty
@@ -16,7 +17,7 @@ from simulator.difficulty import Difficulty
 def observe_all(teacher, num_groups: int, num_successes: int):
     """One step in which every group has so many successes."""
     tasks = teacher.propose(num_groups, policy_version=0)
-    teacher.observe([outcome(task, num_successes) for task in tasks])
+    teacher.observe([make_outcome(task, num_successes) for task in tasks])
     return tasks
 
 
@@ -112,7 +113,7 @@ def test_late_groups_of_the_stage_before_open_nothing():
     late = teacher.propose(4, policy_version=0)
     observe_all(teacher, 4, 8)
     assert teacher.propose(1, policy_version=0)[0].strictness == 0.5
-    teacher.observe([outcome(task, 8) for task in late])
+    teacher.observe([make_outcome(task, 8) for task in late])
     assert teacher.shares == [] and teacher.propose(1, policy_version=0)[0].strictness == 0.5
 
 
@@ -166,7 +167,7 @@ def test_groups_at_a_wall_that_has_moved_since_fall_away():
     late = teacher.propose(4, policy_version=0)
     observe_all(teacher, 4, 8)
     assert teacher.boxes == {"all": [[0.0, 0.1]]}
-    teacher.observe([outcome(task, 0) for task in late])
+    teacher.observe([make_outcome(task, 0) for task in late])
     assert teacher.boxes == {"all": [[0.0, 0.1]]} and teacher.queues == {"all": [[[], []]]}
 
 
@@ -195,7 +196,7 @@ def test_three_axes_test_one_wall_at_a_time_and_move_on_their_own():
     on_walls = [sum(value in (0.4, 0.6) for value in task.difficulty.to_dict().values()) for task in tasks]
     assert set(on_walls) == {1} and {task.propensity for task in tasks} == {1 / 6}
     # The learner copes with anything but reserve.
-    teacher.observe([outcome(task, 0 if task.difficulty.reserve == 0.6 else 8) for task in tasks])
+    teacher.observe([make_outcome(task, 0 if task.difficulty.reserve == 0.6 else 8) for task in tasks])
     for axis, expected in enumerate(([0.3, 0.7], [0.3, 0.5], [0.3, 0.7])):
         assert teacher.boxes["all"][axis] == pytest.approx(expected)
 
@@ -241,7 +242,7 @@ def test_adarft_moves_its_target_by_the_published_rule():
 def test_adarft_reads_rewards_and_not_successes():
     teacher = make_teacher("adarft", start=0.2, eta=0.1, group_size=2)
     task = teacher.propose(1, policy_version=0)[0]
-    teacher.observe([outcome(task, 0, rewards=(0.7, 0.5))])
+    teacher.observe([make_outcome(task, 0, rewards=(0.7, 0.5))])
     assert teacher.targets["all"] == pytest.approx(0.2 + 0.1 * math.tanh(0.2))
 
 
@@ -257,7 +258,7 @@ def test_a_late_batch_moves_the_present_target_as_published_and_the_issued_one_w
         teacher = make_teacher("adarft", start=0.2, eta=0.1, tagged=tagged)
         late = teacher.propose(4, policy_version=0)
         teacher.targets["all"] = 0.5
-        teacher.observe([outcome(task, 8) for task in late])
+        teacher.observe([make_outcome(task, 8) for task in late])
         assert teacher.targets["all"] == pytest.approx(expected)
 
 
@@ -320,7 +321,7 @@ def test_groups_below_the_highest_level_do_not_count_nor_do_late_ones():
     teacher = make_teacher("rlve", prompts=4)
     late = teacher.propose(4, policy_version=0)
     observe_all(teacher, 4, 8)
-    teacher.observe([outcome(task, 8) for task in late])
+    teacher.observe([make_outcome(task, 8) for task in late])
     assert teacher.highest == {"one": 1} and teacher.shares == {"one": []}
 
 
@@ -351,7 +352,7 @@ def test_a_ceiling_below_the_threshold_stops_the_ladder():
     rng = np.random.default_rng(0)
     for _ in range(100):
         tasks = teacher.propose(8, policy_version=0)
-        teacher.observe([outcome(task, rng.binomial(8, 0.7)) for task in tasks])
+        teacher.observe([make_outcome(task, rng.binomial(8, 0.7)) for task in tasks])
     assert teacher.highest == {"one": 0}
 
 

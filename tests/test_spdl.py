@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import truncnorm
+from tiny_student import make_outcome
 
 from curriculum.spdl import Gaussian, SpdlConfig, SpdlTeacher, Step
-from curriculum.teacher import GroupOutcome, Status, TaskSpec
 
 
 def gaussian(mean: float, std: float) -> Gaussian:
@@ -25,17 +25,6 @@ def make_step(returns, *, old: Gaussian, num: int = 200, **settings) -> Step:
 
 def make_teacher(*, seed: int = 0, **settings) -> SpdlTeacher:
     return SpdlTeacher(SpdlConfig(**settings), scenarios={"a": [f"a-{i}" for i in range(20)]}, group_size=8, seed=seed)
-
-
-def make_outcome(task: TaskSpec, num_successes: int) -> GroupOutcome:
-    successes = tuple(i < num_successes for i in range(task.group_size))
-    return GroupOutcome(
-        task=task,
-        rewards=tuple(float(success) for success in successes),
-        successes=successes,
-        num_tokens=(1,) * task.group_size,
-        statuses=(Status.OK,) * task.group_size,
-    )
 
 
 def test_divergence_by_hand():

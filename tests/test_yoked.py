@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 from made_trace import any_trace, record, write_trace
-from toy_student import make_teacher, outcome, practise
+from tiny_student import make_outcome, make_teacher
+from toy_student import practise
 
 from curriculum.ledger import task_to_record
 from curriculum.teacher import Mode
@@ -131,7 +132,7 @@ def test_what_a_run_records_can_be_followed(tmp_path):
     steps = []
     for step in range(1, 7):
         steps.append(teacher.propose(4, policy_version=step))
-        outcomes = [outcome(task, 4, rewards=(float("nan"), *[0.5] * 7)) for task in steps[-1]]
+        outcomes = [make_outcome(task, 4, rewards=(float("nan"), *[0.5] * 7)) for task in steps[-1]]
         teacher.observe(outcomes)
         teacher.decide("anything", why=None)
         run = SimpleNamespace(parts=SimpleNamespace(teacher=teacher), recorder=recorder, tally=SimpleNamespace(step=step))
@@ -294,7 +295,7 @@ def test_a_resumed_run_may_find_its_trace_elsewhere(tmp_path):
 def test_outcomes_of_a_followed_trace_are_settled_like_any_other(tmp_path):
     copy = follower("yoked", write_trace(tmp_path / "teacher.jsonl", recorded()))
     tasks = copy.propose(4, policy_version=0)
-    copy.observe([outcome(task, 4) for task in tasks])
-    copy.observe([outcome(replace(tasks[0], difficulty=Difficulty.along(0.0)), 4)])
+    copy.observe([make_outcome(task, 4) for task in tasks])
+    copy.observe([make_outcome(replace(tasks[0], difficulty=Difficulty.along(0.0)), 4)])
     metrics = copy.metrics()
     assert (metrics["curriculum/outcomes_observed"], metrics["curriculum/outcomes_ignored"]) == (4.0, 1.0)
