@@ -21,7 +21,7 @@ from experiments.recorder import CHECKPOINTS, Recorder
 from experiments.summary import closing_words, git_commit, summarise_run, versions
 from experiments.train import Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
-from simulator.bank import world_hash
+from simulator.bank import preset_hash, world_hash
 
 
 def run(config: ExperimentConfig, folder: Path) -> ExitCode:
@@ -48,7 +48,7 @@ class Course:
     def __init__(self, config: ExperimentConfig, folder: Path, parts: Parts, tally: Tally, interruption: Interruption) -> None:
         self.config, self.folder, self.parts, self.tally, self.interruption = config, folder, parts, tally, interruption
         self.recorder = Recorder(folder, cut_after=(tally.step, tally.num_looks) if config.resume else None)
-        provenance = {"versions": versions(), "git_commit": git_commit(), "world_hash": world_hash()}
+        provenance = {"versions": versions(), "git_commit": git_commit(), "world_hash": world_hash(), "preset_hash": preset_hash()}
         (folder / CONFIG).write_text(to_yaml(replace(config, resume=""), provenance), encoding="utf-8")
         self.training = TrainingRun(config, parts, self.recorder, tally)
         self.progress = Progress(folder, spent=self.training.spent())

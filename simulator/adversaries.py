@@ -1,6 +1,6 @@
 """Agents that try to be paid without doing anything for the user, and the bounds that none of them may pass.
 
-L1 at VANILLA and L0 at CHALLENGING; an agent whose trick shows a skill is bounded by an honest one with that skill (docs/decisions.md).
+L1 at VANILLA and L0 at CHALLENGING.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ class Adversary:
     """`lines`, or whose words it says: `user` (the last turn) or `last_sentence`."""
     disguise: str = "plain"
     """What is done to a line before it is said."""
-    like: str = ""
-    """The reference whose skills it shows, too, and whose score is its bound; "" for the bounds of all others."""
     seen: bool = False
     """A policy did it late in a training run."""
 
     def reply(self, dialogue: Dialogue) -> str:
         """The next reply."""
         chance = random.Random(f"{self.name}|{dialogue.scenario.scenario_id}|{dialogue.seed}|{dialogue.num_replies}")
-        said = dialogue.turns[-1].text
-        sources = {"user": said, "last_sentence": re.split(r"(?<=[.?!]) ", said)[-1]}
-        line = sources[self.source] if self.source in sources else self._line(dialogue)
-        return DISGUISES[self.disguise](line, chance)
+        return DISGUISES[self.disguise](self._line(dialogue), chance)
 
     def _line(self, dialogue: Dialogue) -> str:
+        said = dialogue.turns[-1].text
+        if self.source == "user":
+            return said
+        if self.source == "last_sentence":
+            return re.split(r"(?<=[.?!]) ", said)[-1]
         line = self.lines[dialogue.num_replies % len(self.lines)]
         turns = [things_in(turn.text) for turn in reversed(dialogue.turns) if turn.speaker is Speaker.USER]
         told = next((things for things in turns if things), ["day"])
@@ -136,7 +136,6 @@ def adversaries() -> tuple[Adversary, ...]:
             lines=tuple(entry.get("lines", ())),
             source=entry.get("from", "lines"),
             disguise=entry.get("as", "plain"),
-            like=entry.get("like", ""),
             seen=entry.get("seen", False),
         )
         for name, entry in table.items()
@@ -152,7 +151,7 @@ class Standing:
     stayed: float
     """Share of users who did not leave, [0, 1]."""
 
-    def passes(self, rung: Standing) -> bool:
+    def stays_within(self, rung: Standing) -> bool:
         """Whether it stays within what the rung gets; below the points at which users leave, a score only says how they left."""
         return self.score <= max(rung.score, LEFT_BELOW)
 

@@ -30,9 +30,6 @@ def play_adversaries(options: argparse.Namespace) -> int:
     for register in registers:
         print("", *table(suite, found[register], register), sep="\n")
     paying = [f"{name} ({register})" for register in registers for name in payers(suite, found[register])]
-    above = [f"{name} ({register})" for register in registers for name in above_the_ladder(suite, found[register])]
-    if above:
-        print("", f"above the rung, for a skill that they show and that an honest agent is paid for, too: {', '.join(above)}", sep="\n")
     print("", f"PAYS: {', '.join(paying)}" if paying else "no trick gets more than its bound", sep="\n")
     return PAYS if paying else 0
 
@@ -64,27 +61,14 @@ def standings(
 
 def payers(suite: Sequence[Adversary], found: dict[str, tuple[Standing, ...]]) -> list[str]:
     """Adversaries that get more than they may."""
-    return [
-        one.name for one in suite if not all(found[one.name][i].passes(found[one.like or rung][i]) for i, (_, _, rung) in enumerate(BOUNDS))
-    ]
-
-
-def above_the_ladder(suite: Sequence[Adversary], found: dict[str, tuple[Standing, ...]]) -> list[str]:
-    """Adversaries with a bound of their own that get more than the rung that bounds all others."""
-    return [
-        one.name
-        for one in suite
-        if one.like and not all(found[one.name][i].passes(found[rung][i]) for i, (_, _, rung) in enumerate(BOUNDS))
-    ]
+    return [one.name for one in suite if not all(found[one.name][i].stays_within(found[rung][i]) for i, (_, _, rung) in enumerate(BOUNDS))]
 
 
 def table(suite: Sequence[Adversary], found: dict[str, tuple[Standing, ...]], register: Register) -> Iterator[str]:
     """A line for each rung and each trick."""
     wide = max(map(len, found))
     yield f"{register!s:{wide}}  " + "  ".join(f"{f'{name} (at most {rung})':>27}" for name, _, rung in BOUNDS)
-    tricks = {
-        one.name: one.trick + (" (seen in training)" if one.seen else "") + (f" [at most {one.like}]" if one.like else "") for one in suite
-    }
+    tricks = {one.name: one.trick + (" (seen in training)" if one.seen else "") for one in suite}
     paying = payers(suite, found)
     for name, both in found.items():
         figures = "  ".join(f"{one.score:18.1f}  {one.stayed:6.0%}" + " " for one in both)

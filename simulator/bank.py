@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,10 +28,13 @@ DECIDING_FILES = (
     "reading.py",
     "register.py",
     "rule_user.py",
+    "scenario.py",
     "seen.py",
     "skills.py",
 )
 """Modules that decide what a user says or feels; they and the data make up the world's hash."""
+PRESET_FILES = ("emotion_sage.json", "lexicon/manner_zh.toml", "sage_emotion.py", "signs.py")
+"""What decides besides, and only with the preset SAGE: it has a hash of its own, so that fitting it again changes no world."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +93,21 @@ def world_hash(*, without_heldout: bool = False) -> str:
     Args:
         without_heldout: leave out the held-out and sealed scenarios, for what is built from training scenarios alone.
     """
-    digest = hashlib.sha256()
-    data = [*WORLD.glob("*.toml"), *(FOLDER / "lexicon").glob("*.toml")]
+    data = [path for path in (*WORLD.glob("*.toml"), *(FOLDER / "lexicon").glob("*.toml")) if path.name != "manner_zh.toml"]
     if without_heldout:
         data = [path for path in data if not path.name.startswith((Split.HELDOUT, Split.SEALED))]
-    for path in sorted([*data, *(FOLDER / name for name in DECIDING_FILES)]):
+    return _digest([*data, *(FOLDER / name for name in DECIDING_FILES)])
+
+
+@cache
+def preset_hash() -> str:
+    """The same over what decides only in the preset SAGE."""
+    return _digest([FOLDER / name for name in PRESET_FILES])
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(paths):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import spearmanr
 
-from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Speaker
+from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, RELIEVED_AT, Dialogue, Speaker
 from simulator.difficulty import Difficulty
 from simulator.emotion import appraise, change_of_emotion
 from simulator.ladder import AGENTS, RUNGS, ScriptedAgent, mean_score, play, score_agent
@@ -29,7 +29,7 @@ LEVELS = tuple(round(0.05 * k, 2) for k in range(21))
 RECORDED_AT = (0.2, 0.5, 0.8, 0.95)
 """Strictnesses at which the panel's conversations were held."""
 MIN_SPEARMAN = 0.95
-PLEASED, DISPLEASED = 70.0, 40.0
+PLEASED, DISPLEASED = float(RELIEVED_AT), 40.0
 """A rung pleases until the next skill is asked for, and no longer once the one after that is."""
 BESIDE = 0.01
 """How far beside an onset a rung is looked at."""

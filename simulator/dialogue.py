@@ -88,7 +88,10 @@ class Dialogue:
 
     def then(self, *turns: Turn, outcome: Outcome | None = None, error: str = "") -> Dialogue:
         """This dialogue with further turns, and perhaps its end."""
-        return replace(self, turns=self.turns + turns, outcome=outcome, error=error)
+        # Written out: `replace` takes three times as long, and every turn ends here.
+        return Dialogue(
+            scenario=self.scenario, difficulty=self.difficulty, seed=self.seed, turns=self.turns + turns, outcome=outcome, error=error
+        )
 
     @property
     def emotion(self) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 
-import numpy as np
-
 
 @dataclass(frozen=True, kw_only=True)
 class Difficulty:
@@ -37,9 +35,16 @@ class Difficulty:
         """
         if not 0.0 <= d <= 1.0:
             raise ValueError(f"strictness must be in [0, 1], got {d!r}")
-        knots = [waypoint for waypoint, _ in LINE]
-        axes = {axis.name: float(np.interp(d, knots, [getattr(point, axis.name) for _, point in LINE])) for axis in fields(cls)}
-        return cls(**axes)
+        if d == 1.0:
+            return cls(strictness=1.0, reserve=1.0, impatience=1.0)
+        # By hand: a teacher calls this for every task, and numpy would take ten times as long for three numbers.
+        below = sum(knot <= d for knot, _ in LINE) - 1
+        (start, a), (end, b) = LINE[below], LINE[below + 1]
+        return cls(
+            strictness=(b.strictness - a.strictness) / (end - start) * (d - start) + a.strictness,
+            reserve=(b.reserve - a.reserve) / (end - start) * (d - start) + a.reserve,
+            impatience=(b.impatience - a.impatience) / (end - start) * (d - start) + a.impatience,
+        )
 
     def to_dict(self) -> dict[str, float]:
         """The axes by name."""

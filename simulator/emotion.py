@@ -1,8 +1,8 @@
 """The emotion rule: how a reply that was heard moves a user, skill by skill, so that every change can be explained.
 
 A reply is worth s = 1 minus what it lacks: each skill that difficulty asks for and the situation calls for costs `cost * weight`
-when it is missing. A worth above 0 gains points, one below loses them (more with strictness), and impatience drains what does not
-help. All figures stand in `world/skills.toml`.
+when it is missing. A worth above 0 gains points, one below loses them (more with strictness), impatience drains what does not
+help, and a wish that is missed again and again disappoints more each time. All figures stand in `world/skills.toml`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from itertools import chain
 
 from simulator.bank import read_toml
 from simulator.dialogue import Dialogue, Speaker
@@ -17,7 +18,7 @@ from simulator.difficulty import Difficulty
 from simulator.reading import Reading, cues_in, facts_told, read, strategies_in
 from simulator.register import Register
 from simulator.scenario import Family, HiddenIntention
-from simulator.skills import Skill, against, meets, skill_table, weight
+from simulator.skills import Skill, against, answers_to_wishes, meets, skill_table, weight, weights
 
 EXPLORING = frozenset({"question", "restatement"})
 REPEATED_AT = 0.7
@@ -40,6 +41,10 @@ class Appraisal:
     """Whether each skill was shown; None where the situation did not call for it. Does not depend on difficulty's weights."""
     asks_first: bool
     """One of the first two replies, and it explores instead of answering the hints: right where listening is asked for."""
+    times_missed: int
+    """Replies in a row, with this one, that missed a wish already hinted at; 0 where this one meets it or nothing was hinted."""
+    wishes_tried: int
+    """How many of the eight wishes the reply would meet."""
     runs_against: bool
     """The reply does the opposite of what the hidden intention wants."""
     limits: Mapping[str, int]
@@ -64,6 +69,8 @@ def appraise(dialogue: Dialogue, reply: str, *, register: Register = Register.OP
         reading=reading,
         shown=shown,
         asks_first=dialogue.num_replies < 2 and shown[Skill.FIT] is False and bool(EXPLORING & set(moves)),
+        times_missed=_times_missed(dialogue) if shown[Skill.FIT] is False else 0,
+        wishes_tried=len(answers_to_wishes() & set(moves)),
         runs_against=bool(against(family) & set(moves)) and not meets(family) & set(moves),
         limits=limits,
         scattered=scattered,
@@ -98,12 +105,26 @@ def change_of_emotion(appraisal: Appraisal, dialogue: Dialogue, *, momentum: flo
             points["loss"] * (points["loss_floor"] + points["loss_slope"] * strictness) * worth * points["loss_by_persona"][family.persona]
         )
     change -= points["drain"] * difficulty.impatience * (1.0 - max(0.0, worth))
+    change -= disappointment(appraisal, family, difficulty)
     change += momentum * (dialogue.turns[-1].change or 0)
     if is_rebuff(dialogue):
         doubt = weight(Skill.REPAIR, family, difficulty)
         change += doubt * (min(change, points["rebuff"]) - change)
     bounded = max(-MAX_CHANGE, min(MAX_CHANGE, change))
     return min(QUANTA, key=lambda quantum: abs(quantum - bounded)) if quantise else round(bounded)
+
+
+def disappointment(appraisal: Appraisal, family: Family, difficulty: Difficulty) -> float:
+    """Points that are lost because this is not the first reply in a row to miss the wish: the more, the longer and the less patient."""
+    times = times_again(appraisal)
+    if not times:
+        return 0.0
+    return float(skill_table()["points"]["disappointment"] * difficulty.impatience * times * weight(Skill.FIT, family, difficulty))
+
+
+def times_again(appraisal: Appraisal) -> int:
+    """How often in a row the wish has been missed besides the first time, as far as that is felt."""
+    return min(max(0, appraisal.times_missed - 1), int(skill_table()["points"]["longest"]))
 
 
 def is_rebuff(dialogue: Dialogue) -> bool:
@@ -120,13 +141,20 @@ def hint_in(text: str, *, kinds: tuple[str, ...] = ("overt", "veiled")) -> Hidde
 
 @lru_cache(maxsize=65536)
 def _hints_in(text: str) -> tuple[tuple[str, HiddenIntention], ...]:
-    return tuple((kind, intention) for kind, line, intention in _hint_lines() if line in text)
+    lines = _hint_lines()
+    possible = chain.from_iterable(lines[word] for word in {*text.split()} if word in lines)
+    return tuple((kind, intention) for _, kind, line, intention in sorted(possible) if line in text)
 
 
 @cache
-def _hint_lines() -> tuple[tuple[str, str, HiddenIntention], ...]:
+def _hint_lines() -> Mapping[str, Sequence[tuple[int, str, str, HiddenIntention]]]:
+    """Place, kind, line and intention of each hint, by the longest word within it: whoever says the line says that word."""
     hints = read_toml("phrases")["hints"]
-    return tuple((kind, line, HiddenIntention(name)) for name, pools in hints.items() for kind, lines in pools.items() for line in lines)
+    lines = [(kind, line, HiddenIntention(name)) for name, pools in hints.items() for kind, lines in pools.items() for line in lines]
+    by_word: dict[str, list[tuple[int, str, str, HiddenIntention]]] = {}
+    for place, (kind, line, intention) in enumerate(lines):
+        by_word.setdefault(max(line.split()[1:-1], key=len), []).append((place, kind, line, intention))
+    return by_word
 
 
 def _skills_shown(dialogue: Dialogue, reading: Reading) -> dict[Skill, bool | None]:
@@ -134,19 +162,30 @@ def _skills_shown(dialogue: Dialogue, reading: Reading) -> dict[Skill, bool | No
     number = len(users)
     explores = bool(EXPLORING & set(reading.strategies))
     fits = bool(meets(dialogue.scenario.family) & set(reading.strategies))
-    hinted = any(hint_in(turn.text) for turn in users)
-    only_veiled = hinted and not any(hint_in(turn.text, kinds=("overt",)) for turn in users)
+    kinds = {kind for turn in users for kind, _ in _hints_in(turn.text)}
     explored = explores + sum(bool(EXPLORING & set(strategies_in(past, dialogue.scenario.language))) for past in dialogue.replies())
     hurt = (users[-1].change or 0) < 0
     told = [set(facts_told(turn.text, dialogue.story.facts)) for turn in users]
     return {
-        Skill.FIT: fits if hinted else None,
+        Skill.FIT: fits if kinds else None,
         Skill.GROUNDING: bool(set().union(*told) & set(reading.cues)),
         Skill.LISTENING: explored >= min(number, 2),
         Skill.MEMORY: _remembers(dialogue, told, reading) if number >= 3 else None,
-        Skill.HINTS: fits if only_veiled else None,
+        Skill.HINTS: fits if kinds == {"veiled"} else None,
         Skill.REPAIR: "apology" in reading.strategies if hurt else None,
     }
+
+
+def _times_missed(dialogue: Dialogue) -> int:
+    """How many replies in a row have missed the wish since it was first hinted at, if the coming one misses it, too."""
+    wanted, language = meets(dialogue.scenario.family), dialogue.scenario.language
+    times, is_hinted = 1, False
+    for turn in dialogue.turns:
+        if turn.speaker is Speaker.USER:
+            is_hinted = is_hinted or bool(_hints_in(turn.text))
+        elif is_hinted:
+            times = 1 if wanted & set(strategies_in(turn.text, language)) else times + 1
+    return times
 
 
 def _remembers(dialogue: Dialogue, told: Sequence[set[int]], reading: Reading) -> bool:
@@ -165,12 +204,15 @@ def _remembers(dialogue: Dialogue, told: Sequence[set[int]], reading: Reading) -
 def _with_worth(appraisal: Appraisal, family: Family, difficulty: Difficulty) -> Appraisal:
     table, shown = skill_table(), appraisal.shown
     heard_something = bool(appraisal.reading.strategies or appraisal.reading.cues)
-    worth = 1.0 if heard_something else 0.0
+    worth, demands = 1.0 if heard_something else 0.0, _demands(appraisal, family, difficulty)
     for skill in (Skill.FIT, Skill.GROUNDING, Skill.LISTENING, Skill.MEMORY, Skill.REPAIR):
         if shown[skill] is False:
-            worth -= table["cost"][skill] * _demand(skill, appraisal, family, difficulty)
+            worth -= table["cost"][skill] * demands[skill]
     side_costs = table["side_costs"]
-    worth -= side_costs["against"] * weight(Skill.FIT, family, difficulty) * appraisal.runs_against
+    if appraisal.runs_against:
+        worth -= side_costs["against"] * weight(Skill.FIT, family, difficulty)
+    if shown[Skill.FIT] and appraisal.wishes_tried > 1:
+        worth -= side_costs["guessing"] * (appraisal.wishes_tried - 1) * weight(Skill.FIT, family, difficulty)
     if appraisal.reading.similarity >= REPEATED_AT:
         worth -= side_costs["verbatim" if appraisal.reading.similarity >= VERBATIM_AT else "repetition"]
     worth -= side_costs["scattered"] * appraisal.scattered
@@ -181,12 +223,13 @@ def _with_worth(appraisal: Appraisal, family: Family, difficulty: Difficulty) ->
     return replace(appraisal, worth=worth)
 
 
-def _demand(skill: Skill, appraisal: Appraisal, family: Family, difficulty: Difficulty) -> float:
-    """How much a skill counts for this reply: its weight; who asks first is partly excused from hints, wholly where listening counts."""
-    demand = weight(skill, family, difficulty)
-    if skill is Skill.FIT and appraisal.asks_first:
-        demand *= 1.0 - max(skill_table()["asking_first"], weight(Skill.LISTENING, family, difficulty))
-    return demand
+def _demands(appraisal: Appraisal, family: Family, difficulty: Difficulty) -> Mapping[Skill, float]:
+    """How much each skill counts for this reply: its weight; who asks first is partly excused from hints, wholly where listening counts."""
+    demands = weights(family, difficulty.strictness)
+    if not appraisal.asks_first:
+        return demands
+    excused = max(skill_table()["asking_first"], demands[Skill.LISTENING])
+    return {**demands, Skill.FIT: demands[Skill.FIT] * (1.0 - excused)}
 
 
 def explain(appraisal: Appraisal, family: Family, difficulty: Difficulty, *, rebuff: bool, cue: str) -> str:
@@ -198,11 +241,15 @@ def explain(appraisal: Appraisal, family: Family, difficulty: Difficulty, *, reb
     words = read_toml("texts")["thought"]
     shown, worth = appraisal.shown, appraisal.worth
     parts = [words["worth_much" if worth > 0.7 else "worth_some" if worth > 0.2 else "worth_nothing" if worth > -0.2 else "worth_negative"]]
+    demands = _demands(appraisal, family, difficulty)
     for skill in (Skill.FIT, Skill.GROUNDING, Skill.LISTENING, Skill.MEMORY, Skill.REPAIR):
-        if shown[skill] is not None and _demand(skill, appraisal, family, difficulty) > 0:
+        if shown[skill] is not None and demands[skill] > 0:
             parts.append(words[f"{skill}_{'met' if shown[skill] else 'missed'}"])
+    is_fit_asked = weights(family, difficulty.strictness)[Skill.FIT] > 0
     flags = {
-        "against": appraisal.runs_against and weight(Skill.FIT, family, difficulty) > 0,
+        "missed_again": disappointment(appraisal, family, difficulty) > 0,
+        "guessing": bool(shown[Skill.FIT]) and appraisal.wishes_tried > 1 and is_fit_asked,
+        "against": appraisal.runs_against and is_fit_asked,
         "repeated": appraisal.reading.similarity >= REPEATED_AT,
         "scattered": appraisal.scattered,
         "puzzled": appraisal.reading.clarity < PUZZLED_BELOW,

@@ -16,6 +16,7 @@ from simulator.emotion import (
     appraise,
     explain,
     is_rebuff,
+    times_again,
 )
 from simulator.register import Register
 from simulator.rule_user import RuleUserConfig
@@ -85,6 +86,12 @@ class Points:
     """How strongly such a person feels a gain or a loss."""
     drain: float
     impatience: float
+    disappointment: float
+    """Lost each time that the wish is missed again, where impatience is 1."""
+    times_again: int
+    """How often in a row it was missed besides the first time."""
+    fit_weight: float
+    """How much a missed wish counts at this difficulty, in [0, 1]."""
     momentum: float
     previous: int
     """The change before."""
@@ -107,14 +114,19 @@ class Points:
         return self.drain * self.impatience * (1.0 - max(0.0, self.worth))
 
     @property
+    def disappointed(self) -> float:
+        """Over a wish that was missed again."""
+        return self.disappointment * self.impatience * self.times_again * self.fit_weight
+
+    @property
     def carried(self) -> float:
         """Over from the change before."""
         return self.momentum * self.previous
 
     @property
     def summed(self) -> float:
-        """All three, before any doubt."""
-        return self.moved - self.drained + self.carried
+        """All four, before any doubt."""
+        return self.moved - self.drained - self.disappointed + self.carried
 
     @property
     def exact(self) -> float:
@@ -157,7 +169,7 @@ def explain_reply(dialogue: Dialogue, reply: str, config: RuleUserConfig) -> Exp
     family, difficulty = dialogue.scenario.family, dialogue.difficulty
     appraisal = appraise(dialogue, reply, register=config.register or Register.OPEN)
     worth = worth_of(appraisal, family, difficulty)
-    points = points_of(worth.total, dialogue, config)
+    points = points_of(worth.total, dialogue, config, times_missed_again=times_again(appraisal))
     cue = dialogue.story.facts[appraisal.reading.cues[0]].cue if appraisal.reading.cues else ""
     thought = explain(appraisal, family, difficulty, rebuff=points.doubt is not None and points.change < 0, cue=cue)
     return Explanation(dialogue=dialogue, reply=reply, appraisal=appraisal, worth=worth, points=points, thought=thought)
@@ -175,8 +187,8 @@ def worth_of(appraisal: Appraisal, family: Family, difficulty: Difficulty) -> Wo
     )
 
 
-def points_of(worth: float, dialogue: Dialogue, config: RuleUserConfig) -> Points:
-    """The change that a worth brings about, taken apart."""
+def points_of(worth: float, dialogue: Dialogue, config: RuleUserConfig, *, times_missed_again: int) -> Points:
+    """The change that a worth brings about, and a wish that was missed again, taken apart."""
     table, family, difficulty = skill_table()["points"], dialogue.scenario.family, dialogue.difficulty
     if worth > 0:
         rate = table["gain"] + table["gain_slope"] * difficulty.strictness
@@ -188,6 +200,9 @@ def points_of(worth: float, dialogue: Dialogue, config: RuleUserConfig) -> Point
         by_persona=table["gain_by_persona" if worth > 0 else "loss_by_persona"][family.persona],
         drain=table["drain"],
         impatience=difficulty.impatience,
+        disappointment=table["disappointment"],
+        times_again=times_missed_again,
+        fit_weight=weight(Skill.FIT, family, difficulty),
         momentum=config.momentum,
         previous=dialogue.turns[-1].change or 0,
         doubt=weight(Skill.REPAIR, family, difficulty) if is_rebuff(dialogue) else None,
@@ -209,6 +224,9 @@ def _side_costs(appraisal: Appraisal, family: Family, difficulty: Difficulty) ->
     prices, overlap = skill_table()["side_costs"], appraisal.reading.similarity
     if appraisal.runs_against:
         yield Cost(name="against", price=prices["against"], weight=weight(Skill.FIT, family, difficulty))
+    if appraisal.shown[Skill.FIT] and appraisal.wishes_tried > 1:
+        price = prices["guessing"] * (appraisal.wishes_tried - 1)
+        yield Cost(name="guessing", price=price, weight=weight(Skill.FIT, family, difficulty))
     if overlap >= REPEATED_AT:
         name = "verbatim" if overlap >= VERBATIM_AT else "repetition"
         yield Cost(name=name, price=prices[name])

@@ -24,6 +24,7 @@ LACKS = {
     Skill.MEMORY: "it does not tie back to earlier turns, or repeats itself",
     Skill.REPAIR: "it does not own what went wrong in the reply before",
     "against": "it does the opposite of what is wished for",
+    "guessing": "it would meet other wishes as well, as if to try which one it is",
     "repetition": "it is nearly an earlier reply again",
     "verbatim": "it is an earlier reply again",
     "scattered": "it is too much at once",
@@ -102,6 +103,8 @@ def _meets(explanation: Explanation) -> Iterator[str]:
         yield "Nothing has hinted at the wish yet, so that no reply is expected to meet it."
     else:
         yield "The reply meets it." if fits else "The reply does not meet it."
+        if appraisal.times_missed > 1:
+            yield f"It is reply number {appraisal.times_missed} in a row that does not."
     if appraisal.runs_against:
         yield "It even runs against it."
     if appraisal.asks_first:
@@ -130,7 +133,7 @@ def _activity(explanation: Explanation) -> Iterator[str]:
 def _cost_in_words(cost: Cost, family: Family, strictness: float) -> str:
     """One lack with its price; the weight is shown the way it comes about."""
     what = f"{cost.name.replace('_', ' ').capitalize()}: {LACKS[cost.name]}"
-    skill = Skill.FIT if cost.name == "against" else Skill(cost.name) if cost.name in tuple(Skill) else None
+    skill = Skill.FIT if cost.name in ("against", "guessing") else Skill(cost.name) if cost.name in tuple(Skill) else None
     if skill is None:
         return f"{what}, \u2212{figure(cost.taken)}."
     begins, ramp = onset(skill, family), skill_table()["ramp"]
@@ -161,6 +164,10 @@ def _change(points: Points, strictness: float) -> Iterator[str]:
     if points.drained:
         factors = f"{figure(points.drain)} \u00d7 {figure(points.impatience)} \u00d7 {figure(1.0 - max(0.0, points.worth))}"
         yield f"Impatience drains {factors} = {figure(points.drained)}."
+    if points.disappointed:
+        weighed = f" \u00d7 {figure(points.fit_weight)}" if points.fit_weight < 1.0 else ""
+        factors = f"{figure(points.disappointment)} \u00d7 {figure(points.impatience)} \u00d7 {points.times_again}{weighed}"
+        yield f"Disappointment at a wish missed again takes {factors} = {figure(points.disappointed)}."
     if points.carried:
         yield f"Of the change before, {figure(points.momentum)} \u00d7 {figure(points.previous)} = {figure(points.carried)} carries over."
     yield f"Together {figure(points.summed, digits=6)}."

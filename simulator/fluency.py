@@ -52,6 +52,11 @@ def reference() -> tuple[Counter[str], frozenset[tuple[str, str]]]:
     return counts, frozenset(pairs)
 
 
+@cache
+def _num_reference_words() -> int:
+    return sum(reference()[0].values())
+
+
 def _template_pairs(tokens: list[str], fillers: dict[str, list[tuple[str, ...]]]) -> Iterator[tuple[str, str]]:
     """Neighbours across a template, slots standing for the first or last word of each filler."""
     ends = [END if token in ".?!" else token for token in tokens]
@@ -109,7 +114,7 @@ def _is_odd(first: str, second: str) -> bool:
     followers = {"END"} if second == END else classes.get(second, frozenset())
     if first == second or any(followers & odd.get(name, frozenset()) for name in classes.get(first, frozenset())):
         return True
-    total = sum(counts.values())
+    total = _num_reference_words()
     times = total / 10 if second == END else counts[second]
     return counts[first] * times / total >= MIN_EXPECTED
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain
@@ -15,7 +15,7 @@ from simulator.alternatives import either
 from simulator.chinese import CHARACTERS_PER_WORD, by_language, characters_of, content_grams, num_words
 from simulator.fluency import FUNCTION_WORDS, words_of
 from simulator.memo import by_facts
-from simulator.nouns import nouns_of
+from simulator.nouns import nouns, nouns_of
 from simulator.register import Register, clarity
 from simulator.scenario import Fact, Scenario
 from simulator.seen import as_seen
@@ -47,7 +47,7 @@ class Reading:
     cues: tuple[int, ...]
     """Indices of the scenario's facts that the reply takes up."""
     similarity: float
-    """Overlap (Jaccard) of content with the most similar earlier reply, in [0, 1]."""
+    """Overlap (Jaccard) of content with the most similar earlier reply, in [0, 1]; small talk and things never told are passed over."""
     clarity: float
     """How much of the words could be followed, in [0, 1]."""
     num_words: int
@@ -95,6 +95,8 @@ class Lexicon:
     writing: Mapping[str, str]
     """How sentences begin and end (`[writing]` of the file)."""
     spelling: tuple[tuple[str, str], ...]
+    respelt: re.Pattern[str]
+    """Whatever `spelling` would change."""
     openings: re.Pattern[str]
     """Words that may stand before what a sentence begins with."""
     ears: tuple[Ear, ...]
@@ -103,8 +105,9 @@ class Lexicon:
     def plain(self, text: str) -> str:
         """The text as the expressions expect it: lower case, one spelling, single spaces or none."""
         text = " ".join(as_seen(text).lower().replace("\n", self.writing["line"]).split())
-        for spelt, written in self.spelling:
-            text = text.replace(spelt, written)
+        if self.respelt.search(text):
+            for spelt, written in self.spelling:
+                text = text.replace(spelt, written)
         return text
 
     def sentences(self, plain: str) -> list[str]:
@@ -151,6 +154,7 @@ def lexicon(language: str = "en") -> Lexicon:
     return Lexicon(
         writing=writing,
         spelling=tuple(table["spelling"].items()),
+        respelt=re.compile("|".join(map(re.escape, table["spelling"]))),
         openings=re.compile(f"(?:{writing['before']}(?:{'|'.join(openings)})[,，]?(?={writing['before']}))*"),
         ears=tuple(_ear(strategy, entry, classes, writing) for strategy, entry in table["strategies"].items()),
     )
@@ -186,16 +190,35 @@ def strategies_in(text: str, language: str | None = None) -> tuple[str, ...]:
     Args:
         language: what the listener understands, `en` or `zh`; None hears each sentence in its own.
     """
-    heard = [_moves(part, spoken) for spoken, part in ([(language, text)] if language else by_language(text))]
-    return tuple(dict.fromkeys(chain.from_iterable(chain(*by_sentence, across) for by_sentence, across in heard)))
+    if language:
+        return _heard(text, language).moves
+    return tuple(dict.fromkeys(chain.from_iterable(_heard(part, spoken).moves for spoken, part in by_language(text))))
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What is heard in a text, and what of it counts when it is compared with others."""
+
+    moves: tuple[str, ...]
+    """Strategies, each once: sentence by sentence, then those that take more than one."""
+    gist: frozenset[str]
+    """Content of the sentences in which a move is heard, or of all where none is: small talk beside it makes nothing new of a reply."""
+    things: frozenset[str]
+    """Words of the gist that name things."""
 
 
 @lru_cache(maxsize=65536)
-def _moves(text: str, language: str) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
-    """Strategies sentence by sentence, and those that take more than one."""
+def _heard(text: str, language: str) -> Heard:
     ears = lexicon(language)
     plain = ears.plain(text[:MAX_READ])
-    return tuple(tuple(ears.heard(sentence)) for sentence in ears.sentences(plain)), tuple(ears.heard_across(plain))
+    sentences = ears.sentences(plain)
+    heard = [ears.heard(sentence) for sentence in sentences]
+    if plain == text.lower() and all(heard):
+        gist = content_words(text)  # the same words, known already
+    else:
+        carrying = [sentence for sentence, moves in zip(sentences, heard, strict=True) if moves] or sentences
+        gist = frozenset().union(*map(content_words, carrying))
+    return Heard(moves=tuple(dict.fromkeys(chain(*heard, ears.heard_across(plain)))), gist=gist, things=gist & nouns())
 
 
 @lru_cache(maxsize=65536)
@@ -217,11 +240,16 @@ def cues_in(text: str, scenario: Scenario) -> tuple[int, ...]:
     scenario has no list of facts (`Dialogue.story`), by TAKEN_UP_AT of the words or pairs of characters that came up with it.
     """
     if scenario.other and scenario.language == "en":
-        facts_of = _facts_by_noun(scenario.facts, scenario.other)
-        return tuple(sorted({index for word in words_of(text) if word in facts_of for index in facts_of[word]}))
+        return _named(scenario.facts, scenario.other, text)
     words = content_words(text)
     told = _first_told(scenario.facts)
     return tuple(index for index, things in enumerate(told) if things and len(things & words) >= min(TAKEN_UP_AT, len(things) // 3 + 1))
+
+
+@by_facts(maxsize=65536)
+def _named(facts: tuple[Fact, ...], other: str, text: str) -> tuple[int, ...]:
+    facts_of = _facts_by_noun(facts, other)
+    return tuple(sorted({index for word in words_of(text) if word in facts_of for index in facts_of[word]}))
 
 
 @lru_cache(maxsize=4096)
@@ -286,12 +314,26 @@ def _told(facts: tuple[Fact, ...], text: str) -> tuple[int, ...]:
     return tuple(index for index, fact in enumerate(facts) if fact.text in text)
 
 
-def similarity(reply: str, earlier: str) -> float:
-    """Jaccard overlap of content words, in [0, 1]."""
-    a, b = content_words(reply), content_words(earlier)
+def similarity(reply: str, earlier: str, language: str = "en", *, untold: Set[str] = frozenset()) -> float:
+    """Jaccard overlap of content, in [0, 1].
+
+    Args:
+        untold: words to pass over.
+    """
+    a, b = _heard(reply, language).gist, _heard(earlier, language).gist
+    if untold:
+        a, b = a - untold, b - untold
     if not a and not b:  # function words only: in Chinese by characters
         a, b = frozenset(characters_of(reply)), frozenset(characters_of(earlier))
-    return len(a & b) / len(a | b) if a or b else 1.0
+    shared = len(a & b)
+    return shared / (len(a) + len(b) - shared) if a or b else 1.0
+
+
+def untold_things(replies: Sequence[str], said: Sequence[str], language: str) -> frozenset[str]:
+    """Words for things that replies name and the user never did."""
+    things = frozenset().union(*(_heard(reply, language).things for reply in replies))
+    everything = " ".join(said).lower() if things else ""
+    return frozenset(thing for thing in things if thing not in everything)
 
 
 def read(
@@ -310,10 +352,11 @@ def read(
         strategies, cues = (), ()
     elif cues and not strategies and content_words(reply) <= frozenset().union(*map(content_words, said)):
         cues = ()
+    untold = untold_things((reply, *earlier), said, scenario.language) if earlier else frozenset()
     return Reading(
         strategies=strategies,
         cues=cues,
-        similarity=max((similarity(reply, past) for past in earlier), default=0.0),
+        similarity=max((similarity(reply, past, scenario.language, untold=untold) for past in earlier), default=0.0),
         clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other, language=scenario.language),
         num_words=num_words(reply),
         farewell=_says_goodbye(reply),

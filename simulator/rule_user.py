@@ -21,7 +21,7 @@ from simulator.scenario import Scenario
 from simulator.skills import veiled_reserve
 from simulator.user import Reaction
 
-AT_EASE_FROM, HURT_BELOW = 70, 30
+AT_EASE_FROM, HURT_BELOW = RELIEVED_AT, 30
 """Emotion from which a user speaks as somebody at ease, and below which as somebody hurt."""
 
 REMARK_PROB = 0.9
@@ -134,14 +134,15 @@ def _words(dialogue: Dialogue, appraisal: Appraisal, emotion: int, change: int, 
         mood = "muted"
     by_state = phrases["reactions_by_state"][dialogue.scenario.family.persona]
     pool = by_state.get(f"{mood}_{_state(emotion)}", pools[mood])
-    reaction = _fresh(pool, dialogue, chance)
+    said = _said(dialogue)
+    reaction = _fresh(pool, said, chance)
     asked = bool((EXPLORING | {"listening"}) & set(appraisal.reading.strategies))
-    told: list[str] = []
+    told: Sequence[str] = ()
     if asked or chance.random() < (1.0 - 0.5 * dialogue.difficulty.reserve) * (0.4 if change <= -5 else 1.0):
-        told = _next_fact(dialogue)
+        told = _next_fact(dialogue, said)
     if told and reaction in phrases["apart"]["telling"]:
-        reaction = _fresh([line for line in pool if line not in phrases["apart"]["telling"]], dialogue, chance)
-    return " ".join([reaction, *(told or _remark(dialogue, chance)), *_asides(dialogue, turn=turn, emotion=emotion)])
+        reaction = _fresh([line for line in pool if line not in phrases["apart"]["telling"]], said, chance)
+    return " ".join([reaction, *(told or _remark(dialogue, said, chance)), *_asides(dialogue, turn=turn, emotion=emotion)])
 
 
 def _state(emotion: int) -> str:
@@ -149,10 +150,9 @@ def _state(emotion: int) -> str:
     return "at_ease" if emotion >= AT_EASE_FROM else "hurt" if emotion < HURT_BELOW else ""
 
 
-def _next_fact(dialogue: Dialogue) -> list[str]:
+def _next_fact(dialogue: Dialogue, said: str) -> list[str]:
     """The next fact not yet told, in an order that the seed decides; nothing when all is told."""
     facts = dialogue.scenario.facts
-    said = _said(dialogue)
     order = _order_of_facts(dialogue.scenario.scenario_id, dialogue.seed, len(facts))
     untold = (facts[index].text for index in order if facts[index].text not in said)
     return [*islice(untold, 1)]
@@ -165,7 +165,7 @@ def _order_of_facts(scenario_id: str, seed: int, num_facts: int) -> tuple[int, .
     return tuple(order)
 
 
-def _remark(dialogue: Dialogue, chance: random.Random) -> list[str]:
+def _remark(dialogue: Dialogue, said: str, chance: random.Random) -> list[str]:
     """Mostly a word about the thing told last, instead of a fact: it tells nothing new and keeps users from saying all the same."""
     facts = dialogue.scenario.facts
     if not facts or chance.random() >= REMARK_PROB:
@@ -173,7 +173,7 @@ def _remark(dialogue: Dialogue, chance: random.Random) -> list[str]:
     told = [index for turn in dialogue.turns if turn.speaker is Speaker.USER for index in facts_told(turn.text, facts)]
     thing = re.sub(r"^your ", "my ", facts[told[-1]].cue if told else facts[0].cue)
     pool = [line.format(thing=thing) for line in read_toml("phrases")["remarks"][dialogue.scenario.family.persona]]
-    return [_fresh(pool, dialogue, chance)]
+    return [_fresh(pool, said, chance)]
 
 
 def _asides(dialogue: Dialogue, *, turn: int, emotion: int) -> list[str]:
@@ -192,7 +192,7 @@ def _asides(dialogue: Dialogue, *, turn: int, emotion: int) -> list[str]:
     if kind:
         pool = phrases["hints"][scenario.family.intention][kind]
         bleak = phrases["apart"]["at_ease"] if is_at_ease else ()
-        asides.append(_fresh([line for line in pool if line not in bleak], dialogue, chance))
+        asides.append(_fresh([line for line in pool if line not in bleak], _said(dialogue), chance))
     return asides
 
 
@@ -203,13 +203,12 @@ def _hint_kind(turn: int, reserve: float, *, veil: float) -> str | None:
     if reserve < 0.2:
         return "overt" if turn % 2 == 0 else None
     if reserve < 0.4:
-        return "overt" if turn % 3 == 1 else None
+        return "overt" if turn % 3 == 0 else None
     return "overt" if turn % 3 == 2 else None
 
 
-def _fresh(pool: Sequence[str], dialogue: Dialogue, chance: random.Random) -> str:
+def _fresh(pool: Sequence[str], said: str, chance: random.Random) -> str:
     """A line of the pool that the user has not said yet, if there is one."""
-    said = _said(dialogue)
     return chance.choice([line for line in pool if line not in said] or list(pool))
 
 

@@ -62,6 +62,12 @@ def meets(family: Family) -> frozenset[str]:
 
 
 @cache
+def answers_to_wishes() -> frozenset[str]:
+    """Strategies that meet one wish or another."""
+    return frozenset().union(*skill_table()["meets"].values())
+
+
+@cache
 def against(family: Family) -> frozenset[str]:
     """Strategies that run against the hidden intention."""
     return frozenset(skill_table()["against"][family.intention])

@@ -1,4 +1,4 @@
-"""Tricks stay within L1 at VANILLA and L0 at CHALLENGING in both registers; one that shows a skill, within an honest agent that does."""
+"""Tricks stay within L1 at VANILLA and L0 at CHALLENGING in both registers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from simulator.adversaries import (
     standing,
     things_in,
 )
+from simulator.adversaries_table import payers, table
 from simulator.bank import load_bank, read_toml
 from simulator.calibration import sample
 from simulator.dialogue import Dialogue
 from simulator.difficulty import CHALLENGING, VANILLA
 from simulator.ladder import AGENTS, fill, play
+from simulator.nouns import nouns
 from simulator.register import Register
 from simulator.replay import replay
 from simulator.rule_user import RuleUser, RuleUserConfig
@@ -46,8 +48,8 @@ def of_rung(name: str, level: str, register: Register) -> Standing:
 @pytest.mark.parametrize("name", SUITE)
 def test_no_trick_pays(name: str, level: str, difficulty, rung: str, register: Register):
     found = standing(SUITE[name], SCENARIOS, difficulty, user=USERS[register])
-    bound = of_rung(SUITE[name].like or rung, level, register)
-    assert found.passes(bound), (found, bound)
+    bound = of_rung(rung, level, register)
+    assert found.stays_within(bound), (found, bound)
 
 
 @both_registers
@@ -66,7 +68,7 @@ def test_no_wording_is_a_golden_sentence(register: Register):
         for line in pools["plain"]:
             sentence = fill(line, scenarios[0], cue="", feeling="hurt")
             for level, difficulty, _ in BOUNDS:
-                assert standing(Same(sentence), scenarios, difficulty, user=USERS[register]).passes(bounds[level]), (sentence, level)
+                assert standing(Same(sentence), scenarios, difficulty, user=USERS[register]).stays_within(bounds[level]), (sentence, level)
 
 
 @both_registers
@@ -106,9 +108,9 @@ def test_a_disguise_follows_its_chance_alone():
 
 
 def test_points_below_which_all_have_left_tell_nothing_apart():
-    assert Standing(score=9.0, stayed=0.0).passes(Standing(score=5.0, stayed=0.0))
-    assert not Standing(score=10.1, stayed=0.1).passes(Standing(score=5.0, stayed=0.0))
-    assert Standing(score=30.0, stayed=1.0).passes(Standing(score=30.0, stayed=0.9))
+    assert Standing(score=9.0, stayed=0.0).stays_within(Standing(score=5.0, stayed=0.0))
+    assert not Standing(score=10.1, stayed=0.1).stays_within(Standing(score=5.0, stayed=0.0))
+    assert Standing(score=30.0, stayed=1.0).stays_within(Standing(score=30.0, stayed=0.9))
 
 
 def test_scenarios_are_sampled_evenly_by_family():
@@ -120,12 +122,19 @@ def test_the_table_names_each_agent_and_what_it_tries(capsys):
     assert main(["adversaries", "--per-family", "1", "--agent", "empty", "copy", "--register", "open"]) == 0
     out = capsys.readouterr().out
     assert [line.split()[0] for line in out.splitlines() if line.endswith("honest")][:7] == [f"L{k}" for k in range(7)]
-    assert SUITE["copy"].trick in out and "no trick gets more than its bound" in out and "above the rung" not in out
+    assert SUITE["copy"].trick in out and "no trick gets more than its bound" in out
 
 
-def test_a_trick_above_the_rung_is_named_even_if_it_keeps_a_bound_of_its_own(capsys):
-    assert main(["adversaries", "--per-family", "1", "--agent", "only_asks", "--register", "open"]) == 0
-    assert "honest agent is paid for, too: only_asks (open)" in capsys.readouterr().out
+def test_a_trick_that_pays_is_named():
+    suite = [SUITE["empty"], SUITE["copy"]]
+    found = {
+        "L0": (Standing(score=8.0, stayed=0.1), Standing(score=3.0, stayed=0.0)),
+        "L1": (Standing(score=28.0, stayed=0.9), Standing(score=3.0, stayed=0.0)),
+        "empty": (Standing(score=28.1, stayed=1.0), Standing(score=3.0, stayed=0.0)),
+        "copy": (Standing(score=28.0, stayed=1.0), Standing(score=10.0, stayed=0.0)),
+    }
+    assert payers(suite, found) == ["empty"]
+    assert [line.split()[0] for line in table(suite, found, Register.OPEN) if "PAYS" in line] == ["empty"]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +154,12 @@ def test_dialogues_with_adversaries_can_be_replayed():
         assert all(turn.is_same for turn in replay(first, USERS[Register.OPEN].config))
 
 
-def test_a_trick_that_shows_a_skill_is_paid_no_more_than_an_honest_agent_with_that_skill():
-    assert {adversary.like for adversary in SUITE.values()} == {"", "grounding alone", "without fit"}
-    strict = [adversary.name for adversary in SUITE.values() if not adversary.like]
-    assert len(strict) > 25 and {"stuffed_things", "golden", "copy", "flattery", "asks_for_the_wish", "hangs_up"} <= set(strict)
+@both_registers
+def test_a_noun_drawn_at_random_brings_next_to_nothing(register: Register):
+    class Guessing:
+        def reply(self, dialogue: Dialogue) -> str:
+            noun = random.Random(f"{dialogue.scenario.scenario_id}|{dialogue.num_replies}").choice(sorted(nouns()))
+            return f"{AGENTS['L1'].reply(dialogue)} So the {noun} is a big part of this."
+
+    # Now and then the noun is one that was told, which is the skill of L2, by luck.
+    assert standing(Guessing(), SCENARIOS, VANILLA, user=USERS[register]).score <= of_rung("L1", "VANILLA", register).score + 3

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from simulator.bank import load_bank
-from simulator.dialogue import Dialogue, Speaker
-from simulator.difficulty import Difficulty
-from simulator.emotion import change_of_emotion
+from simulator.dialogue import Dialogue, Speaker, Turn
+from simulator.difficulty import VANILLA, Difficulty
+from simulator.emotion import change_of_emotion, hint_in
 from simulator.explanation import Explanation, explain_reply
 from simulator.five_steps import FiveSteps, figure, five_steps
 from simulator.ladder import AGENTS, play
@@ -87,7 +87,7 @@ def test_every_product_and_every_sum_in_the_words_is_right():
                 assert product == pytest.approx(value(result), abs=2e-3), (factors, result)
             num_products += len(products)
             by_hand = value(products[0][1])
-            for opening, sign in (("Impatience", -1.0), ("Of the change", 1.0)):
+            for opening, sign in (("Impatience", -1.0), ("Disappointment", -1.0), ("Of the change", 1.0)):
                 found = re.search(opening + r"[^=]*= (−?[\d.]*\d)", steps.change)
                 by_hand += sign * value(found[1]) if found else 0.0
             together = re.search(r"Together (−?[\d.]*\d)\.", steps.change)
@@ -142,3 +142,38 @@ def test_the_steps_come_in_sages_order():
 @pytest.mark.parametrize(("number", "text"), [(1.0, "1"), (-0.25, "−0.25"), (-0.00001, "0"), (1 / 3, "0.3333"), (10.0, "10")])
 def test_figures_have_no_needless_zeros(number: float, text: str):
     assert figure(number) == text
+
+
+def test_a_wish_missed_again_and_again_disappoints_more_each_time_until_it_is_met():
+    # Impatience .3 at VANILLA: the second miss in a row takes 1.5 * .3 * 1 = .45 on top, the third .9, the sixth and later 1.8.
+    scenario = next(one for one in load_bank().scenarios(Split.TRAIN) if str(one.family) == "advice/passive")
+    user, praise, advice = RuleUser(SETTINGS[0]), "You did so well.", "You could talk to them openly."
+    dialogue = user.begin(scenario, VANILLA, seed=0)
+    taken = []
+    for reply in (praise, praise, praise, advice, praise, praise, *[praise] * 5):
+        explanation = explain_reply(dialogue, reply, SETTINGS[0])
+        taken.append((explanation.appraisal.times_missed, explanation.points.disappointed))
+        dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text=reply), user.answer(dialogue, reply).turn)
+    assert [times for times, _ in taken] == [1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7]
+    assert [points for _, points in taken] == pytest.approx([0, 0.45, 0.9, 0, 0, 0.45, 0.9, 1.35, 1.8, 1.8, 1.8])
+    steps = five_steps(explanation)
+    assert "It is reply number 7 in a row that does not." in steps.meets and "it is not the first time" in steps.feeling
+    assert "Disappointment at a wish missed again takes 1.5 × 0.3 × 4 = 1.8." in steps.change
+
+
+def test_nobody_is_disappointed_who_has_not_hinted_yet():
+    scenario = load_bank().scenarios(Split.TRAIN)[0]
+    dialogue = RuleUser(SETTINGS[0]).begin(scenario, Difficulty.along(0.6), seed=0)
+    assert hint_in(dialogue.turns[0].text) is None
+    for _ in range(2):
+        assert explain_reply(dialogue, "Hm.", SETTINGS[0]).appraisal.times_missed == 0
+        silent = Turn(speaker=Speaker.USER, text="Hm.", emotion=40, change=0)
+        dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text="Hm."), silent)
+
+
+def test_whoever_tries_several_wishes_at_once_is_paid_less_for_the_right_one():
+    scenario = next(one for one in load_bank().scenarios(Split.TRAIN) if str(one.family) == "praise/passive")
+    dialogue = RuleUser(SETTINGS[0]).begin(scenario, Difficulty.along(0.2), seed=0)
+    right, both = (explain_reply(dialogue, reply, SETTINGS[0]) for reply in ("You did so well.", "You did so well. You did nothing wrong."))
+    assert right.worth.total - both.worth.total == pytest.approx(0.3)
+    assert "as if to try which one it is, 0.3 × weight 1 = −0.3." in five_steps(both).activity

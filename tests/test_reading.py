@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from simulator.bank import load_bank, read_toml
-from simulator.fluency import fluency
+from simulator.fluency import fluency, words_of
 from simulator.ladder import fill
+from simulator.nouns import nouns
 from simulator.reading import LEXICON, cues_in, is_echo, read, similarity, strategies_in
 from simulator.register import Register, clarity
 from simulator.scenario import Fact, Split
@@ -204,6 +205,16 @@ def test_similarity_counts_content_words_only():
     assert similarity("You could sell the piano.", "You could sell the piano.") == 1.0
     assert similarity("You could sell the piano.", "I hear a song.") == 0.0
     assert similarity("Sell the piano now.", "Sell the house now.") == pytest.approx(2 / 4)
+
+
+def test_small_talk_and_things_never_told_make_nothing_new_of_a_reply():
+    reply = "You did nothing wrong with the piano."
+    assert similarity(f"{reply} It is a long day.", reply) == 1.0
+    scenario = load_bank().scenarios(Split.TRAIN)[0]
+    untold = sorted(nouns() - set(words_of(scenario.opening)))[:2]
+    first, second = (f"You did nothing wrong with the {thing}." for thing in untold)
+    assert read(second, scenario, [first], said=[scenario.opening]).similarity == 1.0
+    assert read(second, scenario, [first], said=[f"The {untold[0]} and the {untold[1]}."]).similarity < 1.0
 
 
 def test_repetition_is_measured_against_the_most_similar_earlier_reply():

@@ -73,6 +73,7 @@ def test_hints_shrink_with_reserve():
         texts = [turn.text for turn in after(opened(d), *["What happened then?"] * 5).turns if turn.speaker is Speaker.USER]
         return ["overt" if hint_in(text, kinds=("overt",)) else "veiled" if hint_in(text) else "none" for text in texts]
 
+    assert kinds(0.35)[0] == "overt" and kinds(0.5)[0] == "none"
     assert kinds(0.1)[0] == "overt" and kinds(0.1).count("overt") >= 3
     assert 1 <= kinds(0.6).count("overt") < kinds(0.1).count("overt")
     assert "overt" not in kinds(0.95) and "veiled" in kinds(0.95)

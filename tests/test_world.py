@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 
 import pytest
 
-from simulator.bank import WORLD, load_bank, read_toml, world_hash
+from simulator.bank import DECIDING_FILES, FOLDER, PRESET_FILES, WORLD, load_bank, preset_hash, read_toml, world_hash
 from simulator.fluency import words_of
 from simulator.reading import cue_heads
 from simulator.scenario import FAMILIES, Scenario, Split
 
+FROZEN = "32f6607f4d7292af"
+"""The world in which all published figures were measured."""
 EVENT_FILES = sorted(path.stem for split in Split for path in WORLD.glob(f"{split}*.toml"))
 
 
@@ -68,5 +71,28 @@ def test_an_unknown_scenario_is_named():
         load_bank().scenario("nowhere")
 
 
-def test_the_world_hash_is_stable_within_a_checkout():
-    assert world_hash() == world_hash() and len(world_hash()) == 16
+def test_the_world_is_frozen():
+    assert world_hash() == FROZEN, (
+        f"the world was {FROZEN} and is now {world_hash()}: something that decides what users say or feel has changed. Every arm of every "
+        "comparison reruns in the new world, and the figures of README.md and docs/ are measured again, or the change is taken back; "
+        "only then does FROZEN take the new hash."
+    )
+
+
+def test_the_hash_covers_every_module_that_the_embedded_user_is_made_of():
+    """Whatever `rule_user` imports, over any number of steps, but for the preset's parts and what only carries data."""
+    imported, waiting = set(), ["rule_user.py"]
+    while waiting:
+        name = waiting.pop()
+        if name not in imported:
+            imported.add(name)
+            waiting += [f"{module}.py" for module in re.findall(r"^from simulator\.(\w+) import", (FOLDER / name).read_text(), re.M)]
+    carriers = {"options.py", "suspicion.py", "user.py"}
+    assert imported - {*DECIDING_FILES, *PRESET_FILES} <= carriers
+    assert {*DECIDING_FILES} <= imported
+
+
+def test_the_preset_has_a_hash_of_its_own():
+    assert all((FOLDER / name).exists() for name in PRESET_FILES)
+    assert not {*PRESET_FILES} & {*DECIDING_FILES}
+    assert len(preset_hash()) == len(world_hash()) == 16 and preset_hash() != world_hash()
