@@ -53,10 +53,10 @@ class DemonstrationConfig:
     """Chance of answering a veiled hint with the strategy it asks for, [0, 1]."""
     ground_prob: float = 0.32
     """Chance of taking up something the user told, [0, 1]."""
-    earlier_prob: float = 0.7
+    earlier_prob: float = 0.9
     """Given that, from the third reply on, chance of taking up what was told two turns before the latest, [0, 1]."""
     explore_prob: float = 0.33
-    """Extra chance of asking or restating in the first two replies, [0, 1]."""
+    """Chance of asking or restating in the first two replies, whatever was hinted, [0, 1]."""
     repair_prob: float = 0.2
     """Chance of owning a turn that went wrong, [0, 1]."""
     collage_prob: float = 0.0
@@ -106,7 +106,7 @@ class DemonstrationConfig:
             fit_veiled_prob=prob,
             ground_prob=prob,
             earlier_prob=0.6,
-            explore_prob=prob,
+            explore_prob=0.5,
             repair_prob=prob,
             name_prob=0.4,
             veiled_prob=0.4,
@@ -204,11 +204,11 @@ def _reply(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Rando
 
 
 def _strategy(config: DemonstrationConfig, dialogue: Dialogue, chance: random.Random) -> str:
+    if dialogue.num_replies < 2 and chance.random() < config.explore_prob:
+        return chance.choice(("question", "question", "restatement"))
     kind, wish = _latest_hint(dialogue)
     if wish and chance.random() < (config.fit_overt_prob if kind == "overt" else config.fit_veiled_prob):
         return skill_table()["meets"][wish][0]
-    if dialogue.num_replies < 2 and chance.random() < config.explore_prob:
-        return chance.choice(("question", "question", "restatement"))
     return chance.choices(list(HABITS), weights=list(HABITS.values()))[0]
 
 
