@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from policy.advantages import Targets
@@ -13,19 +14,44 @@ if TYPE_CHECKING:
 
 
 class Algorithm(Protocol):
-    """Pure mathematics on tensors: it knows neither model nor optimiser."""
+    """Mathematics on tensors: it knows neither model nor optimiser. What adapts in it changes in `observe` alone."""
 
-    needs_reference: bool
-    """Whether the loss reads the logprobs of a reference policy."""
-    needs_entropy_gradient: bool
-    """Whether the loss differentiates the entropies."""
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a reference policy is kept."""
+        ...
+
+    @property
+    def needs_entropy_gradient(self) -> bool:
+        """Whether the loss differentiates the entropies; asked anew for every micro-batch."""
+        ...
 
     def targets(self, batch: Batch) -> Targets:
         """What to reinforce, per token; zero outside the loss mask."""
         ...
 
     def loss(self, scores: TokenScores) -> TokenLoss:
-        """The loss of a micro-batch, summed over its tokens; the learner divides by those of the optimiser step."""
+        """The loss of a micro-batch of whole rows, summed over its tokens."""
+        ...
+
+    def denominator(self, batch: Batch) -> float:
+        """What the loss of one optimiser step, summed over its micro-batches, is divided by; `batch` is all of the step's rows."""
+        ...
+
+    def observe(self, batch: Batch, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Adapts to an update that is done and to what was measured in it; returns what there is to log of that."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that adapts, with a version."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores `state_dict()`.
+
+        Raises:
+            ValueError: the state is of another version or of other settings.
+        """
         ...
 
 

@@ -138,11 +138,12 @@ class Learner:
             first = next(parts) if self._recomputes else replace(next(parts), old_logprobs_BT=None)
             grad_norms = [self._step(part, before, during) for part in itertools.chain([first], parts)]
         self.policy_version += self.num_steps > steps_before
+        measured = {**dict.fromkeys(METRICS, math.nan), **during.metrics(), **before.metrics()}
+        adapted = self.algorithm.observe(batch, measured)
         seconds = time.perf_counter() - started
         return {
-            **dict.fromkeys(METRICS, math.nan),
-            **during.metrics(),
-            **before.metrics(),
+            **measured,
+            **adapted,
             "actor/grad_norm": sum(grad_norms) / len(grad_norms) if grad_norms else math.nan,
             "actor/lr": self.optimizer.param_groups[0]["lr"],
             "training/policy_version": float(self.policy_version),
@@ -175,12 +176,12 @@ class Learner:
     def _step(self, work: Work, before: TokenTrace, during: Totals) -> float:
         """One optimiser step over all of `work`; returns the gradient's norm before clipping."""
         self.optimizer.zero_grad(set_to_none=True)
-        loss = 0.0
+        loss, denominator = 0.0, self.algorithm.denominator(work.batch)
         for rows_R in self._micro_batches(work.batch):
             micro = work.rows(rows_R)
             token_loss = self._loss(micro, before)
-            (token_loss.total / work.batch.num_trained).backward()
-            loss += float(token_loss.total.detach()) / work.batch.num_trained
+            (token_loss.total / denominator).backward()
+            loss += float(token_loss.total.detach()) / denominator
             during.add(micro.batch.num_trained, token_loss)
         grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm))
         if math.isfinite(loss) and math.isfinite(grad_norm):
@@ -284,6 +285,7 @@ class Learner:
             "skipped_in_a_row": self._skipped_in_a_row,
             "parameters": self._shapes(),
             "optimizer": self.optimizer.state_dict(),
+            "algorithm": self.algorithm.state_dict(),
             "order_rng": self._order.get_state(),
             "torch_rng": torch.get_rng_state(),
         }
@@ -293,10 +295,13 @@ class Learner:
         """Restores `state_dict()`; the weights come with the model.
 
         Raises:
-            ValueError: the state belongs to another model.
+            ValueError: the state belongs to another model or algorithm.
         """
         if state["parameters"] != self._shapes():
             raise ValueError("the learner's state must belong to the same model, got parameters of other names or shapes")
+        if "algorithm" not in state:
+            raise ValueError("the learner's state must hold the algorithm's, got none; it was written by another version")
+        self.algorithm.load_state_dict(state["algorithm"])
         self.policy_version, self.num_steps = state["policy_version"], state["num_steps"]
         self.num_skipped, self._skipped_in_a_row = state["num_skipped"], state["skipped_in_a_row"]
         self.optimizer.load_state_dict(state["optimizer"])
