@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 from policy.advantages import Targets
 from policy.grpo import Grpo, GrpoConfig
 from policy.losses import TokenLoss, TokenScores
+from policy.ppo import Ppo, PpoConfig
+from policy.reinforce_pp import ReinforcePP, ReinforcePPConfig
+from policy.rloo import Rloo, RlooConfig
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from policy.batch import Batch
 
 
 class Algorithm(Protocol):
     """Mathematics on tensors: it knows neither model nor optimiser. What adapts in it changes in `observe` alone."""
+
+    compares_siblings: bool
+    """Whether a rollout is judged by its group, so that a group of one survivor, or whose rollouts all fared alike, teaches nothing."""
+    needs_critic: bool
+    """Whether advantages are over a critic's values."""
 
     @property
     def needs_reference(self) -> bool:
@@ -26,8 +36,12 @@ class Algorithm(Protocol):
         """Whether the loss differentiates the entropies; asked anew for every micro-batch."""
         ...
 
-    def targets(self, batch: Batch) -> Targets:
-        """What to reinforce, per token; zero outside the loss mask."""
+    def targets(self, batch: Batch, values_BT: Tensor | None = None) -> Targets:
+        """What to reinforce, per token; zero outside the loss mask.
+
+        Args:
+            values_BT: what the critic expects before each trained token; only algorithms that need a critic read it.
+        """
         ...
 
     def loss(self, scores: TokenScores) -> TokenLoss:
@@ -55,7 +69,12 @@ class Algorithm(Protocol):
         ...
 
 
-ALGORITHMS: dict[str, tuple[type, type]] = {"grpo": (GrpoConfig, Grpo)}
+ALGORITHMS: dict[str, tuple[type, type]] = {
+    "grpo": (GrpoConfig, Grpo),
+    "rloo": (RlooConfig, Rloo),
+    "reinforce_pp": (ReinforcePPConfig, ReinforcePP),
+    "ppo": (PpoConfig, Ppo),
+}
 """`algorithm.kind` -> (its config, its class)."""
 
 

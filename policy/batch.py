@@ -80,7 +80,7 @@ class Admission:
     num_errors: int
     """Rollouts left out because they broke."""
     num_too_few: int
-    """Groups left out for fewer than two survivors: one reward has no baseline."""
+    """Groups left out for fewer than two survivors, as one reward has no baseline; for none at all where siblings are not compared."""
     num_zero_variance: int
     """Groups left out because all survivors fared alike."""
 
@@ -90,11 +90,15 @@ def survived(rollout: Rollout) -> bool:
     return rollout.dialogue.outcome is not Outcome.ERROR and bool(np.isfinite(rollout.reward.total))
 
 
-def admitted(groups: Sequence[RolloutGroup]) -> Admission:
-    """Sorts out what cannot teach the policy. Teachers observe every group before this."""
+def admitted(groups: Sequence[RolloutGroup], *, compares_siblings: bool = True) -> Admission:
+    """Sorts out what cannot teach the policy. Teachers observe every group before this.
+
+    Args:
+        compares_siblings: whether rollouts are judged by their group. Otherwise one survivor is enough, however its siblings fared.
+    """
     survivors = [replace(group, rollouts=tuple(filter(survived, group.rollouts))) for group in groups]
-    enough = [group for group in survivors if len(group.rollouts) >= 2]
-    spread = [group for group in enough if len({rollout.reward.total for rollout in group.rollouts}) > 1]
+    enough = [group for group in survivors if len(group.rollouts) >= (2 if compares_siblings else 1)]
+    spread = [group for group in enough if not compares_siblings or len({rollout.reward.total for rollout in group.rollouts}) > 1]
     return Admission(
         groups=tuple(spread),
         num_errors=sum(len(group.rollouts) for group in groups) - sum(len(group.rollouts) for group in survivors),

@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from policy.advantages import EPSILON, Targets, group_advantages, to_tokens, turn_advantages, turns_to_tokens
-from policy.policy_loss import PolicyLoss, PolicyLossConfig
+from policy.policy_loss import PolicyLoss
+from policy.turn_credit import TurnCreditConfig, mixed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,25 +31,13 @@ class Spread(StrEnum):
 
 
 @dataclass
-class GrpoConfig(PolicyLossConfig):
+class GrpoConfig(TurnCreditConfig):
     """Settings of GRPO, `algorithm.*`."""
 
     kind: str = "grpo"
     """Which algorithm."""
     normalise_by: Spread = Spread.GROUP
     """Whose spread advantages are divided by: the group's, as RLVER does; the batch's; or none."""
-    turn_credit: float = 0.0
-    """In [0, 1]; share of the advantage that credits a reply with what came of it, instead of with how the dialogue ended."""
-    turn_discount: float = 0.6
-    """In [0, 1]; how much of the next turn's change of emotion counts for a reply, and so on."""
-
-    def __post_init__(self) -> None:
-        if self.kind != "grpo":
-            raise ValueError(f"algorithm.kind must be 'grpo' here, got {self.kind!r}")
-        super().__post_init__()
-        for name in ("turn_credit", "turn_discount"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"algorithm.{name} must be in [0, 1], got {getattr(self, name)!r}")
 
 
 class Grpo(PolicyLoss):
@@ -58,7 +47,7 @@ class Grpo(PolicyLoss):
         super().__init__(config)
         self.config = config
 
-    def targets(self, batch: Batch) -> Targets:
+    def targets(self, batch: Batch, values_BT: Tensor | None = None) -> Targets:
         """Every token a rollout sampled gets the rollout's advantage, mixed with its turn's by `turn_credit`."""
         config, siblings = self.config, (batch.group_ids_B, batch.valid_B)
         by_group = config.normalise_by is Spread.GROUP
@@ -67,7 +56,7 @@ class Grpo(PolicyLoss):
         if config.turn_credit > 0:
             turns_BK = turn_advantages(batch.turn_rewards_BK, *siblings, discount=config.turn_discount, std_normalise=by_group)
             by_turn_BT = self._by_batch(turns_to_tokens(turns_BK, batch.turn_ids_BT, batch.loss_mask_BT), batch)
-            advantages_BT = (1.0 - config.turn_credit) * advantages_BT + config.turn_credit * by_turn_BT
+            advantages_BT = mixed(advantages_BT, by_turn_BT, config.turn_credit)
         return Targets(advantages_BT=advantages_BT)
 
     def _by_batch(self, advantages_BT: Tensor, batch: Batch) -> Tensor:

@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from policy.advantages import Targets
 from policy.algorithms import Algorithm
 from policy.batch import Batch, micro_batches
+from policy.critic import Critic
 from policy.learner_config import LearnerConfig
 from policy.losses import TokenLoss, TokenScores, Totals
 from policy.model import check_head, token_logprobs_and_entropy
@@ -53,17 +54,17 @@ class Work:
     old_logprobs_BT: Tensor | None
     """None when strictly on policy: the current ones, detached, are the old ones."""
     reference_logprobs_BT: Tensor | None
+    returns_BT: Tensor | None = None
+    """None without a critic, like the values."""
+    values_BT: Tensor | None = None
 
     def rows(self, rows_R: Tensor) -> Work:
         """These rows only, cut to the longest that is needed."""
         batch = self.batch.rows(rows_R)
         length = batch.token_ids_BT.shape[1]
-        return Work(
-            batch=batch,
-            advantages_BT=self.advantages_BT[rows_R, :length],
-            old_logprobs_BT=None if self.old_logprobs_BT is None else self.old_logprobs_BT[rows_R, :length],
-            reference_logprobs_BT=None if self.reference_logprobs_BT is None else self.reference_logprobs_BT[rows_R, :length],
-        )
+        columns = {field.name: getattr(self, field.name) for field in fields(self) if field.name.endswith("_BT")}
+        given = {name: column[rows_R, :length] for name, column in columns.items() if column is not None}
+        return replace(self, batch=batch, **given)
 
 
 class Learner:
@@ -76,11 +77,13 @@ class Learner:
         model: PreTrainedModel,
         *,
         reference: PreTrainedModel | None = None,
+        critic: Critic | None = None,
         temperature: float = 1.0,
         seed: int = 0,
     ) -> None:
         """Args:
             reference: a frozen model of its own, not `model`; its KL is reported whether or not the loss uses it.
+            critic: learns beside the policy, from the same minibatches; for an algorithm that needs one and no other.
             temperature: at which the rollouts are sampled, > 0.
             seed: of the order of mini-batches.
 
@@ -93,11 +96,13 @@ class Learner:
         if not temperature > 0:
             raise ValueError(f"temperature must be > 0 in training, got {temperature!r}")
         assert reference is not model, "the reference must be a model of its own: it is frozen"
+        assert (critic is not None) is algorithm.needs_critic, f"a critic must be there exactly where it is needed, got {critic!r}"
         _require_device(config.device)
         check_head(model)
         self.config, self.algorithm, self.temperature = config, algorithm, temperature
         self.model = model.to(config.device).eval().requires_grad_(True)
         self.reference = None if reference is None else reference.to(config.device).eval().requires_grad_(False)
+        self.critic = critic
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
         )
@@ -134,9 +139,12 @@ class Learner:
         if batch.num_trained:
             work = self._prepare(batch, targets, before)
             parts = (work.rows(rows_R) for _ in range(self.config.epochs) for rows_R in self._minibatches(batch))
-            # What is trained on first meets the weights that sampled it: its own logprobs are the old ones, and tell the mismatch.
-            first = next(parts) if self._recomputes else replace(next(parts), old_logprobs_BT=None)
-            grad_norms = [self._step(part, before, during) for part in itertools.chain([first], parts)]
+            if self.critic is not None and self.critic.is_warming_up:
+                self._teach_critic(parts)
+            else:
+                # What is trained on first meets the weights that sampled it: its own logprobs are the old ones, and tell the mismatch.
+                first = next(parts) if self._recomputes else replace(next(parts), old_logprobs_BT=None)
+                grad_norms = [self._step(part, before, during) for part in itertools.chain([first], parts)]
         self.policy_version += self.num_steps > steps_before
         measured = {**dict.fromkeys(METRICS, math.nan), **during.metrics(), **before.metrics()}
         adapted = self.algorithm.observe(batch, measured)
@@ -144,6 +152,7 @@ class Learner:
         return {
             **measured,
             **adapted,
+            **(self.critic.finish_update(batch, targets) if self.critic else {}),
             "actor/grad_norm": sum(grad_norms) / len(grad_norms) if grad_norms else math.nan,
             "actor/lr": self.optimizer.param_groups[0]["lr"],
             "training/policy_version": float(self.policy_version),
@@ -157,14 +166,17 @@ class Learner:
 
     def _prepare(self, batch: Batch, targets: Targets, before: TokenTrace) -> Work:
         old_logprobs_BT: Tensor | None = batch.rollout_logprobs_BT
-        if self._recomputes:
-            on_policy = self.config.epochs * self.config.num_minibatches == 1
+        policy_waits = self.critic is not None and self.critic.is_warming_up
+        if self._recomputes or policy_waits:
+            on_policy = self.config.epochs * self.config.num_minibatches == 1 and not policy_waits
             old_logprobs_BT = None if on_policy else self._logprobs_BT(self.model, batch, targets, before)
         return Work(
             batch=batch,
             advantages_BT=targets.advantages_BT,
             old_logprobs_BT=old_logprobs_BT,
             reference_logprobs_BT=None if self.reference is None else self._logprobs_BT(self.reference, batch, targets, None),
+            returns_BT=targets.returns_BT,
+            values_BT=targets.values_BT,
         )
 
     def _minibatches(self, batch: Batch) -> Sequence[Tensor]:
@@ -183,12 +195,36 @@ class Learner:
             (token_loss.total / denominator).backward()
             loss += float(token_loss.total.detach()) / denominator
             during.add(micro.batch.num_trained, token_loss)
+        critic_reason = self._judge(work)
         grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm))
-        if math.isfinite(loss) and math.isfinite(grad_norm):
+        if math.isfinite(loss) and math.isfinite(grad_norm) and not critic_reason:
             self._take_step()
+            if self.critic is not None:
+                self.critic.step()
         else:
-            self._skip_step(f"the loss was {loss} and the gradient's norm {grad_norm}")
+            self._skip_step(critic_reason or f"the loss was {loss} and the gradient's norm {grad_norm}")
         return grad_norm
+
+    def _judge(self, work: Work) -> str:
+        """The critic's gradient over all of `work`, if there is a critic; returns why it cannot be used, or nothing."""
+        if self.critic is None:
+            return ""
+        assert work.returns_BT is not None and work.values_BT is not None, "a critic must be given values and returns"
+        self.critic.zero_grad()
+        loss = self.critic.backward(work.batch, work.returns_BT, work.values_BT)
+        grad_norm = self.critic.clip_gradient()
+        is_finite = math.isfinite(loss) and math.isfinite(grad_norm)
+        return "" if is_finite else f"the critic's loss was {loss} and its gradient's norm {grad_norm}"
+
+    def _teach_critic(self, parts: Iterator[Work]) -> None:
+        """Optimiser steps of the critic alone."""
+        assert self.critic is not None, "there must be a critic to teach"
+        for part in parts:
+            if reason := self._judge(part):
+                self._skip_step(reason)
+            else:
+                self._skipped_in_a_row = 0
+                self.critic.step()
 
     def _loss(self, micro: Work, before: TokenTrace) -> TokenLoss:
         batch = micro.batch
@@ -228,6 +264,10 @@ class Learner:
             )
 
     # Scoring -------------------------------------------------------------------------------------------------------------------
+
+    def values(self, batch: Batch) -> Tensor | None:
+        """What the critic expects before each trained token, [B, T]; None without a critic."""
+        return None if self.critic is None else self.critic.values(batch)
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Logprobs of one sequence at temperature 1, nats: T - 1 of them, for the tokens after the first."""
@@ -288,6 +328,7 @@ class Learner:
             "algorithm": self.algorithm.state_dict(),
             "order_rng": self._order.get_state(),
             "torch_rng": torch.get_rng_state(),
+            **({"critic": self.critic.state_dict()} if self.critic else {}),
         }
         return state | ({"cuda_rng": torch.cuda.get_rng_state(self.config.device)} if self.model.device.type == "cuda" else {})
 
@@ -301,7 +342,11 @@ class Learner:
             raise ValueError("the learner's state must belong to the same model, got parameters of other names or shapes")
         if "algorithm" not in state:
             raise ValueError("the learner's state must hold the algorithm's, got none; it was written by another version")
+        if ("critic" in state) is not (self.critic is not None):
+            raise ValueError("the learner's state must hold a critic's exactly where the algorithm needs one; start a new run")
         self.algorithm.load_state_dict(state["algorithm"])
+        if self.critic is not None:
+            self.critic.load_state_dict(state["critic"])
         self.policy_version, self.num_steps = state["policy_version"], state["num_steps"]
         self.num_skipped, self._skipped_in_a_row = state["num_skipped"], state["skipped_in_a_row"]
         self.optimizer.load_state_dict(state["optimizer"])

@@ -42,6 +42,9 @@ class PolicyLossConfig:
 class PolicyLoss:
     """The part of an algorithm that does not depend on its advantages: add `targets` to make one."""
 
+    compares_siblings = True
+    needs_critic = False
+
     def __init__(self, config: PolicyLossConfig) -> None:
         self._loss = config
 
