@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from policy.advantages import Targets
 from policy.grpo import Grpo, GrpoConfig
+from policy.learner_config import LearnerConfig
 from policy.losses import TokenLoss, TokenScores
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from policy.batch import Batch
 
 
 class Algorithm(Protocol):
     """Mathematics on tensors: it knows neither model nor optimiser. What adapts in it changes in `observe` alone."""
+
+    def require(self, learner: LearnerConfig) -> None:
+        """Raises ValueError where the algorithm cannot do its work with these settings of the optimiser step."""
+        ...
 
     @property
     def needs_reference(self) -> bool:
@@ -26,8 +33,17 @@ class Algorithm(Protocol):
         """Whether the loss differentiates the entropies; asked anew for every micro-batch."""
         ...
 
+    @property
+    def selects(self) -> bool:
+        """Whether `select` is to be asked before every optimiser step."""
+        ...
+
     def targets(self, batch: Batch) -> Targets:
-        """What to reinforce, per token; zero outside the loss mask."""
+        """What to reinforce, per token; zero outside the loss mask. Where a reference is kept, the batch has its logprobs."""
+        ...
+
+    def select(self, old_logprobs_N: Tensor, advantages_N: Tensor) -> Tensor:
+        """The tokens that the loss is to treat in a way of its own, bool, out of all those of an optimiser step."""
         ...
 
     def loss(self, scores: TokenScores) -> TokenLoss:
