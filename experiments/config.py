@@ -201,11 +201,16 @@ def is_replaced(group: str, value: Any, overrides: Mapping[str, Any]) -> bool:
 
 
 def with_choices(config: ExperimentConfig) -> ExperimentConfig:
-    """The configuration with what was left to choose: the user's register, by the language its policy speaks; whose logprobs are old."""
+    """The configuration with what was left to choose: the user's register, by the language its policy speaks; whose logprobs are old.
+
+    Raises:
+        ValueError: settings of different groups contradict each other.
+    """
     if isinstance(config.simulator, RuleUserConfig) and config.simulator.register is None:
         config.simulator.register = Register.WORLD if config.policy.model == "embedded" else Register.OPEN
     if config.learner.recompute_logprobs is None:
-        config.learner.recompute_logprobs = not config.computes_in_float32
+        config.learner.recompute_logprobs = not config.computes_in_float32 or config.algorithm.corrects
+    config.algorithm.require(config.learner)
     return config
 
 

@@ -77,7 +77,7 @@ class TrainingRun:
         teacher.observe(outcomes)
         self.parts.faults.observe(groups)
 
-        batch = pack(admitted(learned(tasks, groups), compares_siblings=algorithm.compares_siblings).groups)
+        batch = learner.with_reference(pack(admitted(learned(tasks, groups), compares_siblings=algorithm.compares_siblings).groups))
         metrics = learner.update(batch, algorithm.targets(batch, learner.values(batch)), spent=self.spent())
         metrics |= dialogue_metrics(groups, success_emotion=success_emotion) | signal_metrics(outcomes)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from policy.advantages import Targets
 from policy.grpo import Grpo, GrpoConfig
+from policy.learner_config import LearnerConfig
 from policy.losses import TokenLoss, TokenScores
 from policy.ppo import Ppo, PpoConfig
 from policy.reinforce_pp import ReinforcePP, ReinforcePPConfig
@@ -26,6 +27,10 @@ class Algorithm(Protocol):
     needs_critic: bool
     """Whether advantages are over a critic's values."""
 
+    def require(self, learner: LearnerConfig) -> None:
+        """Raises ValueError where the algorithm cannot do its work with these settings of the optimiser step."""
+        ...
+
     @property
     def needs_reference(self) -> bool:
         """Whether a reference policy is kept."""
@@ -36,12 +41,21 @@ class Algorithm(Protocol):
         """Whether the loss differentiates the entropies; asked anew for every micro-batch."""
         ...
 
+    @property
+    def selects(self) -> bool:
+        """Whether `select` is to be asked before every optimiser step."""
+        ...
+
     def targets(self, batch: Batch, values_BT: Tensor | None = None) -> Targets:
-        """What to reinforce, per token; zero outside the loss mask.
+        """What to reinforce, per token; zero outside the loss mask. Where a reference is kept, the batch has its logprobs.
 
         Args:
             values_BT: what the critic expects before each trained token; only algorithms that need a critic read it.
         """
+        ...
+
+    def select(self, old_logprobs_N: Tensor, advantages_N: Tensor) -> Tensor:
+        """The tokens that the loss is to treat in a way of its own, bool, out of all those of an optimiser step."""
         ...
 
     def loss(self, scores: TokenScores) -> TokenLoss:

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from policy.advantages import Targets
 from policy.batch import Batch, micro_batches
+from policy.diagnosis import why_not_finite
 from policy.gae import explained_variance
 from policy.learner_config import LearnerConfig
 from policy.losses import TokenLoss, Totals
@@ -114,6 +115,18 @@ class Critic:
             self._during.add(micro.num_trained, token_loss)
         self._seconds += time.perf_counter() - began
         return loss
+
+    def why_not_finite(self, batch: Batch, returns_BT: Tensor, old_values_BT: Tensor, *, loss: float) -> str:
+        """What made a loss or a gradient other than finite, by the names of the rollouts."""
+        columns = (("critic's value before the update", old_values_BT), ("return", returns_BT))
+        gradients = ((name, parameter.grad) for name, parameter in self._own.named_parameters())
+        return why_not_finite(
+            batch,
+            columns,
+            [] if math.isfinite(loss) else [batch],
+            score=lambda rows: (self.values(rows)[rows.loss_mask_BT], torch.zeros(())),
+            gradients=gradients,
+        )
 
     def clip_gradient(self) -> float:
         """Scales the gradient of the critic's own parameters down to `learner.max_grad_norm`; returns its norm before."""

@@ -49,6 +49,7 @@ class Grpo(PolicyLoss):
 
     def targets(self, batch: Batch, values_BT: Tensor | None = None) -> Targets:
         """Every token a rollout sampled gets the rollout's advantage, mixed with its turn's by `turn_credit`."""
+        batch = self.penalised(batch)
         config, siblings = self.config, (batch.group_ids_B, batch.valid_B)
         by_group = config.normalise_by is Spread.GROUP
         advantages_B = group_advantages(batch.rewards_B, *siblings, std_normalise=by_group)

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from policy.advantages import Targets
 from policy.algorithms import Algorithm
 from policy.batch import Batch, micro_batches
 from policy.critic import Critic
+from policy.diagnosis import why_not_finite
 from policy.learner_config import LearnerConfig
 from policy.losses import TokenLoss, TokenScores, Totals
 from policy.model import check_head, token_logprobs_and_entropy
@@ -57,6 +59,8 @@ class Work:
     returns_BT: Tensor | None = None
     """None without a critic, like the values."""
     values_BT: Tensor | None = None
+    selected_BT: Tensor | None = None
+    """What the algorithm picked out of the optimiser step."""
 
     def rows(self, rows_R: Tensor) -> Work:
         """These rows only, cut to the longest that is needed."""
@@ -88,11 +92,12 @@ class Learner:
             seed: of the order of mini-batches.
 
         Raises:
-            ValueError: the device is not there, the algorithm needs a reference that is not given, or the model's logits are not
-                those of a plain output head.
+            ValueError: the device is not there, the algorithm needs a reference that is not given or other settings of the step, or the
+                model's logits are not those of a plain output head.
         """
         if algorithm.needs_reference and reference is None:
             raise ValueError("algorithm.kl_coef must be 0 without a reference model, got more; give the learner one")
+        algorithm.require(config)
         if not temperature > 0:
             raise ValueError(f"temperature must be > 0 in training, got {temperature!r}")
         assert reference is not model, "the reference must be a model of its own: it is frozen"
@@ -112,6 +117,8 @@ class Learner:
         """Optimiser steps taken."""
         self.num_skipped = 0
         """Optimiser steps skipped for a loss or gradient that was not finite."""
+        self.why_skipped: list[str] = []
+        """Of the latest update, a reason for each step that was skipped."""
         self._skipped_in_a_row = 0
         self._lr = config.lr
         self._recomputes = config.recompute_logprobs is not False
@@ -133,7 +140,7 @@ class Learner:
         """
         started, cpu_started = time.perf_counter(), time.process_time()
         self._lr = self.config.lr * (1.0 - (1.0 - self.config.lr_end) * min(1.0, spent))
-        steps_before = self.num_steps
+        steps_before, self.why_skipped = self.num_steps, []
         grad_norms: list[float] = []
         before, during = TokenTrace(), Totals()
         if batch.num_trained:
@@ -142,9 +149,10 @@ class Learner:
             if self.critic is not None and self.critic.is_warming_up:
                 self._teach_critic(parts)
             else:
+                chosen = map(self._with_selection, parts)
                 # What is trained on first meets the weights that sampled it: its own logprobs are the old ones, and tell the mismatch.
-                first = next(parts) if self._recomputes else replace(next(parts), old_logprobs_BT=None)
-                grad_norms = [self._step(part, before, during) for part in itertools.chain([first], parts)]
+                first = next(chosen) if self._recomputes else replace(next(chosen), old_logprobs_BT=None)
+                grad_norms = [self._step(part, before, during) for part in itertools.chain([first], chosen)]
         self.policy_version += self.num_steps > steps_before
         measured = {**dict.fromkeys(METRICS, math.nan), **during.metrics(), **before.metrics()}
         adapted = self.algorithm.observe(batch, measured)
@@ -168,16 +176,26 @@ class Learner:
         old_logprobs_BT: Tensor | None = batch.rollout_logprobs_BT
         policy_waits = self.critic is not None and self.critic.is_warming_up
         if self._recomputes or policy_waits:
-            on_policy = self.config.epochs * self.config.num_minibatches == 1 and not policy_waits
+            on_policy = self.config.epochs * self.config.num_minibatches == 1 and not self.algorithm.selects and not policy_waits
             old_logprobs_BT = None if on_policy else self._logprobs_BT(self.model, batch, targets, before)
         return Work(
             batch=batch,
             advantages_BT=targets.advantages_BT,
             old_logprobs_BT=old_logprobs_BT,
-            reference_logprobs_BT=None if self.reference is None else self._logprobs_BT(self.reference, batch, targets, None),
+            reference_logprobs_BT=self.with_reference(batch).reference_logprobs_BT,
             returns_BT=targets.returns_BT,
             values_BT=targets.values_BT,
         )
+
+    def _with_selection(self, work: Work) -> Work:
+        """The work of one optimiser step, with what the algorithm picks out of all its tokens."""
+        if not self.algorithm.selects:
+            return work
+        assert work.old_logprobs_BT is not None, "tokens are picked by their logprobs before the update"
+        mask_BT = work.batch.loss_mask_BT
+        selected_BT = torch.zeros_like(mask_BT)
+        selected_BT[mask_BT] = self.algorithm.select(work.old_logprobs_BT[mask_BT], work.advantages_BT[mask_BT])
+        return replace(work, selected_BT=selected_BT)
 
     def _minibatches(self, batch: Batch) -> Sequence[Tensor]:
         rows = batch.needed_B.nonzero().squeeze(1)
@@ -189,11 +207,14 @@ class Learner:
         """One optimiser step over all of `work`; returns the gradient's norm before clipping."""
         self.optimizer.zero_grad(set_to_none=True)
         loss, denominator = 0.0, self.algorithm.denominator(work.batch)
+        suspects: list[Batch] = []
         for rows_R in self._micro_batches(work.batch):
             micro = work.rows(rows_R)
             token_loss = self._loss(micro, before)
             (token_loss.total / denominator).backward()
-            loss += float(token_loss.total.detach()) / denominator
+            micro_loss = float(token_loss.total.detach()) / denominator
+            suspects += [] if math.isfinite(micro_loss) else [micro.batch]
+            loss += micro_loss
             during.add(micro.batch.num_trained, token_loss)
         critic_reason = self._judge(work)
         grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm))
@@ -202,7 +223,8 @@ class Learner:
             if self.critic is not None:
                 self.critic.step()
         else:
-            self._skip_step(critic_reason or f"the loss was {loss} and the gradient's norm {grad_norm}")
+            reason = critic_reason or f"the loss was {loss} and the gradient's norm {grad_norm}; {self._why_not_finite(work, suspects)}"
+            self._skip_step(reason)
         return grad_norm
 
     def _judge(self, work: Work) -> str:
@@ -213,8 +235,10 @@ class Learner:
         self.critic.zero_grad()
         loss = self.critic.backward(work.batch, work.returns_BT, work.values_BT)
         grad_norm = self.critic.clip_gradient()
-        is_finite = math.isfinite(loss) and math.isfinite(grad_norm)
-        return "" if is_finite else f"the critic's loss was {loss} and its gradient's norm {grad_norm}"
+        if math.isfinite(loss) and math.isfinite(grad_norm):
+            return ""
+        reason = self.critic.why_not_finite(work.batch, work.returns_BT, work.values_BT, loss=loss)
+        return f"the critic's loss was {loss} and its gradient's norm {grad_norm}; {reason}"
 
     def _teach_critic(self, parts: Iterator[Work]) -> None:
         """Optimiser steps of the critic alone."""
@@ -225,6 +249,17 @@ class Learner:
             else:
                 self._skipped_in_a_row = 0
                 self.critic.step()
+
+    def _why_not_finite(self, work: Work, suspects: Sequence[Batch]) -> str:
+        columns = (
+            ("engine's logprob", work.batch.rollout_logprobs_BT),
+            ("reference's logprob", work.reference_logprobs_BT),
+            ("reward", work.batch.rewards_B),
+            ("advantage", work.advantages_BT),
+            ("logprob before the update", work.old_logprobs_BT),
+        )
+        gradients = ((name, parameter.grad) for name, parameter in self.model.named_parameters())
+        return why_not_finite(work.batch, columns, suspects, score=partial(self._score, self.model), gradients=gradients)
 
     def _loss(self, micro: Work, before: TokenTrace) -> TokenLoss:
         batch = micro.batch
@@ -244,6 +279,9 @@ class Learner:
             old_logprobs_N=old_N,
             advantages_N=flat_N(micro.advantages_BT),
             reference_logprobs_N=None if micro.reference_logprobs_BT is None else flat_N(micro.reference_logprobs_BT),
+            rollout_logprobs_N=flat_N(batch.rollout_logprobs_BT),
+            rows_N=batch.loss_mask_BT.nonzero()[:, 0].to(logprobs_N.device),
+            selected_N=None if micro.selected_BT is None else flat_N(micro.selected_BT),
         )
         return self.algorithm.loss(scores)
 
@@ -257,10 +295,11 @@ class Learner:
     def _skip_step(self, reason: str) -> None:
         self.num_skipped += 1
         self._skipped_in_a_row += 1
+        self.why_skipped.append(reason)
         if self._skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise RuntimeError(
                 f"the learner skipped {self._skipped_in_a_row} optimiser steps in a row at policy version {self.policy_version}: "
-                f"{reason}; lower learner.lr, or look for a reward that is not a number"
+                f"{reason}; lower learner.lr where the weights are at fault, then resume from the newest checkpoint"
             )
 
     # Scoring -------------------------------------------------------------------------------------------------------------------
@@ -279,9 +318,17 @@ class Learner:
             logprobs_N, _ = token_logprobs_and_entropy(self.model, token_ids_BT, mask_BT, scored_BT)
         return logprobs_N.tolist()
 
+    def with_reference(self, batch: Batch) -> Batch:
+        """The batch with the reference's logprobs, where there is a reference and the batch does not have them yet."""
+        if self.reference is None or batch.reference_logprobs_BT is not None:
+            return batch
+        return replace(batch, reference_logprobs_BT=self._logprobs_BT(self.reference, batch))
+
     @torch.no_grad()
-    def _logprobs_BT(self, model: PreTrainedModel, batch: Batch, targets: Targets, before: TokenTrace | None) -> Tensor:
-        """Logprobs of a whole batch, 0 outside the loss mask, on the CPU."""
+    def _logprobs_BT(
+        self, model: PreTrainedModel, batch: Batch, targets: Targets | None = None, before: TokenTrace | None = None
+    ) -> Tensor:
+        """Logprobs of a whole batch, 0 outside the loss mask, on the CPU; traced where there is a trace to write."""
         logprobs_BT = torch.zeros_like(batch.rollout_logprobs_BT)
         for rows_R in self._micro_batches(batch):
             micro = batch.rows(rows_R)
@@ -289,7 +336,7 @@ class Learner:
             row_RT = torch.zeros_like(micro.rollout_logprobs_BT)
             row_RT[micro.loss_mask_BT] = logprobs_N.cpu()
             logprobs_BT[rows_R, : row_RT.shape[1]] = row_RT
-            if before is not None:
+            if before is not None and targets is not None:
                 advantages_RT = targets.advantages_BT[rows_R, : row_RT.shape[1]]
                 rollout_N = micro.rollout_logprobs_BT[micro.loss_mask_BT].to(logprobs_N.device)
                 before.add(rollout_N, logprobs_N, entropies_N, advantages_RT[micro.loss_mask_BT].to(logprobs_N.device))

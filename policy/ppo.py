@@ -80,7 +80,7 @@ class Ppo(PolicyLoss):
         self.config = config
 
     def targets(self, batch: Batch, values_BT: Tensor | None = None) -> Targets:
-        """Advantages of the tokens sampled, and what the critic should have expected of them.
+        """Advantages of the tokens sampled, and what the critic should have expected of them. A KL in the reward is paid token by token.
 
         Args:
             values_BT: the critic's expectations before the update.
@@ -89,7 +89,7 @@ class Ppo(PolicyLoss):
         config, mask_BT = self.config, batch.loss_mask_BT
         rewards_BT = token_rewards(batch.rewards_B, batch.turn_rewards_BK, batch.turn_ids_BT, mask_BT, turn_credit=config.turn_credit)
         advantages_BT, returns_BT = gae(
-            rewards_BT,
+            rewards_BT - self.token_penalties(batch),
             values_BT,
             batch.turn_ids_BT,
             mask_BT,

@@ -46,7 +46,10 @@ class ReinforcePP(PolicyLoss):
         self.compares_siblings = config.group_baseline
 
     def targets(self, batch: Batch, values_BT: Tensor | None = None) -> Targets:
-        """A rollout's advantage on each token it sampled, mixed with its turn's by `turn_credit`; each normalised by itself."""
+        """A rollout's advantage on each token it sampled, mixed with its turn's by `turn_credit`; each normalised by itself.
+
+        With a KL in the reward, a token answers for its own and for those that came after it, not for those before.
+        """
         advantages_BT = self._by_end(batch)
         if self.config.turn_credit > 0:
             advantages_BT = mixed(advantages_BT, self._by_turn(batch), self.config.turn_credit)
@@ -59,9 +62,10 @@ class ReinforcePP(PolicyLoss):
         else:
             compared_B, scores_B = batch.valid_B, batch.rewards_B.nan_to_num(0.0)
         mask_BT = batch.loss_mask_BT & compared_B[:, None]
-        return whiten(scores_B[:, None].expand(mask_BT.shape), mask_BT)
+        return whiten(scores_B[:, None] - self.token_penalties(batch).flip(1).cumsum(1).flip(1), mask_BT)
 
     def _by_turn(self, batch: Batch) -> Tensor:
+        batch = self.penalised(batch)
         returns_BK, compared_BK = turn_returns(batch.turn_rewards_BK, batch.valid_B, discount=self.config.turn_discount)
         if self.config.group_baseline:
             returns_BK, compared_BK = turn_deviations(returns_BK, compared_BK, batch.group_ids_B)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import mean, stdev
 
 import pytest
@@ -14,6 +15,7 @@ from policy.algorithms import make_algorithm
 from policy.batch import Batch
 from policy.grpo import GrpoConfig, Spread
 from policy.ppo import PpoConfig
+from policy.reference import KlPlace
 from policy.reinforce_pp import ReinforcePPConfig
 from policy.rloo import RlooConfig
 from simulator.dialogue import Outcome
@@ -32,9 +34,16 @@ class Talk:
         self.turn_rewards = [r for r in batch.turn_rewards_BK[row].tolist() if r == r] if self.valid else []
         self.where = [t for t, on in enumerate(batch.loss_mask_BT[row].tolist()) if on]
         self.turns = [int(batch.turn_ids_BT[row, t]) for t in self.where]
+        reference_BT = batch.rollout_logprobs_BT if batch.reference_logprobs_BT is None else batch.reference_logprobs_BT
+        self.kls = [float(batch.rollout_logprobs_BT[row, t] - reference_BT[row, t]) for t in self.where]
 
     def turn_return(self, k: int, discount: float) -> float:
         return sum(discount**j * reward for j, reward in enumerate(self.turn_rewards[k:]))
+
+
+def with_reference(batch: Batch, *, seed: int) -> Batch:
+    noise_BT = torch.randn(batch.loss_mask_BT.shape, generator=torch.Generator().manual_seed(seed))
+    return replace(batch, reference_logprobs_BT=batch.rollout_logprobs_BT + noise_BT * batch.loss_mask_BT)
 
 
 def talks(batch: Batch) -> list[Talk]:
@@ -119,7 +128,7 @@ def test_grpo_and_dr_grpo(seed: int) -> None:
 @pytest.mark.parametrize("credit", [0.0, 0.4, 1.0])
 def test_rloo(seed: int, credit: float) -> None:
     batch = random_talks(seed=seed)
-    by_turn = [[0.1 * value for value in row] for row in per_turn(batch, turn_score(discount=0.5, leave_out=True))]
+    by_turn = per_turn(batch, turn_score(discount=0.5, leave_out=True))
     got = advantages(RlooConfig(turn_credit=credit, turn_discount=0.5), batch)
     check(got, mix(per_dialogue(batch, rloo_end), by_turn, credit))
 
@@ -152,10 +161,26 @@ def test_reinforce_pp_with_a_groups_baseline(seed: int, credit: float) -> None:
     check(advantages(ReinforcePPConfig(group_baseline=True, turn_credit=credit), batch), mix(by_end, by_turn, credit))
 
 
-def naive_gae(talk: Talk, values: list[float], *, credit: float, gamma: float, lam: float, turn_discount: float) -> Rows:
+@pytest.mark.parametrize("seed", range(3))
+def test_a_kl_in_the_reward_is_taken_off_where_each_algorithm_publishes_it(seed: int) -> None:
+    batch, kl = with_reference(random_talks(seed=seed), seed=seed), {"kl_coef": 0.05, "kl_in": KlPlace.REWARD}
+
+    def less(talk: Talk) -> float:
+        return talk.reward - 0.05 * sum(talk.kls)
+
+    def rloo(talk: Talk, group: list[Talk]) -> float:
+        others = [less(other) for other in group if other is not talk]
+        return less(talk) - mean(others) if others else 0.0
+
+    check(advantages(RlooConfig(**kl), batch), per_dialogue(batch, rloo))
+    to_go = [[talk.reward - 0.05 * sum(talk.kls[i:]) for i in range(len(talk.where))] for talk in talks(batch)]
+    check(advantages(ReinforcePPConfig(**kl), batch), whitened(to_go))
+
+
+def naive_gae(talk: Talk, values: list[float], *, credit: float, gamma: float, lam: float, turn_discount: float, kl_coef: float) -> Rows:
     """Advantages and returns of one dialogue, by the sum over what follows: A_t = sum_l (prod of g lam) delta_(t+l)."""
     num = len(talk.where)
-    rewards = [0.0] * num
+    rewards = [-kl_coef * kl for kl in talk.kls]
     rewards[-1] += (1 - credit) * talk.reward
     for k, change in enumerate(talk.turn_rewards):
         rewards[max(i for i in range(num) if talk.turns[i] == k)] += credit * change / 10
@@ -174,10 +199,12 @@ def naive_gae(talk: Talk, values: list[float], *, credit: float, gamma: float, l
         {"gamma": 0.97, "lam": 0.9},
         {"gamma": 0.99, "lam": 0.95, "turn_credit": 0.7, "turn_discount": 0.6},
         {"turn_credit": 1.0},
+        {"lam": 0.95, "kl_coef": 0.05, "kl_in": KlPlace.REWARD},
     ],
 )
 def test_ppo_chains_over_one_dialogues_sampled_tokens(seed: int, settings: dict[str, float]) -> None:
-    batch, config = random_talks(seed=seed), PpoConfig(**settings)
+    config = PpoConfig(**settings)
+    batch = random_talks(seed=seed) if config.kl_coef == 0 else with_reference(random_talks(seed=seed), seed=seed)
     values_BT = torch.rand(batch.loss_mask_BT.shape, generator=torch.Generator().manual_seed(seed)) * batch.loss_mask_BT
     plain, returns = [], []
     for row, talk in enumerate(talks(batch)):
@@ -185,7 +212,7 @@ def test_ppo_chains_over_one_dialogues_sampled_tokens(seed: int, settings: dict[
             plain, returns = [*plain, []], [*returns, []]
             continue
         values = [float(values_BT[row, t]) for t in talk.where]
-        names = {"gamma": config.gamma, "lam": config.lam, "turn_discount": config.turn_discount}
+        names = {"gamma": config.gamma, "lam": config.lam, "turn_discount": config.turn_discount, "kl_coef": config.kl_coef}
         a, r = naive_gae(talk, values, credit=config.turn_credit, **names)
         plain, returns = [*plain, a], [*returns, r]
     targets = make_algorithm(config).targets(batch, values_BT)
