@@ -19,7 +19,7 @@ from curriculum import TEACHERS
 from curriculum.collapse import CollapseConfig
 from experiments.catalogue import experiments, path_of
 from experiments.evaluate import EvaluationConfig
-from experiments.keys import ConfigError, leaves, refuse_non_finite, refuse_unknown, wanted
+from experiments.keys import ConfigError, leaves, refuse_non_finite, refuse_of_other_kinds, refuse_unknown, wanted
 from experiments.probe import ProbeConfig
 from policy.algorithms import ALGORITHMS
 from policy.cluster import ClusterConfig
@@ -179,6 +179,7 @@ def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str)
     given = merged(base, overrides)
     schema = schema_for({group: given.get(group) for group in VARIANTS})
     defaults = dict(leaves(OmegaConf.to_container(schema)))
+    refuse_of_other_kinds(dict(leaves(given)), defaults, kinds_by_setting())
     for layer in (base, overrides):
         refuse_unknown([name for name, _ in leaves(layer)], defaults)
     refuse_non_finite(dict(leaves(given)))
@@ -200,11 +201,16 @@ def is_replaced(group: str, value: Any, overrides: Mapping[str, Any]) -> bool:
 
 
 def with_choices(config: ExperimentConfig) -> ExperimentConfig:
-    """The configuration with what was left to choose: the user's register, by the language its policy speaks; whose logprobs are old."""
+    """The configuration with what was left to choose: the user's register, by the language its policy speaks; whose logprobs are old.
+
+    Raises:
+        ValueError: settings of different groups contradict each other.
+    """
     if isinstance(config.simulator, RuleUserConfig) and config.simulator.register is None:
         config.simulator.register = Register.WORLD if config.policy.model == "embedded" else Register.OPEN
     if config.learner.recompute_logprobs is None:
-        config.learner.recompute_logprobs = not config.computes_in_float32
+        config.learner.recompute_logprobs = not config.computes_in_float32 or config.algorithm.corrects
+    config.algorithm.require(config.learner)
     return config
 
 
@@ -236,6 +242,17 @@ def schema_for(given: Mapping[str, Any]) -> DictConfig:
             raise ConfigError(f"{group}.kind must be one of {', '.join(kinds)}, got {kind!r}")
         schema[group] = OmegaConf.structured(with_kind(kinds[kind][0], kind))
     return schema
+
+
+@cache
+def kinds_by_setting() -> dict[str, list[str]]:
+    """By dotted name, the kinds of its group that have a setting."""
+    having: dict[str, list[str]] = {}
+    for group, kinds in VARIANTS.items():
+        for kind, (settings, _) in kinds.items():
+            for item in fields(settings):
+                having.setdefault(f"{group}.{item.name}", []).append(kind)
+    return having
 
 
 @cache

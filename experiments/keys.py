@@ -49,6 +49,27 @@ def refuse_unknown(names: Sequence[str], known: Mapping[str, Any]) -> None:
         raise ConfigError(f"{name} is not a setting; did you mean {nearest(name, list(known))}?")
 
 
+def refuse_of_other_kinds(given: Mapping[str, Any], known: Mapping[str, Any], kinds: Mapping[str, Sequence[str]]) -> None:
+    """Raises on the first setting that only another kind of its group has.
+
+    Args:
+        given: values by dotted name.
+        known: every setting of the chosen kinds, with its default, by dotted name.
+        kinds: by dotted name of a setting, the kinds of its group that have it.
+
+    Raises:
+        ConfigError: names the setting, the kind that was chosen and those that have it.
+    """
+    for name, value in given.items():
+        if name in known or name not in kinds:
+            continue
+        kind = f"{name.partition('.')[0]}.kind"
+        chosen = given.get(kind, known[kind])
+        raise ConfigError(
+            f"{name} is not a setting of {kind}={chosen}, got {value!r}; leave it out or choose {kind}={' or '.join(kinds[name])}"
+        )
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """The known setting most like `name`: in its own section if one there is close, else by the last part, else as a whole."""
     section, _, last = name.rpartition(".")

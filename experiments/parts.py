@@ -14,9 +14,11 @@ from experiments.faults import FaultBudget
 from experiments.teaching import make_teacher
 from policy.algorithms import Algorithm, make_algorithm
 from policy.checkpoint import load_checkpoint
+from policy.critic import Critic
 from policy.learner import Learner
 from policy.model import find_model, load_model
 from policy.pool import RolloutPool
+from policy.ppo import CriticKind
 from policy.prior import build_prior
 from simulator.bank import Bank
 from simulator.user import UserSimulator
@@ -51,7 +53,15 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
     algorithm = make_algorithm(config.algorithm)
     model, tokenizer = load_model(checkpoint or start_folder)
     reference = load_model(start_folder)[0] if algorithm.needs_reference else None
-    learner = Learner(config.learner, algorithm, model, reference=reference, temperature=config.rollout.temperature, seed=config.seed)
+    learner = Learner(
+        config.learner,
+        algorithm,
+        model,
+        reference=reference,
+        critic=make_critic(config, model, start_folder) if algorithm.needs_critic else None,
+        temperature=config.rollout.temperature,
+        seed=config.seed,
+    )
     teacher = make_teacher(config, bank)
     collapse = CollapseMonitor(config.collapse)
     faults = FaultBudget(config.rollout.max_error_share)
@@ -81,6 +91,12 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
         faults=faults,
     )
     return parts, saved.state["run"] if saved else None
+
+
+def make_critic(config: ExperimentConfig, policy: Any, start_folder: Path) -> Critic:
+    """A critic that starts where the policy before training stands, or that reads the policy's own layers."""
+    is_shared = config.algorithm.critic is CriticKind.SHARED
+    return Critic(config.algorithm, config.learner, policy if is_shared else load_model(start_folder)[0])
 
 
 def model_folder(config: ExperimentConfig) -> Path:

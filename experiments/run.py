@@ -90,6 +90,8 @@ class Course:
                 return
             metrics, alarms = self.training.step()
             self.progress.step(self.tally.step, metrics, spent=self.training.spent())
+            for reason in self.training.parts.learner.why_skipped:
+                self.progress.say(f"SKIPPED an optimiser step in step {self.tally.step}: {reason}")
             for alarm in alarms:
                 self.progress.say(f"ALARM {alarm.name} at step {alarm.step}: {alarm.message}")
 

@@ -64,7 +64,7 @@ class TrainingRun:
         Raises:
             RuntimeError: too many dialogues broke, or new weights did not arrive.
         """
-        teacher, learner = self.parts.teacher, self.parts.learner
+        teacher, learner, algorithm = self.parts.teacher, self.parts.learner, self.parts.algorithm
         success_emotion = self.config.teacher.success_emotion
         started = time.monotonic()
 
@@ -77,8 +77,8 @@ class TrainingRun:
         teacher.observe(outcomes)
         self.parts.faults.observe(groups)
 
-        batch = pack(admitted(learned(tasks, groups)).groups)
-        metrics = learner.update(batch, self.parts.algorithm.targets(batch), spent=self.spent())
+        batch = learner.with_reference(pack(admitted(learned(tasks, groups), compares_siblings=algorithm.compares_siblings).groups))
+        metrics = learner.update(batch, algorithm.targets(batch, learner.values(batch)), spent=self.spent())
         metrics |= dialogue_metrics(groups, success_emotion=success_emotion) | signal_metrics(outcomes)
 
         self.tally.step += 1

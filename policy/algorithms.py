@@ -2,34 +2,93 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from policy.advantages import Targets
 from policy.grpo import Grpo, GrpoConfig
+from policy.learner_config import LearnerConfig
 from policy.losses import TokenLoss, TokenScores
+from policy.ppo import Ppo, PpoConfig
+from policy.reinforce_pp import ReinforcePP, ReinforcePPConfig
+from policy.rloo import Rloo, RlooConfig
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from policy.batch import Batch
 
 
 class Algorithm(Protocol):
-    """Pure mathematics on tensors: it knows neither model nor optimiser."""
+    """Mathematics on tensors: it knows neither model nor optimiser. What adapts in it changes in `observe` alone."""
 
-    needs_reference: bool
-    """Whether the loss reads the logprobs of a reference policy."""
-    needs_entropy_gradient: bool
-    """Whether the loss differentiates the entropies."""
+    compares_siblings: bool
+    """Whether a rollout is judged by its group, so that a group of one survivor, or whose rollouts all fared alike, teaches nothing."""
+    needs_critic: bool
+    """Whether advantages are over a critic's values."""
 
-    def targets(self, batch: Batch) -> Targets:
-        """What to reinforce, per token; zero outside the loss mask."""
+    def require(self, learner: LearnerConfig) -> None:
+        """Raises ValueError where the algorithm cannot do its work with these settings of the optimiser step."""
+        ...
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a reference policy is kept."""
+        ...
+
+    @property
+    def needs_entropy_gradient(self) -> bool:
+        """Whether the loss differentiates the entropies; asked anew for every micro-batch."""
+        ...
+
+    @property
+    def selects(self) -> bool:
+        """Whether `select` is to be asked before every optimiser step."""
+        ...
+
+    def targets(self, batch: Batch, values_BT: Tensor | None = None) -> Targets:
+        """What to reinforce, per token; zero outside the loss mask. Where a reference is kept, the batch has its logprobs.
+
+        Args:
+            values_BT: what the critic expects before each trained token; only algorithms that need a critic read it.
+        """
+        ...
+
+    def select(self, old_logprobs_N: Tensor, advantages_N: Tensor) -> Tensor:
+        """The tokens that the loss is to treat in a way of its own, bool, out of all those of an optimiser step."""
         ...
 
     def loss(self, scores: TokenScores) -> TokenLoss:
-        """The loss of a micro-batch, summed over its tokens; the learner divides by those of the optimiser step."""
+        """The loss of a micro-batch of whole rows, summed over its tokens."""
+        ...
+
+    def denominator(self, batch: Batch) -> float:
+        """What the loss of one optimiser step, summed over its micro-batches, is divided by; `batch` is all of the step's rows."""
+        ...
+
+    def observe(self, batch: Batch, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Adapts to an update that is done and to what was measured in it; returns what there is to log of that."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that adapts, with a version."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores `state_dict()`.
+
+        Raises:
+            ValueError: the state is of another version or of other settings.
+        """
         ...
 
 
-ALGORITHMS: dict[str, tuple[type, type]] = {"grpo": (GrpoConfig, Grpo)}
+ALGORITHMS: dict[str, tuple[type, type]] = {
+    "grpo": (GrpoConfig, Grpo),
+    "rloo": (RlooConfig, Rloo),
+    "reinforce_pp": (ReinforcePPConfig, ReinforcePP),
+    "ppo": (PpoConfig, Ppo),
+}
 """`algorithm.kind` -> (its config, its class)."""
 
 

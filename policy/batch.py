@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -43,6 +43,10 @@ class Batch:
     """bool; False for a rollout that broke, which is in no baseline and not trained on."""
     policy_versions_B2: Tensor
     """int64; oldest and newest weights that sampled a token of the row."""
+    uids: tuple[str, ...]
+    """B names, to be told by: the task's and the dialogue's seed."""
+    reference_logprobs_BT: Tensor | None = None
+    """float32 nats of the reference policy, 0 where the loss mask is False; None before it was asked."""
 
     @property
     def num_rollouts(self) -> int:
@@ -63,13 +67,9 @@ class Batch:
     def rows(self, rows_R: Tensor) -> Batch:
         """These rows only, cut to the longest that is needed."""
         length = int(self.needed_B[rows_R].max()) if len(rows_R) else 0
-        return replace(
-            self,
-            **{
-                name: getattr(self, name)[rows_R, :length] if name.endswith("_BT") else getattr(self, name)[rows_R]
-                for name in (field.name for field in fields(self))
-            },
-        )
+        columns = {name: column for name, column in vars(self).items() if isinstance(column, Tensor)}
+        cut = {name: column[rows_R, :length] if name.endswith("_BT") else column[rows_R] for name, column in columns.items()}
+        return replace(self, uids=tuple(self.uids[row] for row in rows_R.tolist()), **cut)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class Admission:
     num_errors: int
     """Rollouts left out because they broke."""
     num_too_few: int
-    """Groups left out for fewer than two survivors: one reward has no baseline."""
+    """Groups left out for fewer than two survivors, as one reward has no baseline; for none at all where siblings are not compared."""
     num_zero_variance: int
     """Groups left out because all survivors fared alike."""
 
@@ -90,11 +90,15 @@ def survived(rollout: Rollout) -> bool:
     return rollout.dialogue.outcome is not Outcome.ERROR and bool(np.isfinite(rollout.reward.total))
 
 
-def admitted(groups: Sequence[RolloutGroup]) -> Admission:
-    """Sorts out what cannot teach the policy. Teachers observe every group before this."""
+def admitted(groups: Sequence[RolloutGroup], *, compares_siblings: bool = True) -> Admission:
+    """Sorts out what cannot teach the policy. Teachers observe every group before this.
+
+    Args:
+        compares_siblings: whether rollouts are judged by their group. Otherwise one survivor is enough, however its siblings fared.
+    """
     survivors = [replace(group, rollouts=tuple(filter(survived, group.rollouts))) for group in groups]
-    enough = [group for group in survivors if len(group.rollouts) >= 2]
-    spread = [group for group in enough if len({rollout.reward.total for rollout in group.rollouts}) > 1]
+    enough = [group for group in survivors if len(group.rollouts) >= (2 if compares_siblings else 1)]
+    spread = [group for group in enough if not compares_siblings or len({rollout.reward.total for rollout in group.rollouts}) > 1]
     return Admission(
         groups=tuple(spread),
         num_errors=sum(len(group.rollouts) for group in groups) - sum(len(group.rollouts) for group in survivors),
@@ -130,6 +134,7 @@ def pack(groups: Sequence[RolloutGroup]) -> Batch:
         rewards_B=torch.from_numpy(np.where(valid_B, [rollout.reward.total for rollout in rollouts], np.nan)),
         valid_B=torch.from_numpy(valid_B),
         policy_versions_B2=torch.tensor([rollout.policy_versions for rollout in rollouts], dtype=torch.int64).reshape(-1, 2),
+        uids=tuple(f"{group.task.uid} (seed {rollout.dialogue.seed})" for group in groups for rollout in group.rollouts),
     )
 
 

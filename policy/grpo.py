@@ -1,16 +1,17 @@
-"""GRPO: a reply is as good as its dialogue fared among its siblings, and the policy moves by a clipped step.
+"""GRPO: a reply is as good as its dialogue fared among its siblings.
 
-Source: arXiv 2402.03300; bounds of the ratio as in DAPO, arXiv 2503.14476.
+Source: arXiv 2402.03300.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from policy.advantages import EPSILON, Targets, group_advantages, to_tokens, turn_advantages, turns_to_tokens
-from policy.losses import TokenLoss, TokenScores, clipped_surrogate, kl_to_reference
+from policy.policy_loss import PolicyLoss
+from policy.turn_credit import TurnCreditConfig, mixed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,51 +31,25 @@ class Spread(StrEnum):
 
 
 @dataclass
-class GrpoConfig:
+class GrpoConfig(TurnCreditConfig):
     """Settings of GRPO, `algorithm.*`."""
 
     kind: str = "grpo"
     """Which algorithm."""
-    clip_low: float = 0.2
-    """In (0, 1); the ratio counts down to 1 - clip_low."""
-    clip_high: float = 0.28
-    """> 0; the ratio counts up to 1 + clip_high. More than clip_low keeps rare tokens alive (DAPO's value)."""
-    kl_coef: float = 0.0
-    """>= 0; weight of the KL to the reference policy. RLVER trains without; above 0 a reference model is kept."""
     normalise_by: Spread = Spread.GROUP
     """Whose spread advantages are divided by: the group's, as RLVER does; the batch's; or none."""
-    turn_credit: float = 0.0
-    """In [0, 1]; share of the advantage that credits a reply with what came of it, instead of with how the dialogue ended."""
-    turn_discount: float = 0.6
-    """In [0, 1]; how much of the next turn's change of emotion counts for a reply, and so on."""
-    entropy_coef: float = 0.0
-    """>= 0; weight of an entropy bonus per token."""
-
-    def __post_init__(self) -> None:
-        if self.kind != "grpo":
-            raise ValueError(f"algorithm.kind must be 'grpo' here, got {self.kind!r}")
-        if not 0.0 < self.clip_low < 1.0:
-            raise ValueError(f"algorithm.clip_low must be in (0, 1), got {self.clip_low!r}")
-        if not self.clip_high > 0.0:
-            raise ValueError(f"algorithm.clip_high must be > 0, got {self.clip_high!r}")
-        for name in ("turn_credit", "turn_discount"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"algorithm.{name} must be in [0, 1], got {getattr(self, name)!r}")
-        for name in ("kl_coef", "entropy_coef"):
-            if not getattr(self, name) >= 0.0:
-                raise ValueError(f"algorithm.{name} must be >= 0, got {getattr(self, name)!r}")
 
 
-class Grpo:
-    """The algorithm; it holds no state."""
+class Grpo(PolicyLoss):
+    """Advantages by comparison with siblings; the loss is everyone's."""
 
     def __init__(self, config: GrpoConfig) -> None:
+        super().__init__(config)
         self.config = config
-        self.needs_reference = config.kl_coef > 0
-        self.needs_entropy_gradient = config.entropy_coef > 0
 
-    def targets(self, batch: Batch) -> Targets:
+    def targets(self, batch: Batch, values_BT: Tensor | None = None) -> Targets:
         """Every token a rollout sampled gets the rollout's advantage, mixed with its turn's by `turn_credit`."""
+        batch = self.penalised(batch)
         config, siblings = self.config, (batch.group_ids_B, batch.valid_B)
         by_group = config.normalise_by is Spread.GROUP
         advantages_B = group_advantages(batch.rewards_B, *siblings, std_normalise=by_group)
@@ -82,7 +57,7 @@ class Grpo:
         if config.turn_credit > 0:
             turns_BK = turn_advantages(batch.turn_rewards_BK, *siblings, discount=config.turn_discount, std_normalise=by_group)
             by_turn_BT = self._by_batch(turns_to_tokens(turns_BK, batch.turn_ids_BT, batch.loss_mask_BT), batch)
-            advantages_BT = (1.0 - config.turn_credit) * advantages_BT + config.turn_credit * by_turn_BT
+            advantages_BT = mixed(advantages_BT, by_turn_BT, config.turn_credit)
         return Targets(advantages_BT=advantages_BT)
 
     def _by_batch(self, advantages_BT: Tensor, batch: Batch) -> Tensor:
@@ -90,16 +65,3 @@ class Grpo:
         if self.config.normalise_by is not Spread.BATCH or not batch.num_trained:
             return advantages_BT
         return advantages_BT / (advantages_BT[batch.loss_mask_BT].square().mean().sqrt() + EPSILON)
-
-    def loss(self, scores: TokenScores) -> TokenLoss:
-        """Clipped surrogate, plus `kl_coef` times the KL to the reference, minus `entropy_coef` times the entropy."""
-        config = self.config
-        surrogate = clipped_surrogate(scores, clip_low=config.clip_low, clip_high=config.clip_high)
-        total, sums = surrogate.total, dict(surrogate.sums)
-        if scores.reference_logprobs_N is not None:
-            kl = kl_to_reference(scores.logprobs_N, scores.reference_logprobs_N).sum()
-            sums["actor/kl_loss"] = kl.detach()
-            total = total + config.kl_coef * kl
-        if self.needs_entropy_gradient:
-            total = total - config.entropy_coef * scores.entropies_N.sum()
-        return replace(surrogate, total=total, sums=sums)

@@ -6,7 +6,8 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from transformers import PreTrainedModel
 from policy.advantages import Targets
 from policy.algorithms import Algorithm
 from policy.batch import Batch, micro_batches
+from policy.critic import Critic
+from policy.diagnosis import why_not_finite
 from policy.learner_config import LearnerConfig
 from policy.losses import TokenLoss, TokenScores, Totals
 from policy.model import check_head, token_logprobs_and_entropy
@@ -53,17 +56,19 @@ class Work:
     old_logprobs_BT: Tensor | None
     """None when strictly on policy: the current ones, detached, are the old ones."""
     reference_logprobs_BT: Tensor | None
+    returns_BT: Tensor | None = None
+    """None without a critic, like the values."""
+    values_BT: Tensor | None = None
+    selected_BT: Tensor | None = None
+    """What the algorithm picked out of the optimiser step."""
 
     def rows(self, rows_R: Tensor) -> Work:
         """These rows only, cut to the longest that is needed."""
         batch = self.batch.rows(rows_R)
         length = batch.token_ids_BT.shape[1]
-        return Work(
-            batch=batch,
-            advantages_BT=self.advantages_BT[rows_R, :length],
-            old_logprobs_BT=None if self.old_logprobs_BT is None else self.old_logprobs_BT[rows_R, :length],
-            reference_logprobs_BT=None if self.reference_logprobs_BT is None else self.reference_logprobs_BT[rows_R, :length],
-        )
+        columns = {field.name: getattr(self, field.name) for field in fields(self) if field.name.endswith("_BT")}
+        given = {name: column[rows_R, :length] for name, column in columns.items() if column is not None}
+        return replace(self, batch=batch, **given)
 
 
 class Learner:
@@ -76,28 +81,33 @@ class Learner:
         model: PreTrainedModel,
         *,
         reference: PreTrainedModel | None = None,
+        critic: Critic | None = None,
         temperature: float = 1.0,
         seed: int = 0,
     ) -> None:
         """Args:
             reference: a frozen model of its own, not `model`; its KL is reported whether or not the loss uses it.
+            critic: learns beside the policy, from the same minibatches; for an algorithm that needs one and no other.
             temperature: at which the rollouts are sampled, > 0.
             seed: of the order of mini-batches.
 
         Raises:
-            ValueError: the device is not there, the algorithm needs a reference that is not given, or the model's logits are not
-                those of a plain output head.
+            ValueError: the device is not there, the algorithm needs a reference that is not given or other settings of the step, or the
+                model's logits are not those of a plain output head.
         """
         if algorithm.needs_reference and reference is None:
             raise ValueError("algorithm.kl_coef must be 0 without a reference model, got more; give the learner one")
+        algorithm.require(config)
         if not temperature > 0:
             raise ValueError(f"temperature must be > 0 in training, got {temperature!r}")
         assert reference is not model, "the reference must be a model of its own: it is frozen"
+        assert (critic is not None) is algorithm.needs_critic, f"a critic must be there exactly where it is needed, got {critic!r}"
         _require_device(config.device)
         check_head(model)
         self.config, self.algorithm, self.temperature = config, algorithm, temperature
         self.model = model.to(config.device).eval().requires_grad_(True)
         self.reference = None if reference is None else reference.to(config.device).eval().requires_grad_(False)
+        self.critic = critic
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
         )
@@ -107,6 +117,8 @@ class Learner:
         """Optimiser steps taken."""
         self.num_skipped = 0
         """Optimiser steps skipped for a loss or gradient that was not finite."""
+        self.why_skipped: list[str] = []
+        """Of the latest update, a reason for each step that was skipped."""
         self._skipped_in_a_row = 0
         self._lr = config.lr
         self._recomputes = config.recompute_logprobs is not False
@@ -128,21 +140,27 @@ class Learner:
         """
         started, cpu_started = time.perf_counter(), time.process_time()
         self._lr = self.config.lr * (1.0 - (1.0 - self.config.lr_end) * min(1.0, spent))
-        steps_before = self.num_steps
+        steps_before, self.why_skipped = self.num_steps, []
         grad_norms: list[float] = []
         before, during = TokenTrace(), Totals()
         if batch.num_trained:
             work = self._prepare(batch, targets, before)
             parts = (work.rows(rows_R) for _ in range(self.config.epochs) for rows_R in self._minibatches(batch))
-            # What is trained on first meets the weights that sampled it: its own logprobs are the old ones, and tell the mismatch.
-            first = next(parts) if self._recomputes else replace(next(parts), old_logprobs_BT=None)
-            grad_norms = [self._step(part, before, during) for part in itertools.chain([first], parts)]
+            if self.critic is not None and self.critic.is_warming_up:
+                self._teach_critic(parts)
+            else:
+                chosen = map(self._with_selection, parts)
+                # What is trained on first meets the weights that sampled it: its own logprobs are the old ones, and tell the mismatch.
+                first = next(chosen) if self._recomputes else replace(next(chosen), old_logprobs_BT=None)
+                grad_norms = [self._step(part, before, during) for part in itertools.chain([first], chosen)]
         self.policy_version += self.num_steps > steps_before
+        measured = {**dict.fromkeys(METRICS, math.nan), **during.metrics(), **before.metrics()}
+        adapted = self.algorithm.observe(batch, measured)
         seconds = time.perf_counter() - started
         return {
-            **dict.fromkeys(METRICS, math.nan),
-            **during.metrics(),
-            **before.metrics(),
+            **measured,
+            **adapted,
+            **(self.critic.finish_update(batch, targets) if self.critic else {}),
             "actor/grad_norm": sum(grad_norms) / len(grad_norms) if grad_norms else math.nan,
             "actor/lr": self.optimizer.param_groups[0]["lr"],
             "training/policy_version": float(self.policy_version),
@@ -156,15 +174,28 @@ class Learner:
 
     def _prepare(self, batch: Batch, targets: Targets, before: TokenTrace) -> Work:
         old_logprobs_BT: Tensor | None = batch.rollout_logprobs_BT
-        if self._recomputes:
-            on_policy = self.config.epochs * self.config.num_minibatches == 1
+        policy_waits = self.critic is not None and self.critic.is_warming_up
+        if self._recomputes or policy_waits:
+            on_policy = self.config.epochs * self.config.num_minibatches == 1 and not self.algorithm.selects and not policy_waits
             old_logprobs_BT = None if on_policy else self._logprobs_BT(self.model, batch, targets, before)
         return Work(
             batch=batch,
             advantages_BT=targets.advantages_BT,
             old_logprobs_BT=old_logprobs_BT,
-            reference_logprobs_BT=None if self.reference is None else self._logprobs_BT(self.reference, batch, targets, None),
+            reference_logprobs_BT=self.with_reference(batch).reference_logprobs_BT,
+            returns_BT=targets.returns_BT,
+            values_BT=targets.values_BT,
         )
+
+    def _with_selection(self, work: Work) -> Work:
+        """The work of one optimiser step, with what the algorithm picks out of all its tokens."""
+        if not self.algorithm.selects:
+            return work
+        assert work.old_logprobs_BT is not None, "tokens are picked by their logprobs before the update"
+        mask_BT = work.batch.loss_mask_BT
+        selected_BT = torch.zeros_like(mask_BT)
+        selected_BT[mask_BT] = self.algorithm.select(work.old_logprobs_BT[mask_BT], work.advantages_BT[mask_BT])
+        return replace(work, selected_BT=selected_BT)
 
     def _minibatches(self, batch: Batch) -> Sequence[Tensor]:
         rows = batch.needed_B.nonzero().squeeze(1)
@@ -175,19 +206,60 @@ class Learner:
     def _step(self, work: Work, before: TokenTrace, during: Totals) -> float:
         """One optimiser step over all of `work`; returns the gradient's norm before clipping."""
         self.optimizer.zero_grad(set_to_none=True)
-        loss = 0.0
+        loss, denominator = 0.0, self.algorithm.denominator(work.batch)
+        suspects: list[Batch] = []
         for rows_R in self._micro_batches(work.batch):
             micro = work.rows(rows_R)
             token_loss = self._loss(micro, before)
-            (token_loss.total / work.batch.num_trained).backward()
-            loss += float(token_loss.total.detach()) / work.batch.num_trained
+            (token_loss.total / denominator).backward()
+            micro_loss = float(token_loss.total.detach()) / denominator
+            suspects += [] if math.isfinite(micro_loss) else [micro.batch]
+            loss += micro_loss
             during.add(micro.batch.num_trained, token_loss)
+        critic_reason = self._judge(work)
         grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm))
-        if math.isfinite(loss) and math.isfinite(grad_norm):
+        if math.isfinite(loss) and math.isfinite(grad_norm) and not critic_reason:
             self._take_step()
+            if self.critic is not None:
+                self.critic.step()
         else:
-            self._skip_step(f"the loss was {loss} and the gradient's norm {grad_norm}")
+            reason = critic_reason or f"the loss was {loss} and the gradient's norm {grad_norm}; {self._why_not_finite(work, suspects)}"
+            self._skip_step(reason)
         return grad_norm
+
+    def _judge(self, work: Work) -> str:
+        """The critic's gradient over all of `work`, if there is a critic; returns why it cannot be used, or nothing."""
+        if self.critic is None:
+            return ""
+        assert work.returns_BT is not None and work.values_BT is not None, "a critic must be given values and returns"
+        self.critic.zero_grad()
+        loss = self.critic.backward(work.batch, work.returns_BT, work.values_BT)
+        grad_norm = self.critic.clip_gradient()
+        if math.isfinite(loss) and math.isfinite(grad_norm):
+            return ""
+        reason = self.critic.why_not_finite(work.batch, work.returns_BT, work.values_BT, loss=loss)
+        return f"the critic's loss was {loss} and its gradient's norm {grad_norm}; {reason}"
+
+    def _teach_critic(self, parts: Iterator[Work]) -> None:
+        """Optimiser steps of the critic alone."""
+        assert self.critic is not None, "there must be a critic to teach"
+        for part in parts:
+            if reason := self._judge(part):
+                self._skip_step(reason)
+            else:
+                self._skipped_in_a_row = 0
+                self.critic.step()
+
+    def _why_not_finite(self, work: Work, suspects: Sequence[Batch]) -> str:
+        columns = (
+            ("engine's logprob", work.batch.rollout_logprobs_BT),
+            ("reference's logprob", work.reference_logprobs_BT),
+            ("reward", work.batch.rewards_B),
+            ("advantage", work.advantages_BT),
+            ("logprob before the update", work.old_logprobs_BT),
+        )
+        gradients = ((name, parameter.grad) for name, parameter in self.model.named_parameters())
+        return why_not_finite(work.batch, columns, suspects, score=partial(self._score, self.model), gradients=gradients)
 
     def _loss(self, micro: Work, before: TokenTrace) -> TokenLoss:
         batch = micro.batch
@@ -207,6 +279,9 @@ class Learner:
             old_logprobs_N=old_N,
             advantages_N=flat_N(micro.advantages_BT),
             reference_logprobs_N=None if micro.reference_logprobs_BT is None else flat_N(micro.reference_logprobs_BT),
+            rollout_logprobs_N=flat_N(batch.rollout_logprobs_BT),
+            rows_N=batch.loss_mask_BT.nonzero()[:, 0].to(logprobs_N.device),
+            selected_N=None if micro.selected_BT is None else flat_N(micro.selected_BT),
         )
         return self.algorithm.loss(scores)
 
@@ -220,13 +295,18 @@ class Learner:
     def _skip_step(self, reason: str) -> None:
         self.num_skipped += 1
         self._skipped_in_a_row += 1
+        self.why_skipped.append(reason)
         if self._skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise RuntimeError(
                 f"the learner skipped {self._skipped_in_a_row} optimiser steps in a row at policy version {self.policy_version}: "
-                f"{reason}; lower learner.lr, or look for a reward that is not a number"
+                f"{reason}; lower learner.lr where the weights are at fault, then resume from the newest checkpoint"
             )
 
     # Scoring -------------------------------------------------------------------------------------------------------------------
+
+    def values(self, batch: Batch) -> Tensor | None:
+        """What the critic expects before each trained token, [B, T]; None without a critic."""
+        return None if self.critic is None else self.critic.values(batch)
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Logprobs of one sequence at temperature 1, nats: T - 1 of them, for the tokens after the first."""
@@ -238,9 +318,17 @@ class Learner:
             logprobs_N, _ = token_logprobs_and_entropy(self.model, token_ids_BT, mask_BT, scored_BT)
         return logprobs_N.tolist()
 
+    def with_reference(self, batch: Batch) -> Batch:
+        """The batch with the reference's logprobs, where there is a reference and the batch does not have them yet."""
+        if self.reference is None or batch.reference_logprobs_BT is not None:
+            return batch
+        return replace(batch, reference_logprobs_BT=self._logprobs_BT(self.reference, batch))
+
     @torch.no_grad()
-    def _logprobs_BT(self, model: PreTrainedModel, batch: Batch, targets: Targets, before: TokenTrace | None) -> Tensor:
-        """Logprobs of a whole batch, 0 outside the loss mask, on the CPU."""
+    def _logprobs_BT(
+        self, model: PreTrainedModel, batch: Batch, targets: Targets | None = None, before: TokenTrace | None = None
+    ) -> Tensor:
+        """Logprobs of a whole batch, 0 outside the loss mask, on the CPU; traced where there is a trace to write."""
         logprobs_BT = torch.zeros_like(batch.rollout_logprobs_BT)
         for rows_R in self._micro_batches(batch):
             micro = batch.rows(rows_R)
@@ -248,7 +336,7 @@ class Learner:
             row_RT = torch.zeros_like(micro.rollout_logprobs_BT)
             row_RT[micro.loss_mask_BT] = logprobs_N.cpu()
             logprobs_BT[rows_R, : row_RT.shape[1]] = row_RT
-            if before is not None:
+            if before is not None and targets is not None:
                 advantages_RT = targets.advantages_BT[rows_R, : row_RT.shape[1]]
                 rollout_N = micro.rollout_logprobs_BT[micro.loss_mask_BT].to(logprobs_N.device)
                 before.add(rollout_N, logprobs_N, entropies_N, advantages_RT[micro.loss_mask_BT].to(logprobs_N.device))
@@ -284,8 +372,10 @@ class Learner:
             "skipped_in_a_row": self._skipped_in_a_row,
             "parameters": self._shapes(),
             "optimizer": self.optimizer.state_dict(),
+            "algorithm": self.algorithm.state_dict(),
             "order_rng": self._order.get_state(),
             "torch_rng": torch.get_rng_state(),
+            **({"critic": self.critic.state_dict()} if self.critic else {}),
         }
         return state | ({"cuda_rng": torch.cuda.get_rng_state(self.config.device)} if self.model.device.type == "cuda" else {})
 
@@ -293,10 +383,17 @@ class Learner:
         """Restores `state_dict()`; the weights come with the model.
 
         Raises:
-            ValueError: the state belongs to another model.
+            ValueError: the state belongs to another model or algorithm.
         """
         if state["parameters"] != self._shapes():
             raise ValueError("the learner's state must belong to the same model, got parameters of other names or shapes")
+        if "algorithm" not in state:
+            raise ValueError("the learner's state must hold the algorithm's, got none; it was written by another version")
+        if ("critic" in state) is not (self.critic is not None):
+            raise ValueError("the learner's state must hold a critic's exactly where the algorithm needs one; start a new run")
+        self.algorithm.load_state_dict(state["algorithm"])
+        if self.critic is not None:
+            self.critic.load_state_dict(state["critic"])
         self.policy_version, self.num_steps = state["policy_version"], state["num_steps"]
         self.num_skipped, self._skipped_in_a_row = state["num_skipped"], state["skipped_in_a_row"]
         self.optimizer.load_state_dict(state["optimizer"])

@@ -1,5 +1,6 @@
-"""Losses per token, summed: the caller divides by the tokens of the whole optimiser step, so how a batch is cut changes nothing.
+"""What a loss reads of each token, what it gives back, and what two sets of logprobs say of each other.
 
+Losses are summed over tokens: the caller divides by the denominator of the whole optimiser step, so how a batch is cut changes nothing.
 Tensors are worked on through their methods: an algorithm and its settings can then be named without importing torch.
 """
 
@@ -28,6 +29,20 @@ class TokenScores:
     """Of the weights before this update, recomputed by the trainer."""
     advantages_N: Tensor
     reference_logprobs_N: Tensor | None = None
+    rollout_logprobs_N: Tensor | None = None
+    """Of the engine, as the tokens were sampled."""
+    rows_N: Tensor | None = None
+    """int64; which row of the micro-batch each token is of. Rows are never cut."""
+    selected_N: Tensor | None = None
+    """bool; the tokens that the algorithm picked out of the whole optimiser step."""
+    weights_N: Tensor | None = None
+    """What each token counts in a sum; unset, 1 each."""
+    correction_N: Tensor | None = None
+    """Detached; what each token's policy gradient is multiplied by for having been sampled by an engine that differs from the trainer."""
+
+    def summed(self, values_N: Tensor) -> Tensor:
+        """Their sum, each counting by its weight."""
+        return values_N.sum() if self.weights_N is None else (values_N * self.weights_N).sum()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +57,7 @@ class TokenSums:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenLoss(TokenSums):
-    """A loss summed over tokens, with what to log of it."""
+    """A loss summed over tokens by their weights, with what to log of it."""
 
     total: Tensor
     """Scalar; differentiable."""
@@ -55,39 +70,6 @@ def k3(log_p_N: Tensor, log_q_N: Tensor) -> Tensor:
     """
     difference_N = (log_q_N.double() - log_p_N.double()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return difference_N.expm1() - difference_N
-
-
-def kl_to_reference(logprobs_N: Tensor, reference_logprobs_N: Tensor) -> Tensor:
-    """KL(policy || reference) per token: the value is k3, the gradient that of k2 = (difference)^2 / 2.
-
-    k3's own gradient is biased, and k1's is zero in expectation when on policy; k2's is that of the KL.
-    """
-    difference_N = (logprobs_N - reference_logprobs_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    k2_N = difference_N.square() / 2
-    k3_N = k3(logprobs_N.detach(), reference_logprobs_N).to(k2_N.dtype)
-    return k2_N + (k3_N - k2_N.detach())
-
-
-def clipped_surrogate(scores: TokenScores, *, clip_low: float, clip_high: float) -> TokenLoss:
-    """The pessimistic one of the plain and the clipped policy-gradient loss, with bounds 1 - clip_low and 1 + clip_high on the ratio.
-
-    Source: PPO, arXiv 1707.06347, equation 7; separate bounds, DAPO, arXiv 2503.14476.
-    """
-    log_ratios_N = (scores.logprobs_N - scores.old_logprobs_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    ratios_N, advantages_N = log_ratios_N.exp(), scores.advantages_N
-    plain_N = -advantages_N * ratios_N
-    clipped_N = -advantages_N * ratios_N.clamp(1 - clip_low, 1 + clip_high)
-    losses_N = plain_N.maximum(clipped_N)
-    held_N = clipped_N > plain_N
-    sums = {
-        "actor/pg_loss": losses_N.detach().sum(),
-        "actor/pg_clipfrac": held_N.sum(),
-        "actor/pg_clipfrac_lower": (held_N & (advantages_N < 0)).sum(),
-        "actor/pg_clipfrac_upper": (held_N & (advantages_N > 0)).sum(),
-        "actor/ppo_kl": k3(scores.old_logprobs_N, scores.logprobs_N.detach()).sum(),
-        "actor/ratio_mean": ratios_N.detach().sum(),
-    }
-    return TokenLoss(total=losses_N.sum(), sums=sums, maxima={"actor/ratio_max": ratios_N.detach().max()})
 
 
 def mismatch(rollout_logprobs_N: Tensor, logprobs_N: Tensor, entropies_N: Tensor) -> TokenSums:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -75,6 +76,7 @@ def rollout(
     reward: float = 0.5,
     logprobs: Sequence[float] | None = None,
     outcome: Outcome = Outcome.MAX_TURNS,
+    turn_rewards: Sequence[float] = (),
     policy_versions: tuple[int, int] = (0, 0),
 ) -> Rollout:
     """One rollout; its turns are read off the mask, and each sampled token has logprob -1 unless `logprobs` ([T]) says otherwise."""
@@ -88,7 +90,7 @@ def rollout(
         loss_mask=mask,
         rollout_logprobs=np.where(mask, -1.0 if logprobs is None else logprobs, 0.0).astype(np.float32),
         reward=Reward(total=reward),
-        turn_rewards=(),
+        turn_rewards=tuple(turn_rewards),
         policy_versions=policy_versions,
     )
 
@@ -113,3 +115,30 @@ def random_group(*, seed: int, size: int = 4, num_tokens: tuple[int, int] = (12,
 
 def random_batch(*, seed: int, num_groups: int = 3, size: int = 4) -> Batch:
     return pack([random_group(seed=1000 * seed + i, size=size) for i in range(num_groups)])
+
+
+def random_talk(generator: np.random.Generator, *, broken: bool = False) -> Rollout:
+    """A dialogue of one to four answered replies, each of one to five sampled tokens, with its turn ids as rolling out sets them."""
+    mask, turns = [0, 0], [0, 0]
+    num_turns = int(generator.integers(1, 5))
+    for k in range(num_turns):
+        length = int(generator.integers(1, 6))
+        mask += [1] * length + [0] * int(generator.integers(1, 4))
+        turns += [k] * length + [k + 1] * (len(mask) - len(turns) - length)
+    outcome = Outcome.ERROR if broken else Outcome.MAX_TURNS
+    talk = rollout(
+        generator.integers(1, VOCABULARY, len(mask)),
+        mask,
+        reward=math.nan if broken else float(generator.random()),
+        logprobs=-generator.random(len(mask)),
+        outcome=outcome,
+        turn_rewards=generator.uniform(-1, 1, num_turns).tolist(),
+    )
+    return replace(talk, turn_ids=np.array(turns, dtype=np.int16))
+
+
+def random_talks(*, seed: int, num_groups: int = 4, size: int = 4) -> Batch:
+    """Groups of dialogues with turn rewards, with a broken one here and there; the last group has one survivor."""
+    generator = np.random.default_rng(seed)
+    groups = [group(*(random_talk(generator, broken=generator.random() < 0.15) for _ in range(size))) for _ in range(num_groups - 1)]
+    return pack([*groups, group(random_talk(generator), *(random_talk(generator, broken=True) for _ in range(size - 1)))])

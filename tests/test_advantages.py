@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from policy.advantages import group_advantages, to_tokens, turn_advantages, turns_to_tokens
+from policy.advantages import group_advantages, leave_one_out_advantages, to_tokens, turn_advantages, turns_to_tokens, whiten
 
 
 def advantages(rewards: list[float], groups: list[int], valid: list[bool] | None = None, **options: bool) -> list[float]:
@@ -83,3 +83,19 @@ def test_turn_advantages_fall_on_the_tokens_of_their_turn() -> None:
     mask_BT = torch.tensor([[False, True, False, True, True]])
     got = turns_to_tokens(torch.tensor([[0.5, -1.0]], dtype=torch.float64), turn_ids_BT, mask_BT)
     assert got.tolist() == [[0.0, 0.5, 0.0, -1.0, 0.0]]
+
+
+def test_left_out_of_its_own_baseline_a_reward_is_compared_with_the_others() -> None:
+    rewards_B, groups_B = torch.tensor([0.0, 0.3, 0.9, 0.5, 0.7]), torch.tensor([0, 0, 0, 1, 1])
+    got = leave_one_out_advantages(rewards_B, groups_B, torch.tensor([True] * 5)).tolist()
+    assert got == pytest.approx([-0.6, -0.15, 0.75, -0.2, 0.2], abs=1e-7)
+    broken = leave_one_out_advantages(rewards_B, groups_B, torch.tensor([True, True, False, False, True])).tolist()
+    assert broken == pytest.approx([-0.3, 0.3, 0.0, 0.0, 0.0], abs=1e-7)
+
+
+def test_whitened_values_have_mean_0_and_unbiased_variance_1_under_the_mask() -> None:
+    mask_BT = torch.tensor([[True, False, True], [True, False, False]])
+    got = whiten(torch.tensor([[1.0, 99.0, 2.0], [3.0, 99.0, 99.0]]), mask_BT)
+    assert got.tolist() == [pytest.approx([-1.0, 0.0, 0.0], abs=1e-6), pytest.approx([1.0, 0.0, 0.0], abs=1e-6)]
+    assert not whiten(torch.tensor([[5.0, 5.0]]), torch.tensor([[True, False]])).any()
+    assert not whiten(torch.tensor([[0.1, 0.1]]), torch.tensor([[True, True]])).any()

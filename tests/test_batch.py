@@ -91,3 +91,12 @@ def test_micro_batches_hold_each_row_once_longest_first_within_their_limits() ->
 def test_row_longer_than_the_limit_is_a_piece_of_its_own() -> None:
     batch = pack([group(rollout(*SHORT), rollout(*LONG))])
     assert [piece.tolist() for piece in micro_batches(batch, max_rows=8, max_tokens=2)] == [[1], [0]]
+
+
+def test_without_comparing_siblings_one_survivor_is_enough_however_the_group_fared() -> None:
+    alike = group(rollout([1, 2], [0, 1], reward=0.5), rollout([3, 4], [0, 1], reward=0.5))
+    lone = group(rollout([5, 6], [0, 1], reward=0.9), rollout([7, 8], [0, 1], outcome=Outcome.ERROR))
+    broken = group(rollout([9, 9], [0, 1], outcome=Outcome.ERROR))
+    kept = admitted([alike, lone, broken], compares_siblings=False)
+    assert [len(kept_group.rollouts) for kept_group in kept.groups] == [2, 1]
+    assert (kept.num_errors, kept.num_too_few, kept.num_zero_variance) == (2, 1, 0)

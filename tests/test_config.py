@@ -11,6 +11,7 @@ from experiments.catalogue import experiments, path_of
 from experiments.config import load, load_saved, read_yaml, to_plain, to_yaml
 from experiments.keys import ConfigError, leaves, nearest
 from experiments.sweep_plan import is_sweep, load_sweep
+from policy.algorithms import ALGORITHMS
 from policy.engine import EngineKind
 from simulator.llm_user import LLMUserConfig
 
@@ -61,6 +62,26 @@ def test_a_setting_of_another_kind_of_teacher_is_unknown():
     assert "teacher.strictness is not a setting" in refusal("teacher.kind=frontier", "teacher.strictness=0.7")
 
 
+def test_a_setting_that_only_another_kind_has_is_refused_with_both_kinds():
+    assert refusal("algorithm.critic_lr=0.01") == (
+        "algorithm.critic_lr is not a setting of algorithm.kind=grpo, got 0.01; leave it out or choose algorithm.kind=ppo"
+    )
+    message = refusal("algorithm.kind=ppo", "algorithm.normalise_by=batch")
+    assert message.startswith("algorithm.normalise_by is not a setting of algorithm.kind=ppo, got 'batch'; leave it out or choose algo")
+
+
+@pytest.mark.parametrize("kind", sorted(ALGORITHMS))
+def test_the_kind_of_algorithm_chooses_which_settings_there_are(kind):
+    config = load("smoke", [f"algorithm.kind={kind}", "algorithm.turn_credit=0.5"])
+    assert isinstance(config.algorithm, ALGORITHMS[kind][0]) and config.algorithm.turn_credit == 0.5
+    assert to_plain(config)["algorithm"]["kind"] == kind
+
+
+def test_another_algorithm_leaves_the_settings_of_the_files_behind():
+    assert load("adaptive_curriculum").algorithm.turn_credit == 0.9
+    assert load("adaptive_curriculum", ["algorithm.kind=ppo", "algorithm.critic=shared"]).algorithm.turn_credit == 0.0
+
+
 def test_an_unknown_setting_is_named_with_the_nearest_one():
     assert refusal("techer.kind=fixed") == "techer.kind is not a setting; did you mean teacher.kind?"
     assert refusal("learner.learning_rate=1").startswith("learner.learning_rate is not a setting; did you mean learner.")
@@ -90,6 +111,7 @@ def test_sampling_that_would_bias_the_ratio_is_refused_with_the_reason(name):
         ("teacher.kind=[1]", f"teacher.kind must be one of {', '.join(TEACHERS)}, got [1]"),
         ("groups_per_step=0", "groups_per_step must be > 0, got 0"),
         ("group_size=1", "group_size must be >= 2, got 1; siblings are compared with each other"),
+        ("algorithm.kind=a2c", "algorithm.kind must be one of grpo, rloo, reinforce_pp, ppo, got 'a2c'"),
         ("seed=-1", "seed must be >= 0, got -1"),
         ("budget.policy_tokens=0", "budget.policy_tokens must be > 0, got 0"),
         ("learner.lr=.nan", "learner.lr must be finite, got nan"),
@@ -100,6 +122,19 @@ def test_sampling_that_would_bias_the_ratio_is_refused_with_the_reason(name):
 )
 def test_a_wrong_value_is_refused_with_name_rule_and_value(override, message):
     assert refusal(override) == message
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("algorithm.lam=1.5", "algorithm.lam must be in [0, 1], got 1.5; 1 does without the critic's expectations"),
+        ("algorithm.gamma=0", "algorithm.gamma must be in (0, 1], got 0.0; 1 does not discount"),
+        ("algorithm.critic=twin", "algorithm.critic must be one of separate, shared, got 'twin'"),
+        ("group_size=1", "group_size must be >= 2, got 1; siblings are compared with each other"),
+    ],
+)
+def test_a_wrong_setting_of_ppo_is_refused(override, message):
+    assert refusal("algorithm.kind=ppo", override) == message
 
 
 def test_a_group_cannot_be_set_as_a_whole():

@@ -10,8 +10,10 @@ from policy_factories import group, pack, rollout
 
 from policy.algorithms import ALGORITHMS, make_algorithm
 from policy.grpo import Grpo, GrpoConfig, Spread
-from policy.losses import TokenScores, Totals, clipped_surrogate, k3, kl_to_reference, mismatch
+from policy.losses import TokenScores, Totals, k3, mismatch
+from policy.reference import kl_to_reference
 from policy.rollout import Rollout
+from policy.surrogates import clipped_surrogate
 
 
 def scores(ratios: list[float], advantages: list[float], *, reference: list[float] | None = None) -> TokenScores:

@@ -166,9 +166,10 @@ def test_the_typical_pair_changes_like_the_mean():
 
 def logged_keys() -> set[str]:
     """What the code logs in a step, asked of the code itself."""
+    from policy.critic import METRICS as CRITIC_METRICS
     from policy.learner import METRICS
 
-    keys = {*METRICS, *dialogue_metrics([], success_emotion=70.0), *signal_metrics([]), *probe_metrics([])}
+    keys = {*METRICS, *CRITIC_METRICS, *dialogue_metrics([], success_emotion=70.0), *signal_metrics([]), *probe_metrics([])}
     for kind, (_, teacher) in TEACHERS.items():
         with patch("curriculum.alp_gmm.require_sklearn"):
             made = teacher(usable_settings(kind), scenarios={family: ["a"] for family in FAMILIES}, group_size=2, seed=0)
@@ -192,7 +193,9 @@ def test_every_metric_is_documented_once():
 
 def test_what_is_documented_of_these_packages_is_logged():
     documented = [
-        key for key in documented_keys() if key.startswith(("actor/", "collapse/", "probe/", "num_turns/", "reward/", "simulator/"))
+        key
+        for key in documented_keys()
+        if key.startswith(("actor/", "critic/", "collapse/", "probe/", "num_turns/", "reward/", "simulator/"))
     ]
     logged = logged_keys()
     assert [key for key in documented if key not in logged] == []
