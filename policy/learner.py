@@ -204,8 +204,10 @@ class Learner:
             suspects += [] if math.isfinite(micro_loss) else [micro.batch]
             loss += micro_loss
             during.add(micro.batch.num_trained, token_loss)
-        grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm))
+        total_norm = torch.nn.utils.get_total_norm([each.grad for each in self.model.parameters() if each.grad is not None])
+        grad_norm = float(total_norm)
         if math.isfinite(loss) and math.isfinite(grad_norm):
+            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.max_grad_norm, total_norm)
             self._take_step()
         else:
             self._skip_step(f"the loss was {loss} and the gradient's norm {grad_norm}; {self._why_not_finite(work, suspects)}")

@@ -118,7 +118,7 @@ class PolicyLoss:
         """The scores with each token's weight and correction, and what there is to log of them."""
         config = self._loss
         if scores.rows_N is not None:
-            scores = replace(scores, weights_N=token_weights(scores.rows_N, config.loss_aggregation))
+            scores = replace(scores, weights_N=token_weights(scores.rows_N, config.loss_aggregation, dtype=scores.logprobs_N.dtype))
         if not config.corrects:
             return scores, {}
         assert scores.rollout_logprobs_N is not None, "a correction for the engine needs the engine's logprobs"
