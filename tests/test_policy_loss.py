@@ -280,6 +280,16 @@ def test_what_adapts_goes_on_where_it_was_saved() -> None:
     assert expected[3]["actor/kl_coef"] != expected[2]["actor/kl_coef"]
 
 
+def test_a_batch_without_tokens_adapts_nothing_and_reports_the_same_keys() -> None:
+    settings = {"kl_coef": 0.1, "kl_in": KlPlace.REWARD, "kl_target": 0.1, "entropy_coef": 0.1, "entropy_target": 1.0}
+    student = learner(reference=True, loss=settings | {"importance_correction": Correction.TOKEN})
+    before = student.algorithm.state_dict()
+    metrics = update(student, pack([]))
+    assert repr(student.algorithm.state_dict()) == repr(before)
+    assert math.isnan(metrics["actor/kl_reward"]) and math.isnan(metrics["training/correction_effective_share"])
+    assert set(metrics) == set(update(student, random_batch(seed=0)))
+
+
 def test_a_state_of_another_version_is_refused() -> None:
     with pytest.raises(ValueError, match=r"the loss's state must be of version 1, got 0"):
         Grpo(GrpoConfig()).load_state_dict({"version": 0})
