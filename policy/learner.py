@@ -217,8 +217,10 @@ class Learner:
             loss += micro_loss
             during.add(micro.batch.num_trained, token_loss)
         critic_reason = self._judge(work)
-        grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm))
+        total_norm = torch.nn.utils.get_total_norm([each.grad for each in self.model.parameters() if each.grad is not None])
+        grad_norm = float(total_norm)
         if math.isfinite(loss) and math.isfinite(grad_norm) and not critic_reason:
+            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.max_grad_norm, total_norm)
             self._take_step()
             if self.critic is not None:
                 self.critic.step()
