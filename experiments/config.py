@@ -25,6 +25,7 @@ from policy.algorithms import ALGORITHMS
 from policy.cluster import ClusterConfig
 from policy.engine import EngineConfig, EngineDtype
 from policy.learner_config import LearnerConfig
+from policy.ppo import PpoConfig
 from policy.prior_config import PriorConfig
 from policy.rollout import RolloutConfig
 from simulator.register import Register
@@ -211,6 +212,11 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
     if config.learner.recompute_logprobs is None:
         config.learner.recompute_logprobs = not config.computes_in_float32 or config.algorithm.corrects
     config.algorithm.require(config.learner)
+    if isinstance(config.algorithm, PpoConfig) and 0 < config.budget.steps <= config.algorithm.critic_warmup_steps:
+        raise ValueError(
+            f"algorithm.critic_warmup_steps must be < budget.steps={config.budget.steps}, got {config.algorithm.critic_warmup_steps}: "
+            "the policy would never be trained; lower the one or raise the other"
+        )
     return config
 
 

@@ -129,6 +129,11 @@ def test_a_wrong_value_is_refused_with_name_rule_and_value(override, message):
     [
         ("algorithm.lam=1.5", "algorithm.lam must be in [0, 1], got 1.5; 1 does without the critic's expectations"),
         ("algorithm.gamma=0", "algorithm.gamma must be in (0, 1], got 0.0; 1 does not discount"),
+        (
+            "algorithm.critic_warmup_steps=4",
+            "algorithm.critic_warmup_steps must be < budget.steps=4, got 4: the policy would never be trained;"
+            " lower the one or raise the other",
+        ),
         ("algorithm.critic=twin", "algorithm.critic must be one of separate, shared, got 'twin'"),
         ("group_size=1", "group_size must be >= 2, got 1; siblings are compared with each other"),
     ],

@@ -141,6 +141,29 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(place, whole):
         assert untimed(ours) == untimed(theirs)
 
 
+@pytest.mark.parametrize("kind", ["rloo", "reinforce_pp"])
+def test_other_algorithms_train_by_their_name_alone(place, kind):
+    finish(start(place, f"algorithm.kind={kind}", "algorithm.turn_credit=0.5", f"name={kind}", "budget.steps=2", "probe.num_dialogues=0"))
+    lines = list(read_lines(place / "smoke" / kind / METRICS))
+    assert lines[-1]["training/policy_version"] == 2 and lines[-1]["actor/grad_norm"] > 0
+    assert json.loads((place / "smoke" / kind / "summary.json").read_text())["algorithm"] == kind
+
+
+def test_a_run_with_a_critic_goes_on_where_it_stopped(place):
+    """The critic's weights and optimiser are in no model folder, so they must come back with the state."""
+    ppo = ("algorithm.kind=ppo", "algorithm.turn_credit=0.5", "algorithm.critic_warmup_steps=1", "probe.num_dialogues=0")
+    finish(start(place, *ppo, "name=ppo", "budget.steps=4"))
+    finish(start(place, *ppo, "name=ppo-halves", "budget.steps=2"))
+    finish(start(place, f"resume={place}/smoke/ppo-halves", "budget.steps=4"))
+    pairs = list(zip(*(read_lines(place / "smoke" / name / METRICS) for name in ("ppo", "ppo-halves")), strict=True))
+    assert len(pairs) == 4
+    for whole_line, ours in pairs:
+        assert untimed(ours) == untimed(whole_line)
+    lines = [line for line, _ in pairs]
+    assert [line["training/policy_version"] for line in lines] == [0, 1, 2, 3]
+    assert all(line["critic/grad_norm"] > 0 for line in lines) and lines[-1]["critic/values/mean"] != 0.0
+
+
 def untimed(line: dict) -> dict:
     return {key: value for key, value in line.items() if not key.startswith(MEASURED_BY_THE_CLOCK)}
 
