@@ -200,12 +200,30 @@ def is_replaced(group: str, value: Any, overrides: Mapping[str, Any]) -> bool:
 
 
 def with_choices(config: ExperimentConfig) -> ExperimentConfig:
-    """The configuration with what was left to choose: the user's register, by the language its policy speaks; whose logprobs are old."""
+    """The configuration with what was left to choose.
+
+    That is the user's register, by the language its policy speaks; whether the prior thinks; and whose logprobs are the old ones.
+    """
     if isinstance(config.simulator, RuleUserConfig) and config.simulator.register is None:
         config.simulator.register = Register.WORLD if config.policy.model == "embedded" else Register.OPEN
+    settle_thinking(config.policy)
     if config.learner.recompute_logprobs is None:
         config.learner.recompute_logprobs = not config.computes_in_float32
     return config
+
+
+def settle_thinking(policy: PolicyConfig) -> None:
+    """Gives the embedded prior the mode that the policy is asked for.
+
+    Raises:
+        ValueError: it was given the other one.
+    """
+    if policy.prior.thinking is None:
+        policy.prior.thinking = policy.thinking
+    if policy.model == "embedded" and policy.prior.thinking != policy.thinking:
+        raise ValueError(
+            f"policy.prior.thinking must be {policy.thinking} where policy.thinking is, got {policy.prior.thinking}; leave it unset"
+        )
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

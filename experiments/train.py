@@ -16,7 +16,7 @@ from experiments.measure import collapse_values, dialogue_metrics, measure, prob
 from experiments.parts import Parts
 from experiments.probe import probe_tasks
 from experiments.recorder import Recorder, rollout_record
-from policy.batch import admitted, pack
+from policy.batch import admitted, by_segment, pack
 from policy.rollout import RolloutGroup
 from simulator.scenario import Split
 
@@ -78,7 +78,7 @@ class TrainingRun:
         self.parts.faults.observe(groups)
 
         batch = pack(admitted(learned(tasks, groups)).groups)
-        metrics = learner.update(batch, self.parts.algorithm.targets(batch), spent=self.spent())
+        metrics = learner.update(*by_segment(batch, self.parts.algorithm.targets(batch)), spent=self.spent())
         metrics |= dialogue_metrics(groups, success_emotion=success_emotion) | signal_metrics(outcomes)
 
         self.tally.step += 1
