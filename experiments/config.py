@@ -159,8 +159,9 @@ def load_saved(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     experiment = str(saved.get("experiment", ""))
     changes = parse_overrides(overrides)
     before = dict(leaves(to_plain(compose(saved, {}, experiment=experiment))))
-    kinds = {name: value for name, value in leaves(changes) if name.endswith(".kind")}
-    refuse_changes(before, kinds)
+    # These decide what other settings mean, and are looked at before those.
+    deciding = {name: value for name, value in leaves(changes) if name.endswith(".kind") or name == "policy.thinking"}
+    refuse_changes(before, deciding)
     config = compose(saved, changes, experiment=experiment)
     refuse_changes(before, dict(leaves(to_plain(config))))
     return config

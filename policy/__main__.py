@@ -47,8 +47,11 @@ def read_report(options: argparse.Namespace) -> str:
     from policy.model import find_model
     from policy.prior import PriorConfig, build_prior
     from policy.reads import report
+    from policy.thinking import learnt_to_think
 
     folder = find_model(options.model) if options.model else build_prior(PriorConfig())
+    if learnt_to_think(folder):
+        raise ValueError(f"model must speak without thoughts, whose replies follow the user's words at once, got {str(folder)!r}")
     return report(folder, num=options.num, seed=options.seed)
 
 

@@ -91,9 +91,11 @@ def model(folder, *, marked=None, recipe=False):
 def test_a_model_of_ours_is_refused_in_the_mode_it_did_not_learn(tmp_path):
     prior = model(tmp_path / "prior", recipe=True)
     thinker = model(tmp_path / "thinker", marked=True, recipe=True)
-    with pytest.raises(ValueError, match="learnt to speak without thoughts, got true; set policy.thinking=false, or policy.model=embedded"):
+    with pytest.raises(
+        ValueError, match=r"learnt to speak without thoughts, got true; set policy\.thinking=false, or policy\.model=embedded"
+    ):
         check_mode(prior, thinking=True)
-    with pytest.raises(ValueError, match="learnt to think before it speaks, got false; set policy.thinking=true$"):
+    with pytest.raises(ValueError, match=r"learnt to think before it speaks, got false; set policy\.thinking=true$"):
         check_mode(thinker, thinking=False)
     with pytest.raises(ValueError, match="without thoughts"):
         check_mode(model(tmp_path / "checkpoint", marked=False), thinking=True)
