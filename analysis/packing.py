@@ -6,6 +6,7 @@ import re
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+from analysis.runs import turns_with_thoughts
 from simulator.dialogue import Speaker
 
 Record = Mapping[str, Any]
@@ -44,7 +45,7 @@ def pack(records: Iterable[Record]) -> dict[str, Any]:
     Returns:
         `sentences`: strings; `texts`: lists of sentence numbers, joined by spaces; `heard`: lists of strategies;
         `scenarios`: [id, family, hidden intention as a text]; `tasks`: [*TASK_FIELDS, scenario, *AXES]; `dialogues`:
-        [task, *DIALOGUE_FIELDS, error as a text, *turns], where a turn of the agent is [text] and one of the user
+        [task, *DIALOGUE_FIELDS, error as a text, *turns], where a turn of the agent is [text] or [text, thought as a text], one of the user
         [text, emotion, change, thought as a text, heard], with a sixth entry where the record has `steps`: their texts.
 
     Raises:
@@ -59,7 +60,7 @@ def pack(records: Iterable[Record]) -> dict[str, Any]:
     def turn_of(turn: Record) -> list[Any]:
         said = text_of(turn["text"])
         if turn["speaker"] == Speaker.AGENT:
-            return [said]
+            return [said, text_of(turn["thought"])] if turn.get("thought") else [said]
         strategies = turn.get("heard", [])
         thought = text_of(turn.get("thought", ""))
         row = [said, turn.get("emotion"), turn.get("change"), thought, heard.place(strategies, tuple(strategies))]
@@ -71,7 +72,7 @@ def pack(records: Iterable[Record]) -> dict[str, Any]:
         difficulty = [record["difficulty"][axis] for axis in AXES]
         task = [*(record.get(name) for name in TASK_FIELDS), scenario, *difficulty]
         head = [tasks.place(task, tuple(task)), *(record.get(name) for name in DIALOGUE_FIELDS)]
-        return [*head, text_of(record.get("error", "")), *map(turn_of, record["turns"])]
+        return [*head, text_of(record.get("error", "")), *map(turn_of, turns_with_thoughts(record))]
 
     dialogues = []
     for record in records:
@@ -90,8 +91,8 @@ def unpack(data: Mapping[str, Any]) -> list[dict[str, Any]]:
         return " ".join(data["sentences"][i] for i in data["texts"][number])
 
     def turn_at(row: list[Any]) -> dict[str, Any]:
-        if len(row) == 1:
-            return {"speaker": "agent", "text": text_at(row[0])}
+        if len(row) <= 2:
+            return {"speaker": "agent", "text": text_at(row[0]), **({"thought": text_at(row[1])} if row[1:] else {})}
         said, emotion, change, thought, heard, *steps = row
         felt = {"emotion": emotion, "change": change, "thought": text_at(thought), "heard": data["heard"][heard]}
         felt |= {"steps": [text_at(step) for step in steps[0]]} if steps else {}

@@ -10,9 +10,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from simulator.dialogue import Speaker
+
 CONFIG, METRICS, TEACHER, DIALOGUES = "config.yaml", "metrics.jsonl", "teacher.jsonl", "dialogues.jsonl"
 EVALUATION, SUMMARY, REPORT, TRANSCRIPTS = "evaluation.jsonl", "summary.json", "report.html", "transcripts.html"
 LAST_BYTES = 2**20
+THOUGHTS = "thoughts"
+"""Key of a recorded dialogue: what an agent that thinks thought before each of its replies."""
 PROVENANCE = "provenance"
 """Key of `config.yaml` that holds versions and the git commit, which are no settings."""
 
@@ -69,6 +73,16 @@ class Run:
     def teacher(self) -> Iterator[dict[str, Any]]:
         """Tasks, outcomes, updates and decisions, in the order they happened."""
         return read_lines(self.folder / TEACHER)
+
+
+def turns_with_thoughts(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The turns of a recorded dialogue, the agent's with its thoughts: in the record these stand apart, for the user never hears them."""
+    thoughts = iter(record.get(THOUGHTS, ()))
+    turns = [dict(turn) for turn in record["turns"]]
+    for turn in turns:
+        if turn["speaker"] == Speaker.AGENT and (thought := next(thoughts, "")):
+            turn["thought"] = thought
+    return turns
 
 
 def read_run(folder: Path) -> Run:

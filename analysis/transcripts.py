@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.before_after import Pair
 from analysis.charts import sparkline
+from analysis.runs import turns_with_thoughts
 from simulator.dialogue import Speaker
 
 ENDINGS = {
@@ -30,15 +31,15 @@ def transcript(record: Mapping[str, Any], title: str) -> str:
     emotions = [turn["emotion"] for turn in record["turns"] if turn.get("emotion") is not None]
     course = f"emotion {' → '.join(map(str, (*emotions[:1], record['emotion'])))}; {ENDINGS.get(record['outcome'], record['outcome'])}"
     head = f"<h3>{escape(title)}</h3>{sparkline(emotions)}<p>{escape(course)}</p>"
-    return f'<article class="transcript"><header>{head}</header>{"".join(map(turn_html, record["turns"]))}</article>'
+    return f'<article class="transcript"><header>{head}</header>{"".join(map(turn_html, turns_with_thoughts(record)))}</article>'
 
 
 def turn_html(turn: Mapping[str, Any]) -> str:
-    """One turn; what the user felt stands above the words that answer."""
+    """One turn; what was felt and thought stands above the words."""
+    thought = f'<p class="thought">{escape(turn["thought"])}</p>' if turn.get("thought") else ""
     said = f'<p class="said">{escape(turn["text"])}</p>'
     if turn["speaker"] == Speaker.AGENT:
-        return f'<div class="turn agent"><p class="who">agent</p>{said}</div>'
-    thought = f'<p class="thought">{escape(turn["thought"])}</p>' if turn.get("thought") else ""
+        return f'<div class="turn agent"><p class="who">agent</p>{thought}{said}</div>'
     heard = "".join(f"<span>{escape(strategy.replace('_', ' '))}</span>" for strategy in turn.get("heard", ()))
     heard = f'<p class="heard">heard: {heard}</p>' if heard else ""
     return f'<div class="turn user"><p class="who">user {feeling(turn)}</p>{thought}{heard}{said}</div>'

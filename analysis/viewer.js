@@ -6,13 +6,14 @@
   const data = JSON.parse(at("data").textContent), about = JSON.parse(at("about").textContent);
   const list = at("list"), rows = at("rows"), detail = at("detail"), form = at("filters");
 
+  const isUser = (turn) => turn.length > 2; // the agent's are [text] or [text, thought]
   const text = (number) => data.texts[number].map((i) => data.sentences[i]).join(" ");
   const dialogues = data.dialogues.map((row, index) => {
     const [task, kind, step, sibling, look, outcome, emotion, error, ...turns] = row;
     const [uid, mode, seed, card, strictness, reserve, impatience] = data.tasks[task];
     const [scenario, family, wish] = data.scenarios[card];
     const [intention, persona] = family.split("/");
-    const course = turns.filter((turn) => turn.length > 1 && turn[1] !== null).map((turn) => turn[1]);
+    const course = turns.filter((turn) => isUser(turn) && turn[1] !== null).map((turn) => turn[1]);
     return { index, task, kind, step, sibling, look, outcome, emotion, error, turns, uid, mode, seed, strictness, reserve, impatience,
              scenario, family, wish, intention, persona, course, start: course.length ? course[0] : emotion };
   });
@@ -70,9 +71,14 @@
   }
 
   function haystack(d) {
-    d.words ??= [d.scenario, d.uid ?? "", ...d.turns.flatMap((turn) => [text(turn[0]), turn.length > 1 ? text(turn[3]) : ""])]
+    d.words ??= [d.scenario, d.uid ?? "", ...d.turns.flatMap((turn) => [text(turn[0]), thoughtOf(turn)])]
       .join("\n").toLowerCase();
     return d.words;
+  }
+
+  function thoughtOf(turn) {
+    const place = isUser(turn) ? turn[3] : turn[1];
+    return place === undefined ? "" : text(place);
   }
 
   function number(id, otherwise) {
@@ -213,9 +219,10 @@
   }
 
   function turn(row) {
-    const isUser = row.length > 1, made = element("div", isUser ? "turn user" : "turn agent"), who = element("p", "who", isUser ? "user " : "agent");
+    const user = isUser(row), made = element("div", user ? "turn user" : "turn agent"), who = element("p", "who", user ? "user " : "agent");
     made.append(who);
-    if (isUser) {
+    if (!user && thoughtOf(row) && at("thoughts").checked) made.append(element("p", "thought", thoughtOf(row)));
+    if (user) {
       const [, emotion, change, thought, heard, steps] = row;
       if (emotion !== null) who.append(element("span", "emotion", String(emotion)));
       if (change !== null) who.append(" ", element("span", direction(change), signed(change)));

@@ -14,9 +14,9 @@ TOLERANCE = 1e-3
 
 
 def canaries(groups: Sequence[RolloutGroup], *, num_sequences: int = 2) -> list[np.ndarray]:
-    """Token ids [T] of a few dialogues that ended well, one from a group."""
+    """Token ids [T] of a few dialogues that ended well, one from a group; of one in several sequences, the first."""
     good = [next((r for r in group.rollouts if r.dialogue.outcome is not Outcome.ERROR), None) for group in groups]
-    return [rollout.token_ids for rollout in good if rollout is not None][:num_sequences]
+    return [rollout.token_ids[rollout.segments[0]] for rollout in good if rollout is not None][:num_sequences]
 
 
 def largest_difference(

@@ -160,8 +160,9 @@ def load_saved(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     experiment = str(saved.get("experiment", ""))
     changes = parse_overrides(overrides)
     before = dict(leaves(to_plain(compose(saved, {}, experiment=experiment))))
-    kinds = {name: value for name, value in leaves(changes) if name.endswith(".kind")}
-    refuse_changes(before, kinds)
+    # These decide what other settings mean, and are looked at before those.
+    deciding = {name: value for name, value in leaves(changes) if name.endswith(".kind") or name == "policy.thinking"}
+    refuse_changes(before, deciding)
     config = compose(saved, changes, experiment=experiment)
     refuse_changes(before, dict(leaves(to_plain(config))))
     return config
@@ -202,22 +203,41 @@ def is_replaced(group: str, value: Any, overrides: Mapping[str, Any]) -> bool:
 
 
 def with_choices(config: ExperimentConfig) -> ExperimentConfig:
-    """The configuration with what was left to choose: the user's register, by the language its policy speaks; whose logprobs are old.
+    """The configuration with what was left to choose.
+
+    That is the user's register, by the language its policy speaks; whether the prior thinks; and whose logprobs are the old ones.
 
     Raises:
         ValueError: settings of different groups contradict each other.
     """
     if isinstance(config.simulator, RuleUserConfig) and config.simulator.register is None:
         config.simulator.register = Register.WORLD if config.policy.model == "embedded" else Register.OPEN
+    settle_thinking(config.policy)
     if config.learner.recompute_logprobs is None:
         config.learner.recompute_logprobs = not config.computes_in_float32 or config.algorithm.corrects
     config.algorithm.require(config.learner)
+    if config.policy.keep_thoughts is False:
+        config.algorithm.require_whole_dialogues()
     if isinstance(config.algorithm, PpoConfig) and 0 < config.budget.steps <= config.algorithm.critic_warmup_steps:
         raise ValueError(
             f"algorithm.critic_warmup_steps must be < budget.steps={config.budget.steps}, got {config.algorithm.critic_warmup_steps}: "
             "the policy would never be trained; lower the one or raise the other"
         )
     return config
+
+
+def settle_thinking(policy: PolicyConfig) -> None:
+    """Gives the embedded prior the mode that the policy is asked for.
+
+    Raises:
+        ValueError: it was given the other one.
+    """
+    if policy.prior.thinking is None:
+        policy.prior.thinking = policy.thinking
+    if policy.model == "embedded" and policy.prior.thinking != policy.thinking:
+        raise ValueError(
+            f"policy.prior.thinking must be {policy.thinking} where policy.thinking is, got {policy.prior.thinking}; leave it unset"
+        )
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from analysis.runs import EVALUATION, read_lines
 from experiments.evaluate import EvaluationConfig, EvaluationTask, Graded, area_under_curve, grid_tasks, spread, summarise
-from experiments.recorder import Recorder, dialogue_record
+from experiments.recorder import Recorder, dialogue_record, thoughts_of
 from policy.rollout import RolloutGroup
 from simulator.bank import Bank
 from simulator.dialogue import Dialogue, Outcome
@@ -69,10 +69,10 @@ class HeldOut:
             groups.extend(pool.ready(min(CHUNK, len(tasks) - len(groups))))
         during = {task.uid for task in self.during}
         facts = {"look": tally.num_looks, "policy_tokens": tally.policy_tokens, "grid": "full" if full else "during"}
-        dialogues = [group.rollouts[0].dialogue for group in groups]
-        pairs = list(zip(tasks, dialogues, strict=True))
-        recorder.evaluation(tally.step, [record(task, dialogue, in_during=task.uid in during, **facts) for task, dialogue in pairs])
-        summary = summarise([Graded.of(dialogue, strictness=task.strictness) for task, dialogue in pairs])
+        pairs = list(zip(tasks, (group.rollouts[0] for group in groups), strict=True))
+        lines = [record(task, rollout.dialogue, in_during=task.uid in during, **facts, **thoughts_of(rollout)) for task, rollout in pairs]
+        recorder.evaluation(tally.step, lines)
+        summary = summarise([Graded.of(rollout.dialogue, strictness=task.strictness) for task, rollout in pairs])
         recorder.scalars(tally.step, {f"eval/{facts['grid']}_{key}": summary[key] for key in SHOWN})
         return summary
 

@@ -126,6 +126,19 @@ def dialogue_metrics(groups: Sequence[RolloutGroup], *, success_emotion: float) 
         **{f"dialogue/{key}": share for key, share in heard_shares([rollout.dialogue for rollout in good]).items()},
         "simulator/suspicious_share": suspicious_share([rollout.dialogue for rollout in good]),
         "rollout/entropy_sampled": entropy_sampled(good),
+        **thinking_metrics(good),
+    }
+
+
+def thinking_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """How long an agent that thinks thinks, and how often its replies have the form that it was asked for; nothing of one that does not."""
+    thoughts = [thought for rollout in rollouts for thought in rollout.thoughts]
+    if not thoughts:
+        return {}
+    return {
+        "rollout/think_tokens": mean(np.array([thought.num_tokens for thought in thoughts], dtype=float)),
+        "rollout/format_ok": mean(np.array([thought.well_formed for thought in thoughts], dtype=float)),
+        "rollout/think_truncated": mean(np.array([thought.cut_off for thought in thoughts], dtype=float)),
     }
 
 

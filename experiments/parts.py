@@ -20,6 +20,7 @@ from policy.model import find_model, load_model
 from policy.pool import RolloutPool
 from policy.ppo import CriticKind
 from policy.prior import build_prior
+from policy.thinking import MARK
 from simulator.bank import Bank
 from simulator.user import UserSimulator
 from simulator.users import make_bank, make_user
@@ -52,6 +53,7 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
     make = partial(make_user, config.simulator.kind, config.simulator)
     algorithm = make_algorithm(config.algorithm)
     model, tokenizer = load_model(checkpoint or start_folder)
+    setattr(model.config, MARK, config.policy.thinking)  # checkpoints say in which mode they speak
     reference = load_model(start_folder)[0] if algorithm.needs_reference else None
     learner = Learner(
         config.learner,

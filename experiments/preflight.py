@@ -77,7 +77,10 @@ def check_writable(folder: Path) -> None:
 
 
 def check_model(config: PolicyConfig) -> None:
-    """Raises when the model is not there, or an engine is asked for that is not installed; an id of the hub is looked for there."""
+    """Raises when the model is not there or learnt the other mode (`policy.thinking`), or an engine is asked for that is not installed.
+
+    An id of the hub is looked for there.
+    """
     if config.engine is EngineKind.VLLM and importlib.util.find_spec("vllm") is None:
         raise ConfigError("policy.engine must be auto or hf where vLLM is not installed, got 'vllm'; pip install -r requirements/cpu.txt")
     if config.model == "embedded":
@@ -87,9 +90,10 @@ def check_model(config: PolicyConfig) -> None:
     if not folder.exists() and not looks_like_id:
         raise ConfigError(f"policy.model must be 'embedded', a model's folder or a Hugging Face id, got {config.model!r}; no such folder")
     from policy.model import find_model
+    from policy.thinking import check_mode
 
     try:
-        find_model(config.model)
+        check_mode(find_model(config.model), thinking=config.thinking)
     except ValueError as error:
         raise ConfigError(str(error)) from error
 

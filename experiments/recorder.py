@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from analysis.dashboard import Dashboard
-from analysis.runs import DIALOGUES, EVALUATION, METRICS, SUMMARY, TEACHER
+from analysis.runs import DIALOGUES, EVALUATION, METRICS, SUMMARY, TEACHER, THOUGHTS, turns_with_thoughts
 from policy.rollout import Rollout
 from simulator.dialogue import Dialogue, Speaker
 
@@ -100,7 +100,7 @@ def dialogue_record(dialogue: Dialogue, **facts: Any) -> dict[str, Any]:
 
 
 def rollout_record(rollout: Rollout, **facts: Any) -> dict[str, Any]:
-    """The record of a training or probe dialogue, with its reward and the weights that spoke."""
+    """The record of a training or probe dialogue, with its reward, the weights that spoke and what the agent thought."""
     return dialogue_record(
         rollout.dialogue,
         **facts,
@@ -108,21 +108,28 @@ def rollout_record(rollout: Rollout, **facts: Any) -> dict[str, Any]:
         terms=rollout.reward.terms,
         num_tokens=rollout.num_sampled,
         policy_versions=rollout.policy_versions,
+        **thoughts_of(rollout),
     )
+
+
+def thoughts_of(rollout: Rollout) -> dict[str, list[str]]:
+    """The agent's thoughts for a record, one for each of its replies; nothing for one that does not think."""
+    return {THOUGHTS: [thought.text for thought in rollout.thoughts]} if rollout.thoughts else {}
 
 
 def as_markdown(record: Mapping[str, Any]) -> str:
     """A transcript for a person: who said what, how the user felt, and why."""
     head = f"**{record['scenario_id']}** ({record['family']}), strictness {record['difficulty']['strictness']:.2f}, {record['outcome']}"
-    return "\n\n".join([head, f"*hidden wish: {record['hidden_intention']}*", *map(turn_as_markdown, record["turns"])])
+    turns = map(turn_as_markdown, turns_with_thoughts(record))
+    return "\n\n".join([head, f"*hidden wish: {record['hidden_intention']}*", *turns])
 
 
 def turn_as_markdown(turn: Mapping[str, Any]) -> str:
     """One turn of it."""
-    if turn["speaker"] == Speaker.AGENT:
-        return f"**agent**: {turn['text']}"
-    felt = f" {turn['change']:+d}" if "change" in turn else ""
     thought = f" *{turn['thought']}*" if "thought" in turn else ""
+    if turn["speaker"] == Speaker.AGENT:
+        return f"**agent**{thought}: {turn['text']}"
+    felt = f" {turn['change']:+d}" if "change" in turn else ""
     return f"**user** [{turn['emotion']}{felt}]{thought}: {turn['text']}"
 
 

@@ -16,7 +16,7 @@ from experiments.measure import collapse_values, dialogue_metrics, measure, prob
 from experiments.parts import Parts
 from experiments.probe import probe_tasks
 from experiments.recorder import Recorder, rollout_record
-from policy.batch import admitted, pack
+from policy.batch import admitted, by_segment, pack
 from policy.rollout import RolloutGroup
 from simulator.scenario import Split
 
@@ -78,7 +78,8 @@ class TrainingRun:
         self.parts.faults.observe(groups)
 
         batch = learner.with_reference(pack(admitted(learned(tasks, groups), compares_siblings=algorithm.compares_siblings).groups))
-        metrics = learner.update(batch, algorithm.targets(batch, learner.values(batch)), spent=self.spent())
+        targets = algorithm.targets(batch, learner.values(batch))
+        metrics = learner.update(*by_segment(batch, targets), spent=self.spent())
         metrics |= dialogue_metrics(groups, success_emotion=success_emotion) | signal_metrics(outcomes)
 
         self.tally.step += 1

@@ -15,6 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prior.add_argument("--seed", type=int, default=0, help="of demonstrations, weights and batches (default 0)")
     prior.add_argument("--narrow", action="store_true", help="demonstrations with a single wording for each move")
     prior.add_argument("--num-tokens", type=int, help="tokens to train on (default: the recipe's)")
+    prior.add_argument("--thinking", action="store_true", help="with a thought before every reply (policy.thinking=true)")
     reads = commands.add_parser("reads", help="whether a policy reads hints and nouns, by its own likelihoods on training scenarios")
     reads.add_argument("model", nargs="?", help="a Hugging Face folder, such as a run's checkpoint (default: the prior)")
     reads.add_argument("--num", type=int, default=600, help="replies for each measure (default 600, some minutes)")
@@ -34,7 +35,8 @@ def build(options: argparse.Namespace) -> str:
     from policy.prior import PriorConfig, build_prior
 
     settings = {"num_tokens": options.num_tokens} if options.num_tokens is not None else {}
-    config = PriorConfig(seed=options.seed, demonstrations=DemonstrationConfig(narrow=options.narrow), **settings)
+    demonstrations = DemonstrationConfig(narrow=options.narrow)
+    config = PriorConfig(seed=options.seed, thinking=options.thinking, demonstrations=demonstrations, **settings)
     return str(build_prior(config))
 
 
@@ -45,8 +47,11 @@ def read_report(options: argparse.Namespace) -> str:
     from policy.model import find_model
     from policy.prior import PriorConfig, build_prior
     from policy.reads import report
+    from policy.thinking import learnt_to_think
 
     folder = find_model(options.model) if options.model else build_prior(PriorConfig())
+    if learnt_to_think(folder):
+        raise ValueError(f"model must speak without thoughts, whose replies follow the user's words at once, got {str(folder)!r}")
     return report(folder, num=options.num, seed=options.seed)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from policy.advantages import Targets
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Outcome
 
@@ -43,6 +45,10 @@ class Batch:
     """bool; False for a rollout that broke, which is in no baseline and not trained on."""
     policy_versions_B2: Tensor
     """int64; oldest and newest weights that sampled a token of the row."""
+    segment_ids_BT: Tensor
+    """int16; which of its rollout's sequences a token is in, from 0. One sequence never reads another: see `by_segment`."""
+    rollout_ids_B: Tensor
+    """int64; equal for rows that are sequences of one rollout."""
     uids: tuple[str, ...]
     """B names, to be told by: the task's and the dialogue's seed."""
     reference_logprobs_BT: Tensor | None = None
@@ -133,6 +139,8 @@ def pack(groups: Sequence[RolloutGroup]) -> Batch:
         turn_rewards_BK=_turn_rewards(rollouts, valid_B),
         rewards_B=torch.from_numpy(np.where(valid_B, [rollout.reward.total for rollout in rollouts], np.nan)),
         valid_B=torch.from_numpy(valid_B),
+        segment_ids_BT=_segment_ids(rollouts, num_tokens),
+        rollout_ids_B=torch.arange(len(rollouts)),
         policy_versions_B2=torch.tensor([rollout.policy_versions for rollout in rollouts], dtype=torch.int64).reshape(-1, 2),
         uids=tuple(f"{group.task.uid} (seed {rollout.dialogue.seed})" for group in groups for rollout in group.rollouts),
     )
@@ -146,13 +154,78 @@ def _turn_rewards(rollouts: Sequence[Rollout], valid_B: np.ndarray) -> Tensor:
     return torch.from_numpy(values_BK)
 
 
+def _segment_ids(rollouts: Sequence[Rollout], num_tokens: int) -> Tensor:
+    ids_BT = np.zeros((len(rollouts), num_tokens), dtype=np.int16)
+    for row, rollout in enumerate(rollouts):
+        for number, segment in enumerate(rollout.segments):
+            ids_BT[row, segment] = number
+    return torch.from_numpy(ids_BT)
+
+
+def by_segment(batch: Batch, targets: Targets) -> tuple[Batch, Targets]:
+    """Batch and targets with a row for each sequence of a rollout, which is what a model may read as one.
+
+    Targets are made before, from rows that are whole dialogues: there a dialogue counts once in its group's statistics, however many
+    sequences it has, and its turns stand in a row. What a row says of its dialogue (reward, group, versions) each sequence repeats.
+    """
+    if not batch.segment_ids_BT.any():
+        return batch, targets
+    cut = _Cut.of(batch)
+    return cut.apply(batch), cut.apply(targets)
+
+
+def scored_by_segment(batch: Batch, score: Callable[[Batch], Tensor]) -> Tensor:
+    """What `score` says of each token, [B, T], where each sequence is read by itself; 0 outside the loss mask."""
+    if not batch.segment_ids_BT.any():
+        return score(batch)
+    cut = _Cut.of(batch)
+    sequences = cut.apply(batch)
+    whole_BT = torch.zeros_like(batch.rollout_logprobs_BT)
+    whole_BT[batch.loss_mask_BT] = score(sequences)[sequences.loss_mask_BT]
+    return whole_BT
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cut:
+    """Where in a batch each of the R sequences lies that its rows are made of."""
+
+    rows_R: Tensor
+    starts_R: Tensor
+    lengths_R: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch) -> _Cut:
+        places = []
+        for row in range(batch.num_rollouts):
+            ids_T = batch.segment_ids_BT[row, batch.attention_BT[row]]
+            lengths = ids_T.long().bincount().tolist() if len(ids_T) else [0]
+            places += [(row, sum(lengths[:number]), length) for number, length in enumerate(lengths)]
+        rows_R, starts_R, lengths_R = torch.tensor(places, dtype=torch.int64).reshape(-1, 3).unbind(1)
+        return cls(rows_R=rows_R, starts_R=starts_R, lengths_R=lengths_R)
+
+    def apply(self, whole: Any) -> Any:
+        """The same object with its rows cut: what is per token is moved to the front, what is per row is repeated."""
+        columns = ((field.name, getattr(whole, field.name)) for field in fields(whole))
+        return replace(whole, **{name: self._column(value, per_token=name.endswith("_BT")) for name, value in columns if value is not None})
+
+    def _column(self, values: Any, *, per_token: bool) -> Any:
+        if isinstance(values, tuple):
+            return tuple(values[row] for row in self.rows_R.tolist())
+        if not per_token:
+            return values[self.rows_R]
+        steps_T = torch.arange(int(self.lengths_R.max()))
+        index_RT = (self.starts_R[:, None] + steps_T).clamp(max=values.shape[1] - 1)
+        return values[self.rows_R[:, None], index_RT] * (steps_T < self.lengths_R[:, None])
+
+
 def _check(rollout: Rollout) -> None:
     arrays = ("role_ids", "turn_ids", "loss_mask", "rollout_logprobs")
     lengths = {name: len(getattr(rollout, name)) for name in arrays}
     assert set(lengths.values()) == {len(rollout.token_ids)}, (
         f"a rollout's arrays differ in length: {len(rollout.token_ids)} token ids, {lengths}"
     )
-    assert not rollout.loss_mask[:1].any(), "a rollout's first token cannot have been sampled: nothing comes before it"
+    for segment in rollout.segments:
+        assert not rollout.loss_mask[segment][:1].any(), "a sequence's first token cannot have been sampled: nothing comes before it"
 
 
 def micro_batches(batch: Batch, *, max_rows: int, max_tokens: int) -> list[Tensor]:

@@ -7,26 +7,42 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from policy.thinking import CLOSE, INSTRUCTION, OPEN
+
 
 class Chat:
     """The chat template of one tokenizer, taken apart once so that a dialogue grows by appending ids only.
 
     Every reply ends with `end_of_turn_id`; `closing_ids` follow it before the next turn (ChatML's newline) and `header_ids` open a reply.
 
+    Args:
+        system_prompt: what the agent is told before a dialogue. One that thinks and has no tokens for the tags is told of them.
+        thinking: whether replies begin with a thought.
+        keep_thoughts: whether earlier thoughts stay in the context; None for what the template does.
+
     Raises:
-        ValueError: there is no chat template, or one under which a dialogue cannot grow by appending (it rewrites earlier turns).
+        ValueError: there is no chat template, one under which a dialogue cannot grow by appending (it rewrites earlier turns), or one
+            that strips thoughts which are to be kept.
     """
 
-    def __init__(self, tokenizer: Any, system_prompt: str = "") -> None:
+    def __init__(self, tokenizer: Any, system_prompt: str = "", *, thinking: bool = False, keep_thoughts: bool | None = None) -> None:
         if not getattr(tokenizer, "is_fast", False) or not tokenizer.chat_template:
             raise ValueError(f"policy.model must have a fast tokenizer with a chat template, got {tokenizer.name_or_path!r}")
         self._tokenizer = tokenizer
         self._template = tokenizer.backend_tokenizer
         self._plain = Tokenizer.from_str(self._template.to_str())
         self._plain.encode_special_tokens = True
+        self.thinking = thinking
+        self._options = {"enable_thinking": True} if thinking else {}
+        if thinking and not system_prompt and OPEN not in tokenizer.get_vocab():
+            system_prompt = INSTRUCTION
         self._opening = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self.forks = thinking and self._has_to_fork(keep_thoughts)
+        """Whether each reply has a sequence of its own, `opening_ids` of the words so far, because its context holds no earlier thought."""
         closing, self._before_user, self._after_user, self.header_ids = self._take_apart()
         self.end_of_turn_id, self.closing_ids = closing[0], tuple(closing[1:])
+        self.opens_thought = thinking and self._template.decode(list(self.header_ids), skip_special_tokens=False).rstrip().endswith(OPEN)
+        """Whether the opening of a reply already holds <think>, so that the reply begins inside the thought."""
 
     def opening_ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """The ids of a conversation so far, the system prompt before it and the opening of the next reply behind it.
@@ -62,23 +78,39 @@ class Chat:
             and between[: len(closing)] == closing
             and after_user[: len(user_closing)] == user_closing
         )
-        if not appends:
+        if self.forks:
+            closing = between[:1]
+        elif not appends:
             raise ValueError(
                 "policy.model must have a chat template that only appends, got one that rewrites earlier turns when a new one is added"
             )
         if not closing or closing[0] not in self._special_ids():
-            raise ValueError(f"policy.model must have a chat template that ends a reply with a special token, got {ended[-1]!r}")
+            ending = going_on[-2] if self.forks else ended[-1]
+            raise ValueError(f"policy.model must have a chat template that ends a reply with a special token, got {ending!r}")
         header = tuple(after_user[len(user_closing) :])
         if not header:
             raise ValueError("policy.model must have a chat template with a generation prompt, got one that opens no reply")
         return closing, between[1:], after_user, header
+
+    def _has_to_fork(self, keep_thoughts: bool | None) -> bool:
+        if CLOSE not in self.decode(self._template_ids(f"{OPEN}a{CLOSE}b")):
+            raise ValueError(f"policy.thinking must be false with a tokenizer whose decoding drops {CLOSE} as a special token, got true")
+        thought = "\ue000thought\ue001"
+        roles = [*(message["role"] for message in self._opening), "user", "assistant", "user"]
+        messages = [{"role": role, "content": f"{OPEN}{thought}{CLOSE}words" if role == "assistant" else "words"} for role in roles]
+        strips = thought not in self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **self._options)
+        if keep_thoughts and strips:
+            raise ValueError(
+                "policy.keep_thoughts must be false or unset with a chat template that strips thoughts from earlier turns, got true"
+            )
+        return strips or keep_thoughts is False
 
     def _pieces(self, roles: Sequence[str], *, reply_follows: bool = False) -> list[str]:
         """The template's own text around the messages: one piece more than there are roles."""
         # Private-use characters: no template contains them.
         places = [f"\ue000{i}\ue001" for i in range(len(roles))]
         messages = [{"role": role, "content": place} for role, place in zip(roles, places, strict=True)]
-        rest = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=reply_follows)
+        rest = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=reply_follows, **self._options)
         pieces = []
         for place in places:
             piece, found, rest = rest.partition(place)

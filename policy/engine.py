@@ -11,6 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from policy.thinking import ThinkingConfig
+
 if TYPE_CHECKING:
     from policy.weights import PackedWeights, Receipt
 
@@ -133,8 +135,8 @@ class EngineDtype(StrEnum):
 
 
 @dataclass(kw_only=True)
-class EngineConfig:
-    """How an engine is built (`policy.*`)."""
+class EngineConfig(ThinkingConfig):
+    """How an engine is built, and in which mode its policy speaks (`policy.*`)."""
 
     engine: EngineKind = EngineKind.AUTO
     """auto, vllm or hf (transformers: several times slower, needs no vLLM)."""
@@ -154,6 +156,7 @@ class EngineConfig:
     """Above 0; seconds new weights may take to arrive."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("kv_cache_mb", "block_size", "max_running"):
             if getattr(self, name) < 1:
                 raise ValueError(f"policy.{name} must be at least 1, got {getattr(self, name)!r}")

@@ -35,7 +35,7 @@ class HFEngine(SteppedEngine):
 
     def _start(self) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(self._folder)
-        self._chat = Chat(self.tokenizer)
+        self._chat = Chat(self.tokenizer, thinking=self._config.thinking, keep_thoughts=self._config.keep_thoughts)
         self._stop_ids = {self._chat.end_of_turn_id, self.tokenizer.eos_token_id}
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         dtype = getattr(torch, str(self._config.dtype))

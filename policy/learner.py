@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from policy.advantages import Targets
 from policy.algorithms import Algorithm
-from policy.batch import Batch, micro_batches
+from policy.batch import Batch, micro_batches, scored_by_segment
 from policy.critic import Critic
 from policy.diagnosis import why_not_finite
 from policy.learner_config import LearnerConfig
@@ -308,7 +308,7 @@ class Learner:
 
     def values(self, batch: Batch) -> Tensor | None:
         """What the critic expects before each trained token, [B, T]; None without a critic."""
-        return None if self.critic is None else self.critic.values(batch)
+        return None if self.critic is None else scored_by_segment(batch, self.critic.values)
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Logprobs of one sequence at temperature 1, nats: T - 1 of them, for the tokens after the first."""
@@ -324,7 +324,8 @@ class Learner:
         """The batch with the reference's logprobs, where there is a reference and the batch does not have them yet."""
         if self.reference is None or batch.reference_logprobs_BT is not None:
             return batch
-        return replace(batch, reference_logprobs_BT=self._logprobs_BT(self.reference, batch))
+        reference = self.reference
+        return replace(batch, reference_logprobs_BT=scored_by_segment(batch, lambda rows: self._logprobs_BT(reference, rows)))
 
     @torch.no_grad()
     def _logprobs_BT(

@@ -168,3 +168,20 @@ class PolicyLossConfig:
                 "algorithm.policy_loss must not be kl_cov with learner.num_minibatches=1 and learner.epochs=1, got kl_cov: "
                 "it acts on tokens that an earlier step of the update moved; set learner.num_minibatches above 1"
             )
+
+    def require_whole_dialogues(self) -> None:
+        """Refuses a loss that looks at rows as dialogues, for dialogues that are cut into a row for each reply.
+
+        Raises:
+            ValueError: it is such a loss.
+        """
+        if self.policy_loss is Surrogate.GSPO:
+            raise ValueError(
+                "algorithm.policy_loss must not be gspo with policy.keep_thoughts=false, got gspo: "
+                "a dialogue without its earlier thoughts is no longer one sequence; keep them, or take ppo"
+            )
+        if self.loss_aggregation is not Aggregation.TOKEN_MEAN:
+            raise ValueError(
+                f"algorithm.loss_aggregation must be token_mean with policy.keep_thoughts=false, got {self.loss_aggregation.value}: "
+                "a dialogue without its earlier thoughts is no longer one sequence; keep them, or take token_mean"
+            )

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
@@ -27,6 +28,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from policy.demonstrations import Demonstration, demonstrate
 from policy.prior_config import PriorConfig
+from policy.thinking import CLOSE, MARK, OPEN, RECIPE
+from policy.thinking_demonstrations import ShownThought, thoughts
 from simulator.bank import load_bank, world_hash
 from simulator.dialogue import Speaker
 from simulator.scenario import Scenario, Split
@@ -47,13 +50,17 @@ WORD_WEIGHT = 20
 
 def prior_folder(config: PriorConfig) -> Path:
     """Where the prior of this recipe lies, or will lie: the user's cache, named by the hash of recipe and world."""
-    recipe = json.dumps(
-        {"recipe": asdict(config), "version": RECIPE_VERSION, "world": world_hash(without_heldout=True), "torch": torch.__version__},
-        sort_keys=True,
-    )
-    moves = (Path(__file__).parent / "demonstrations.py").read_bytes()
+    facts = {"version": RECIPE_VERSION, "world": world_hash(without_heldout=True), "torch": torch.__version__}
+    recipe = json.dumps({"recipe": _recipe(config), **facts}, sort_keys=True)
+    shown = ["demonstrations.py", *(["thinking_demonstrations.py"] if config.thinking else [])]
+    moves = b"".join((Path(__file__).parent / name).read_bytes() for name in shown)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attune"
     return cache / f"prior-{hashlib.sha256(recipe.encode() + moves).hexdigest()[:16]}"
+
+
+def _recipe(config: PriorConfig) -> dict[str, Any]:
+    """The settings by name; one that does not think is the same recipe as before there were thoughts."""
+    return {name: value for name, value in asdict(config).items() if name != "thinking" or value}
 
 
 def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
@@ -78,7 +85,7 @@ def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
         tokenizer, model = train_prior(config, load_bank().scenarios(Split.TRAIN), progress=progress)
         model.save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
-        (unfinished / "recipe.json").write_text(json.dumps(asdict(config), indent=2))
+        (unfinished / RECIPE).write_text(json.dumps(_recipe(config), indent=2))
         if not folder.exists():
             unfinished.rename(folder)
     finally:
@@ -95,14 +102,22 @@ def train_prior(config: PriorConfig, scenarios: Sequence[Scenario], *, progress:
         (config.knowhow_share, demonstrate(knowhow, scenarios, seed=config.seed)),
         (1.0, demonstrate(config.demonstrations, scenarios, seed=config.seed + 1)),
     ]
-    shown = itertools.islice(demonstrate(knowhow, scenarios, seed=config.seed), 3000)
+    shown = list(itertools.islice(demonstrate(knowhow, scenarios, seed=config.seed), 3000))
     said = (turn.text for demo in shown for turn in demo.dialogue.turns)
-    tokenizer = build_tokenizer(config, itertools.chain(said, WORD_WEIGHT * [words_told(scenarios)]))
+    thought = _thoughts_of(shown, seed=config.seed) if config.thinking else ()
+    tokenizer = build_tokenizer(config, itertools.chain(said, thought, WORD_WEIGHT * [words_told(scenarios)]))
     with torch.random.fork_rng(devices=[]), _threads(NUM_THREADS):
         torch.manual_seed(config.seed)
         model = build_model(config, tokenizer)
         _fit(config, model, tokenizer, lessons, progress=progress)
+    if config.thinking:
+        setattr(model.config, MARK, True)
     return tokenizer, untied(model, temperature=config.temperature).eval()
+
+
+def _thoughts_of(demos: Iterable[Demonstration], *, seed: int) -> Iterator[str]:
+    chance = random.Random(seed)
+    return (thought.text for demo in demos for thought in thoughts(demo, chance))
 
 
 @contextmanager
@@ -149,6 +164,9 @@ def build_tokenizer(config: PriorConfig, texts: Iterable[str]) -> Qwen2Tokenizer
         additional_special_tokens=list(SPECIAL_TOKENS[2:]),
     )
     tokenizer.chat_template = CHAT_TEMPLATE
+    if config.thinking:
+        # Not special: what is decoded keeps them.
+        tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in (OPEN, CLOSE)])
     return tokenizer
 
 
@@ -198,23 +216,42 @@ def encode(demo: Demonstration, tokenizer: Qwen2Tokenizer, config: PriorConfig, 
     """Token ids of a dialogue and the loss weight of each, both [T]; of the user's tokens, chance picks those that count."""
     ids: list[int] = []
     weights: list[float] = []
-    copied = iter(demo.copied)
+    copied, thought = iter(demo.copied), thoughts(demo, chance)
     for turn in demo.dialogue.turns:
         agent = turn.speaker is Speaker.AGENT
         encoded = tokenizer(turn.text, add_special_tokens=False, return_offsets_mapping=True)
         spans = [_span(turn.text, phrase) for phrase in next(copied)] if agent else []
-        ids += [
-            tokenizer.convert_tokens_to_ids("<|assistant|>" if agent else "<|user|>"),
-            *encoded["input_ids"],
-            tokenizer.eos_token_id,
-        ]
+        ids.append(tokenizer.convert_tokens_to_ids("<|assistant|>" if agent else "<|user|>"))
+        weights.append(0.0)
+        if agent and config.thinking:
+            thought_ids, thought_weights = _encode_thought(next(thought), tokenizer, config)
+            ids += thought_ids
+            weights += thought_weights
+        ids += [*encoded["input_ids"], tokenizer.eos_token_id]
         if agent:
-            inside = [any(start < b and a < end for a, b in spans) for start, end in encoded["offset_mapping"]]
+            inside = [_touches(spans, place) for place in encoded["offset_mapping"]]
             chosen = [config.choice_weight if number < CHOICE_TOKENS else 1.0 for number in range(len(inside))]
-            weights += [0.0, *(config.copy_weight if copy else choice for copy, choice in zip(inside, chosen, strict=True)), 1.0]
+            weights += [*(config.copy_weight if copy else choice for copy, choice in zip(inside, chosen, strict=True)), 1.0]
         else:
-            weights += [0.0, *(float(chance.random() < config.user_share) for _ in range(len(encoded["input_ids"]) + 1))]
+            weights += [float(chance.random() < config.user_share) for _ in range(len(encoded["input_ids"]) + 1)]
     return ids, weights
+
+
+def _encode_thought(thought: ShownThought, tokenizer: Qwen2Tokenizer, config: PriorConfig) -> tuple[list[int], list[float]]:
+    """The ids of a thought between its tags, and their loss weights: what it chooses and what it copies weigh as they do in words."""
+    encoded = tokenizer(thought.text, add_special_tokens=False, return_offsets_mapping=True)
+    copied, chosen = ([_span(thought.text, phrase) for phrase in phrases] for phrases in (thought.copied, thought.chosen))
+    weights = [
+        config.copy_weight if _touches(copied, place) else config.choice_weight if _touches(chosen, place) else 1.0
+        for place in encoded["offset_mapping"]
+    ]
+    opening, closing = tokenizer.convert_tokens_to_ids([OPEN, CLOSE])
+    return [opening, *encoded["input_ids"], closing], [1.0, *weights, 1.0]
+
+
+def _touches(spans: Sequence[tuple[int, int]], place: tuple[int, int]) -> bool:
+    """Whether a token's characters overlap one of the spans."""
+    return any(place[0] < b and a < place[1] for a, b in spans)
 
 
 def _span(text: str, phrase: str) -> tuple[int, int]:

@@ -53,6 +53,8 @@ class PriorConfig:
     temperature: float = 0.85
     """What the taught model is sampled at, folded into its head, > 0; below 1 it leaves out most of the slips a small model makes."""
     demonstrations: DemonstrationConfig = field(default_factory=DemonstrationConfig)
+    thinking: bool | None = None
+    """Whether each demonstrated reply has a thought before it. Unset, an experiment does as `policy.thinking` says; else there is none."""
 
     def __post_init__(self) -> None:
         for name in (

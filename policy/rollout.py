@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from policy.engine import Completion, Generate, Sampling
+from policy.thinking import Thought, take_apart, thought_of, turns_with_format, with_format
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
 from simulator.reward import Reward, final_emotion, turn_rewards
@@ -67,6 +68,15 @@ class Rollout:
         turn_ids         0 0 0 0 0 0 1 1 1 1 2      agent turns finished before
         loss_mask        0 0 0 1 1 1 0 0 1 1 0      tokens the policy sampled
         rollout_logprobs 0 0 0 x x x 0 0 x x 0
+
+    Where earlier thoughts leave the context, each reply was sampled in a context of its own. The arrays then hold one sequence after the
+    other, each with all that the engine saw; what was sampled is in the loss mask of the sequence in which it was sampled, and elsewhere,
+    as words in the context of later replies, it is not. With t the thought of the first reply:
+
+        token_ids        u u u t a e | u u u a e u u a e
+        turn_ids         0 0 0 0 0 0 | 1 1 1 1 1 1 1 1 1
+        loss_mask        0 0 0 1 1 1 | 0 0 0 0 0 0 0 1 1
+        segment_starts   0             6
     """
 
     dialogue: Dialogue
@@ -86,6 +96,16 @@ class Rollout:
     """One per answered reply, each in [-1, 1]."""
     policy_versions: tuple[int, int]
     """Oldest and newest weights that sampled a token of it."""
+    thoughts: tuple[Thought, ...] = ()
+    """One per reply of an agent that thinks; none of one that does not."""
+    segment_starts: tuple[int, ...] = (0,)
+    """Where in the arrays each sequence begins; ascending from 0."""
+
+    @property
+    def segments(self) -> list[slice]:
+        """Where each sequence lies."""
+        ends = (*self.segment_starts[1:], len(self.token_ids))
+        return [slice(start, end) for start, end in zip(self.segment_starts, ends, strict=True)]
 
     @property
     def num_sampled(self) -> int:
@@ -170,6 +190,7 @@ async def roll_out(
     generate: Generate,
     chat: Chat,
     config: RolloutConfig,
+    format_weight: float = 1.0,
     sibling: int = 0,
     conduct: Conduct | None = None,
 ) -> Rollout:
@@ -177,9 +198,10 @@ async def roll_out(
 
     Args:
         seed: the user's, and with `sibling` and the turn that of every reply.
+        format_weight: share of the reward that hangs on the form of the replies, where the agent thinks.
     """
     for attempt in range(config.retries + 1):
-        conversation = _Conversation(Dialogue(scenario=scenario, difficulty=difficulty, seed=seed), chat=chat)
+        conversation = _Conversation(Dialogue(scenario=scenario, difficulty=difficulty, seed=seed), chat=chat, format_weight=format_weight)
         try:
             async with asyncio.timeout(config.dialogue_timeout_s):
                 await _converse(conversation, user=user, generate=generate, config=config, sibling=sibling, conduct=conduct or Conduct())
@@ -199,6 +221,7 @@ async def roll_out_group(
     generate: Generate,
     chat: Chat,
     config: RolloutConfig,
+    format_weight: float = 1.0,
     conduct: Conduct | None = None,
     on_finished: Callable[[Rollout], None] | None = None,
 ) -> RolloutGroup:
@@ -208,6 +231,7 @@ async def roll_out_group(
     less noise when they are compared.
 
     Args:
+        format_weight: see `roll_out`.
         on_finished: called with each rollout as soon as it is done.
     """
 
@@ -220,6 +244,7 @@ async def roll_out_group(
             generate=generate,
             chat=chat,
             config=config,
+            format_weight=format_weight,
             sibling=sibling,
             conduct=conduct,
         )
@@ -245,7 +270,7 @@ async def _converse(
             conversation.dialogue = conversation.dialogue.then(outcome=Outcome.TRUNCATED)
             break
         turn = conversation.dialogue.num_replies
-        completion = await generate(conversation.token_ids, sampling=sampling, seed=sampling_seed(seed, sibling, turn))
+        completion = await generate(conversation.context_ids, sampling=sampling, seed=sampling_seed(seed, sibling, turn))
         reply = conversation.add_reply(completion)
         reaction = await user.react(conversation.dialogue, reply.text)
         outcome = reaction.outcome or (Outcome.MAX_TURNS if turn + 1 >= max_turns else None)
@@ -257,8 +282,11 @@ async def _converse(
 class _Conversation:
     """A dialogue under way, and the arrays that grow with it."""
 
-    def __init__(self, dialogue: Dialogue, *, chat: Chat) -> None:
+    def __init__(self, dialogue: Dialogue, *, chat: Chat, format_weight: float) -> None:
         self.dialogue = dialogue
+        self._format_weight = format_weight
+        self._thoughts: list[Thought] = []
+        self._segment_starts = [0]
         self.token_ids: list[int] = []
         self._chat = chat
         self._role_ids: list[int] = []
@@ -268,25 +296,48 @@ class _Conversation:
         self._num_turns = 0
         self._versions: list[int] = []
 
+    @property
+    def context_ids(self) -> list[int]:
+        """What the next reply is sampled after."""
+        return self.token_ids[self._segment_starts[-1] :]
+
     def open(self, dialogue: Dialogue) -> None:
         self.dialogue = dialogue
-        ids = self._chat.opening_ids(dialogue.messages())
+        self._add_opening()
+
+    def _add_opening(self) -> None:
+        ids = self._chat.opening_ids(self.dialogue.messages())
         header = len(self._chat.header_ids)
         self._add(ids[:-header], ROLE_USER)
         self._add(ids[-header:], ROLE_AGENT)
 
     def has_room(self, num_tokens: int, max_context: int) -> bool:
         """Whether a reply of `num_tokens` and an end of turn that it may lack still fit."""
-        return len(self.token_ids) + num_tokens + 1 <= max_context
+        return len(self.context_ids) + num_tokens + 1 <= max_context
 
     def add_reply(self, completion: Completion) -> Turn:
         self._add(completion.token_ids, ROLE_AGENT, logprobs=completion.logprobs)
         if self._chat.end_of_turn_id not in completion.token_ids[-1:]:
             self._add([self._chat.end_of_turn_id], ROLE_AGENT)
         self._versions.append(completion.policy_version)
-        return Turn(speaker=Speaker.AGENT, text=completion.text.strip())
+        return Turn(speaker=Speaker.AGENT, text=self._words(completion))
+
+    def _words(self, completion: Completion) -> str:
+        """What the user hears of a reply; its thought is kept aside."""
+        if not self._chat.thinking:
+            return completion.text.strip()
+        said = take_apart(completion.text, opened=self._chat.opens_thought)
+        ran_out = completion.finish_reason == "length"
+        self._thoughts.append(thought_of(said, completion.token_ids, decode=self._chat.decode, ran_out=ran_out))
+        return said.words
 
     def add_user(self, text: str) -> None:
+        """Takes in what the user said, which stands in `dialogue` by now."""
+        if self._chat.forks:
+            self._num_turns += 1
+            self._segment_starts.append(len(self.token_ids))
+            self._add_opening()
+            return
         ids = self._chat.continuation_ids(text)
         closing, header = len(self._chat.closing_ids), len(self._chat.header_ids)
         self._add(ids[:closing], ROLE_AGENT)
@@ -297,6 +348,8 @@ class _Conversation:
     def close(self, max_context: int) -> None:
         """Takes back the opening of a reply that will not come, and what no context may hold; no sampled token is among them."""
         length = min(len(self.token_ids) - len(self._chat.header_ids), max_context)
+        if len(self._segment_starts) > 1:
+            length = self._segment_starts.pop()
         for column in (self.token_ids, self._role_ids, self._turn_ids, self._loss_mask, self._logprobs):
             del column[length:]
 
@@ -305,6 +358,10 @@ class _Conversation:
 
     def rollout(self) -> Rollout:
         failed = self.dialogue.outcome is Outcome.ERROR
+        reward, by_turn = Reward(total=math.nan) if failed else final_emotion(self.dialogue), turn_rewards(self.dialogue)
+        if self._chat.thinking and not failed:
+            reward = with_format(reward, self._thoughts, weight=self._format_weight)
+            by_turn = turns_with_format(by_turn, self._thoughts, weight=self._format_weight)
         return Rollout(
             dialogue=self.dialogue,
             token_ids=np.array(self.token_ids, dtype=np.int32),
@@ -312,9 +369,11 @@ class _Conversation:
             turn_ids=np.array(self._turn_ids, dtype=np.int16),
             loss_mask=np.array(self._loss_mask, dtype=np.bool_),
             rollout_logprobs=np.array(self._logprobs, dtype=np.float32),
-            reward=Reward(total=math.nan) if failed else final_emotion(self.dialogue),
-            turn_rewards=tuple(turn_rewards(self.dialogue)),
+            reward=reward,
+            turn_rewards=tuple(by_turn),
             policy_versions=(min(self._versions, default=0), max(self._versions, default=0)),
+            thoughts=tuple(self._thoughts),
+            segment_starts=tuple(self._segment_starts),
         )
 
     def _add(self, ids: Sequence[int], role: int, *, logprobs: Sequence[float] | None = None) -> None:

@@ -74,7 +74,7 @@ class VLLMEngine(SteppedEngine):
             size = self._config.kv_cache_mb
             raise ValueError(f"policy.kv_cache_mb must hold a whole dialogue and be free, got {size!r}; {error}") from error
         self.tokenizer = self._engine.get_tokenizer()
-        self._chat = Chat(self.tokenizer)
+        self._chat = Chat(self.tokenizer, thinking=self._config.thinking, keep_thoughts=self._config.keep_thoughts)
         self._parameter_names = parameter_names(self._folder)
         self._admit(-1, Request(prompt_ids=[self._chat.end_of_turn_id] * 2, sampling=Sampling(max_tokens=2), seed=0))
         while self._engine.has_unfinished_requests():

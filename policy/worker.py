@@ -59,7 +59,8 @@ class RolloutWorker:
             The kind of engine, and its receipt for `weights`.
         """
         self._engine = await asyncio.to_thread(make_engine, self._engine_config, self._model_folder, max_context=self._config.max_context)
-        self._chat = Chat(self._engine.tokenizer, self._system_prompt)
+        config = self._engine_config
+        self._chat = Chat(self._engine.tokenizer, self._system_prompt, thinking=config.thinking, keep_thoughts=config.keep_thoughts)
         self._user, self._scenarios = self._make_user(), self._make_scenarios()
         return self._engine.name, await self._engine.load_weights(weights) if weights else None
 
@@ -121,6 +122,7 @@ class RolloutWorker:
                     generate=generate,
                     chat=self._chat,
                     config=self._config,
+                    format_weight=self._engine_config.format_weight,
                     conduct=conduct,
                     on_finished=on_finished,
                 )

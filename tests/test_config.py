@@ -237,3 +237,29 @@ def test_nearest_looks_in_the_own_section_first_then_at_the_last_part():
     assert nearest("budget.step", ["teacher.guard.step", "budget.steps"]) == "budget.steps"
     assert nearest("lr", ["learner.lr", "l", "seed"]) == "learner.lr"
     assert nearest("teacher.kimd", ["simulator.kind", "teacher.kind"]) == "teacher.kind"
+
+
+def test_the_embedded_prior_thinks_where_the_policy_does():
+    assert load("smoke", ["policy.thinking=true"]).policy.prior.thinking is True
+    assert load("smoke").policy.prior.thinking is False
+
+
+def test_a_prior_of_the_other_mode_is_refused_with_the_remedy():
+    asked = "policy.prior.thinking must be True where policy.thinking is, got False; leave it unset"
+    assert asked in refusal("policy.thinking=true", "policy.prior.thinking=false")
+    assert "policy.prior.thinking must be False" in refusal("policy.prior.thinking=true")
+    assert "policy.keep_thoughts must be unset where policy.thinking is false" in refusal("policy.keep_thoughts=false")
+
+
+def test_a_resumed_run_goes_on_in_its_mode(tmp_path):
+    (tmp_path / "config.yaml").write_text(to_yaml(load("smoke")))
+    with pytest.raises(ConfigError, match=r"policy\.thinking must stay False in a resumed run, got True"):
+        load_saved(tmp_path / "config.yaml", ["policy.thinking=true"])
+
+
+@pytest.mark.parametrize("setting", ["algorithm.policy_loss=gspo", "algorithm.loss_aggregation=dialogue_mean"])
+def test_losses_by_dialogue_need_dialogues_in_one_piece(setting: str):
+    thinking = ["policy.thinking=true", "policy.keep_thoughts=false"]
+    load("smoke", thinking)
+    with pytest.raises(ConfigError, match="keep_thoughts=false"):
+        load("smoke", [*thinking, setting])

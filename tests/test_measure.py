@@ -23,6 +23,7 @@ from experiments.measure import (
     suspicious_share,
 )
 from policy.rollout import Rollout, RolloutGroup
+from policy.thinking import Thought
 from simulator.dialogue import Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
 from simulator.scenario import FAMILIES
@@ -235,3 +236,14 @@ def test_the_panel_is_told_by_thirds_of_strictness_and_must_fall_with_it():
 def test_a_step_without_a_look_at_the_panel_says_nothing_of_it():
     step = {key: 0.5 for key in INDICATOR_METRICS.values() if not key.startswith("probe/")}
     assert set(INDICATORS) - set(collapse_values(step)) == {name for name in INDICATORS if name.startswith("probe_")} | {"obedience"}
+
+
+def test_thinking_is_measured_over_replies_where_there_is_any():
+    thoughts = [Thought(text="a", num_tokens=n, well_formed=n < 9, cut_off=n == 12) for n in (4, 8, 12)]
+    thinking = [replace(make_rollout(), thoughts=tuple(thoughts[:2])), replace(make_rollout(), thoughts=tuple(thoughts[2:]))]
+    metrics = dialogue_metrics([group(*thinking)], success_emotion=70)
+    assert metrics["rollout/think_tokens"] == 8.0
+    assert metrics["rollout/format_ok"] == pytest.approx(2 / 3)
+    assert metrics["rollout/think_truncated"] == pytest.approx(1 / 3)
+    plain = dialogue_metrics([group(make_rollout(), make_rollout())], success_emotion=70)
+    assert not any(key.startswith(("rollout/think", "rollout/format")) for key in plain)

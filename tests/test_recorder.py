@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from policy_factories import rollout
 
-from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, read_lines
+from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, read_lines
 from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, jsonable, rollout_record
+from policy.thinking import Thought
 from simulator.bank import load_bank
+from simulator.dialogue import Dialogue
 from simulator.difficulty import Difficulty
 from simulator.ladder import AGENTS, play
 from simulator.rule_user import RuleUser, RuleUserConfig
@@ -101,3 +104,15 @@ def test_a_transcript_tells_a_person_who_spoke_what_was_felt_and_why():
     assert f"**user** [40]: {dialogue.turns[0].text}" in text
     assert f"**agent**: {dialogue.turns[1].text}" in text
     assert f"**user** [{answer.emotion} {answer.change:+d}] *{answer.thought}*: {answer.text}" in text
+
+
+def test_thoughts_stand_beside_the_turns_of_a_record_and_a_person_reads_them_with_the_words():
+    scenario = load_bank().scenarios(Split.TRAIN)[0]
+    dialogue = play(AGENTS["L3"], scenario, Difficulty.along(0.4), seed=5, user=RuleUser(RuleUserConfig()))
+    thoughts = tuple(Thought(text=f"thought {i}", num_tokens=3, well_formed=True, cut_off=False) for i in range(dialogue.num_replies))
+    record = rollout_record(replace(rollout([5, 6, 7], [0, 1, 1]), dialogue=dialogue, thoughts=thoughts))
+    assert record["thoughts"] == [thought.text for thought in thoughts]
+    assert Dialogue.from_dict(record, scenario=scenario) == dialogue
+    assert f"**agent** *thought 0*: {dialogue.turns[1].text}" in as_markdown(record)
+    assert f"**agent** *thought 1*: {dialogue.turns[3].text}" in as_markdown(record)
+    assert THOUGHTS not in rollout_record(rollout([5, 6, 7], [0, 1, 1]))

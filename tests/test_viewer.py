@@ -16,6 +16,7 @@ from analysis.__main__ import main
 from analysis.packing import pack, unpack
 from analysis.report import write_report
 from analysis.runs import read_run
+from analysis.transcripts import transcript
 from analysis.viewer import Thinning, kept, nth, records, thinner, write_transcripts
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -243,3 +244,14 @@ def test_the_script_is_part_of_the_package():
 )
 def test_ordinals_read_well(num: int, words: str):
     assert nth(num) == words
+
+
+def test_an_agents_thoughts_are_shown_with_its_words(run):
+    record = next(dict(record) for record in records(read_run(run)) if len(record["turns"]) >= 5)
+    thoughts = ["first thought. And more.", ""]
+    found = unpack(pack([{**record, "thoughts": thoughts}]))[0]
+    agents = [turn for turn in found["turns"] if turn["speaker"] == "agent"]
+    assert [turn.get("thought", "") for turn in agents[:2]] == thoughts
+    assert [turn["text"] for turn in found["turns"]] == [turn["text"] for turn in record["turns"]]
+    html = transcript({**record, "thoughts": ["<b>first</b>"]}, "Before")
+    assert '<p class="who">agent</p><p class="thought">&lt;b&gt;first&lt;/b&gt;</p>' in html
