@@ -12,7 +12,7 @@ PORT ?= 6006
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-dev test experiment tensorboard report transcripts chat bench lint format requirements clean run-named
+.PHONY: help setup setup-dev setup-lora setup-bench test experiment tensorboard report transcripts chat bench lint format requirements clean run-named
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -22,6 +22,9 @@ setup: ## .venv with the pinned packages (ACCELERATOR=cpu|gpu, else what the mac
 
 setup-dev:
 	@$(if $(PYTHON),$(PYTHON) requirements/install.py --dev,echo "$(NO_PYTHON)" >&2; exit 2)
+
+setup-lora setup-bench: setup-%: setup # also what policy.lora or the comparison with TRL in `make bench` needs
+	@$(PYTHON) requirements/install.py --extra $*
 
 test: setup-dev ## the whole test suite (ARGS="-m 'not engine'" leaves out what starts engines)
 	@OMP_NUM_THREADS=1 $(RUN_PYTHON) -m pytest $(SIDE_BY_SIDE) $(ARGS)

@@ -25,6 +25,7 @@ from policy.algorithms import ALGORITHMS
 from policy.cluster import ClusterConfig
 from policy.engine import EngineConfig, EngineDtype
 from policy.learner_config import LearnerConfig
+from policy.lora_config import LoraConfig
 from policy.prior_config import PriorConfig
 from policy.rollout import RolloutConfig
 from simulator.register import Register
@@ -58,6 +59,7 @@ class PolicyConfig(EngineConfig):
     model: str = "embedded"
     """`embedded` builds the small prior; otherwise a Hugging Face folder or id."""
     prior: PriorConfig = field(default_factory=PriorConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
 
 
 @dataclass

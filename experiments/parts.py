@@ -15,6 +15,7 @@ from experiments.teaching import make_teacher
 from policy.algorithms import Algorithm, make_algorithm
 from policy.checkpoint import load_checkpoint
 from policy.learner import Learner
+from policy.lora import add_adapters
 from policy.model import find_model, load_model
 from policy.pool import RolloutPool
 from policy.prior import build_prior
@@ -49,7 +50,9 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
     bank = make_bank(config.simulator)
     make = partial(make_user, config.simulator.kind, config.simulator)
     algorithm = make_algorithm(config.algorithm)
-    model, tokenizer = load_model(checkpoint or start_folder)
+    model, tokenizer = load_model(start_folder if config.policy.lora.rank else checkpoint or start_folder)
+    if config.policy.lora.rank:
+        model = add_adapters(model, config.policy.lora, seed=config.seed)
     reference = load_model(start_folder)[0] if algorithm.needs_reference else None
     learner = Learner(config.learner, algorithm, model, reference=reference, temperature=config.rollout.temperature, seed=config.seed)
     teacher = make_teacher(config, bank)
