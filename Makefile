@@ -44,8 +44,8 @@ transcripts: run-named setup ## all dialogues of a run on one page, to filter an
 chat: simulator/chat.py setup ## talk to a simulated user yourself
 	@$(RUN_PYTHON) -m simulator chat $(ARGS)
 
-bench: experiments/bench.py setup ## throughput and overheads, as ratios, to a JSON file
-	@$(RUN_PYTHON) -m experiments bench $(ARGS)
+bench: setup ## throughput and overheads beside their ceilings, to bench.json and bench.html (ARGS="--only training"; TRL: make setup-bench)
+	@$(RUN_PYTHON) -m experiments.bench $(ARGS)
 
 lint: setup-dev ## ruff, mypy and the direction of imports
 	@failed=0; for check in "ruff check ." "ruff format --check --quiet ." mypy lint-imports; do .venv/bin/$$check || failed=1; done; exit $$failed
@@ -66,5 +66,5 @@ run-named:
 experiments/$(EXP).yaml:
 	@echo "EXP must be one of $(patsubst experiments/%.yaml,%,$(wildcard experiments/*.yaml)), got '$(EXP)'" >&2; exit 2
 
-simulator/chat.py experiments/bench.py:
+simulator/chat.py:
 	@echo "make $(MAKECMDGOALS) needs $@, which is not built yet" >&2; exit 2

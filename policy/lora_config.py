@@ -37,6 +37,5 @@ def check_lora(config: LoraConfig) -> None:
     """
     if config.rank and importlib.util.find_spec("peft") is None:
         raise ValueError(
-            f"policy.lora.rank must be 0 where peft is not installed, got {config.rank!r}; "
-            "make setup-lora, or train all weights"
+            f"policy.lora.rank must be 0 where peft is not installed, got {config.rank!r}; make setup-lora, or train all weights"
         )
