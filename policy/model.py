@@ -19,7 +19,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
 LOGIT_CHUNK_MB = 64
-"""MiB of float32 logits in one piece: 16k tokens of a vocabulary of a thousand words, 110 of one of 150 thousand."""
+"""MiB of float32 logits in one piece: 2,800 tokens of the embedded policy's vocabulary, 110 of one of 150 thousand."""
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors", "*.bin")
 
 

@@ -197,3 +197,9 @@ def test_nearest_looks_in_the_own_section_first_then_at_the_last_part():
     assert nearest("budget.step", ["teacher.guard.step", "budget.steps"]) == "budget.steps"
     assert nearest("lr", ["learner.lr", "l", "seed"]) == "learner.lr"
     assert nearest("teacher.kimd", ["simulator.kind", "teacher.kind"]) == "teacher.kind"
+
+
+def test_settings_that_bound_the_memory_of_an_update_are_checked():
+    assert "learner.logit_chunk_mb must be >= 1, got 0" in refusal("learner.logit_chunk_mb=0")
+    assert "policy.lora.rank must be >= 0, got -1" in refusal("policy.lora.rank=-1")
+    assert load("smoke", ["learner.gradient_checkpointing=true", "policy.lora.targets=q_proj,v_proj"]).policy.lora.rank == 0
