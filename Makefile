@@ -12,7 +12,7 @@ PORT ?= 6006
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-dev test experiment tensorboard report transcripts chat bench lint format requirements clean run-named
+.PHONY: help setup setup-dev setup-lora setup-bench test experiment tensorboard report transcripts chat bench lint format requirements clean run-named
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -22,6 +22,9 @@ setup: ## .venv with the pinned packages (ACCELERATOR=cpu|gpu, else what the mac
 
 setup-dev:
 	@$(if $(PYTHON),$(PYTHON) requirements/install.py --dev,echo "$(NO_PYTHON)" >&2; exit 2)
+
+setup-lora setup-bench: setup-%: setup # also what policy.lora or the comparison with TRL in `make bench` needs
+	@$(PYTHON) requirements/install.py --extra $*
 
 test: setup-dev ## the whole test suite (ARGS="-m 'not engine'" leaves out what starts engines)
 	@OMP_NUM_THREADS=1 $(RUN_PYTHON) -m pytest $(SIDE_BY_SIDE) $(ARGS)
@@ -41,8 +44,8 @@ transcripts: run-named setup ## all dialogues of a run on one page, to filter an
 chat: simulator/chat.py setup ## talk to a simulated user yourself
 	@$(RUN_PYTHON) -m simulator chat $(ARGS)
 
-bench: experiments/bench.py setup ## throughput and overheads, as ratios, to a JSON file
-	@$(RUN_PYTHON) -m experiments bench $(ARGS)
+bench: setup ## throughput and overheads beside their ceilings, to bench.json and bench.html (ARGS="--only training"; TRL: make setup-bench)
+	@$(RUN_PYTHON) -m experiments.bench $(ARGS)
 
 lint: setup-dev ## ruff, mypy and the direction of imports
 	@failed=0; for check in "ruff check ." "ruff format --check --quiet ." mypy lint-imports; do .venv/bin/$$check || failed=1; done; exit $$failed
@@ -63,5 +66,5 @@ run-named:
 experiments/$(EXP).yaml:
 	@echo "EXP must be one of $(patsubst experiments/%.yaml,%,$(wildcard experiments/*.yaml)), got '$(EXP)'" >&2; exit 2
 
-simulator/chat.py experiments/bench.py:
+simulator/chat.py:
 	@echo "make $(MAKECMDGOALS) needs $@, which is not built yet" >&2; exit 2

@@ -25,7 +25,8 @@ from policy.algorithms import ALGORITHMS
 from policy.cluster import ClusterConfig
 from policy.engine import EngineConfig, EngineDtype
 from policy.learner_config import LearnerConfig
-from policy.ppo import PpoConfig
+from policy.lora_config import LoraConfig
+from policy.ppo import CriticKind, PpoConfig
 from policy.prior_config import PriorConfig
 from policy.rollout import RolloutConfig
 from simulator.register import Register
@@ -59,6 +60,7 @@ class PolicyConfig(EngineConfig):
     model: str = "embedded"
     """`embedded` builds the small prior; otherwise a Hugging Face folder or id."""
     prior: PriorConfig = field(default_factory=PriorConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
 
 
 @dataclass
@@ -222,6 +224,11 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
         raise ValueError(
             f"algorithm.critic_warmup_steps must be < budget.steps={config.budget.steps}, got {config.algorithm.critic_warmup_steps}: "
             "the policy would never be trained; lower the one or raise the other"
+        )
+    if isinstance(config.algorithm, PpoConfig) and config.algorithm.critic is CriticKind.SHARED and config.policy.lora.rank:
+        raise ValueError(
+            f"algorithm.critic must be separate with policy.lora.rank={config.policy.lora.rank}, got shared: "
+            "the layers that both would read are frozen; take a critic of its own, or no adapters"
         )
     return config
 

@@ -16,6 +16,7 @@ from policy.algorithms import Algorithm, make_algorithm
 from policy.checkpoint import load_checkpoint
 from policy.critic import Critic
 from policy.learner import Learner
+from policy.lora import add_adapters
 from policy.model import find_model, load_model
 from policy.pool import RolloutPool
 from policy.ppo import CriticKind
@@ -52,8 +53,10 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
     bank = make_bank(config.simulator)
     make = partial(make_user, config.simulator.kind, config.simulator)
     algorithm = make_algorithm(config.algorithm)
-    model, tokenizer = load_model(checkpoint or start_folder)
+    model, tokenizer = load_model(start_folder if config.policy.lora.rank else checkpoint or start_folder)
     setattr(model.config, MARK, config.policy.thinking)  # checkpoints say in which mode they speak
+    if config.policy.lora.rank:
+        model = add_adapters(model, config.policy.lora, seed=config.seed)
     reference = load_model(start_folder)[0] if algorithm.needs_reference else None
     learner = Learner(
         config.learner,

@@ -15,6 +15,7 @@ from experiments.config import ExperimentConfig, PolicyConfig
 from experiments.keys import ConfigError
 from experiments.teaching import check_teacher
 from policy.engine import EngineKind
+from policy.lora_config import check_lora
 from simulator.bank import world_hash
 from simulator.scenario import Split
 from simulator.users import check_user, make_bank
@@ -57,8 +58,8 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     """Refuses a run that cannot work.
 
     Raises:
-        ConfigError: the run exists, its folder cannot be written, the model is not there, memory does not suffice, the simulated user
-            lacks something or the teacher cannot teach this run.
+        ConfigError: the run exists, its folder cannot be written, the model or a package for it is not there, memory does not suffice,
+            the simulated user lacks something or the teacher cannot teach this run.
     """
     if not resuming and folder.exists():
         raise ConfigError(f"name must be new, got {folder.name!r}; {folder} is there: take another name, or go on with resume={folder}")
@@ -83,6 +84,10 @@ def check_model(config: PolicyConfig) -> None:
     """
     if config.engine is EngineKind.VLLM and importlib.util.find_spec("vllm") is None:
         raise ConfigError("policy.engine must be auto or hf where vLLM is not installed, got 'vllm'; pip install -r requirements/cpu.txt")
+    try:
+        check_lora(config.lora)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     if config.model == "embedded":
         return
     folder = Path(config.model).expanduser()

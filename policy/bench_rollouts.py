@@ -8,6 +8,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,37 @@ class EchoUser:
 USERS: dict[str, Callable[[], UserSimulator]] = {"echo": EchoUser, "rule": functools.partial(make_user, "rule", RuleUserConfig())}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """What was measured, one entry per round."""
+
+    rollout_tokens_per_s: tuple[float, ...]
+    """Sampled tokens of whole dialogues, over all engines."""
+    offline_tokens_per_s: tuple[float, ...]
+    """The same prompts continued in one offline call per engine."""
+    num_tokens: tuple[int, ...]
+    """Sampled in the dialogues of a round."""
+    update_s: tuple[float, ...]
+    """Seconds from a trainer's tensors to every engine's acknowledgement."""
+    replies_per_round: float
+    num_errors: int
+    start_s: float
+
+    def medians(self) -> dict[str, float]:
+        """One number each; of the ratio that of the rounds' ratios."""
+        ratios = [fast / ceiling for fast, ceiling in zip(self.rollout_tokens_per_s, self.offline_tokens_per_s, strict=True)]
+        return {
+            "rollout_tokens_per_s": statistics.median(self.rollout_tokens_per_s),
+            "offline_tokens_per_s": statistics.median(self.offline_tokens_per_s),
+            "ratio": statistics.median(ratios),
+            "tokens_per_round": statistics.median(self.num_tokens),
+            "replies_per_round": self.replies_per_round,
+            "errors": self.num_errors,
+            "start_s": self.start_s,
+            "update_s": statistics.median(self.update_s),
+        }
+
+
 def bench_rollouts(
     model_folder: str | Path,
     *,
@@ -51,34 +83,31 @@ def bench_rollouts(
     repeats: int = 5,
     config: RolloutConfig | None = None,
     engine_config: EngineConfig | None = None,
-) -> dict[str, float]:
+) -> Rounds:
     """Rolls out groups and then continues the same prompts with the same seeds in one offline call per engine, several times over.
 
     Args:
         user: a key of `USERS`.
-        repeats: odd; medians are returned.
+        repeats: rounds that count; one before them does not.
 
-    Returns:
-        `rollout_tokens_per_s`, `offline_tokens_per_s`, their `ratio`, `start_s`, `update_s` and what the rollouts were.
     """
     config, engine_config = config or RolloutConfig(), engine_config or EngineConfig()
     start = time.perf_counter()
     with RolloutPool(config, engine_config, model_folder=model_folder, user_factory=USERS[user], scenarios=load_bank, seed=0) as pool:
         start_s = time.perf_counter() - start
         rounds = [_round(pool, _tasks(num_groups, group_size, round_), config) for round_ in range(repeats + 1)][1:]
-        rollout, offline, tokens = (statistics.median(column) for column in zip(*rounds, strict=True))
-        update_s = statistics.median(_update(pool, Path(model_folder), version) for version in range(1, repeats + 1))
+        rollout, offline, tokens = zip(*rounds, strict=True)
+        update_s = tuple(_update(pool, Path(model_folder), version) for version in range(1, repeats + 1))
         stats = pool.stats()
-    return {
-        "rollout_tokens_per_s": rollout,
-        "offline_tokens_per_s": offline,
-        "ratio": statistics.median(fast / ceiling for fast, ceiling, _ in rounds),
-        "tokens_per_round": tokens,
-        "replies_per_round": stats["num_replies"] / (repeats + 1),
-        "errors": stats["num_simulator_errors"] + stats["num_engine_errors"],
-        "start_s": start_s,
-        "update_s": update_s,
-    }
+    return Rounds(
+        rollout_tokens_per_s=rollout,
+        offline_tokens_per_s=offline,
+        num_tokens=tokens,
+        update_s=update_s,
+        replies_per_round=stats["num_replies"] / (repeats + 1),
+        num_errors=int(stats["num_simulator_errors"] + stats["num_engine_errors"]),
+        start_s=start_s,
+    )
 
 
 def _tasks(num_groups: int, group_size: int, round_: int) -> list[PlainTask]:
@@ -160,7 +189,7 @@ def main() -> None:
         config=RolloutConfig(num_engines=options.engines, threads_per_engine=options.threads, deterministic=options.deterministic),
         engine_config=EngineConfig(engine=EngineKind(options.engine)),
     )
-    print(json.dumps(result, indent=1))
+    print(json.dumps(result.medians(), indent=1))
 
 
 if __name__ == "__main__":

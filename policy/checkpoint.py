@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from policy.lora import merged_state
 from policy.model import no_progress_bars
 
 FORMAT = 1
@@ -130,7 +131,7 @@ def step_of(folder: Path) -> int:
 def _write(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, state: dict[str, Any]) -> None:
     folder.mkdir()
     with no_progress_bars():
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, state_dict=merged_state(model))
         tokenizer.save_pretrained(folder)
     torch.save(state, folder / STATE)
     paths = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -20,8 +20,9 @@ from policy.batch import Batch, micro_batches, scored_by_segment
 from policy.critic import Critic
 from policy.diagnosis import why_not_finite
 from policy.learner_config import LearnerConfig
+from policy.lora import adapter_parameters, make_trainable, merged_parameters
 from policy.losses import TokenLoss, TokenScores, Totals
-from policy.model import check_head, token_logprobs_and_entropy
+from policy.model import check_head, recompute_layers, token_logprobs_and_entropy
 from policy.token_trace import METRICS as TRACE_METRICS
 from policy.token_trace import TokenTrace
 
@@ -92,8 +93,8 @@ class Learner:
             seed: of the order of mini-batches.
 
         Raises:
-            ValueError: the device is not there, the algorithm needs a reference that is not given or other settings of the step, or the
-                model's logits are not those of a plain output head.
+            ValueError: the device is not there, the algorithm needs a reference that is not given or other settings of the step, the
+                model's logits are not those of a plain output head, or its layers cannot be recomputed although they shall.
         """
         if algorithm.needs_reference and reference is None:
             raise ValueError("algorithm.kl_coef must be 0 without a reference model, got more; give the learner one")
@@ -105,11 +106,13 @@ class Learner:
         _require_device(config.device)
         check_head(model)
         self.config, self.algorithm, self.temperature = config, algorithm, temperature
-        self.model = model.to(config.device).eval().requires_grad_(True)
+        self.model = model.to(config.device).eval()
+        if config.gradient_checkpointing:
+            recompute_layers(self.model)
         self.reference = None if reference is None else reference.to(config.device).eval().requires_grad_(False)
         self.critic = critic
         self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
+            make_trainable(self.model), lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
         )
         self.policy_version = 0
         """Names the weights: +1 with each update that changed them."""
@@ -317,7 +320,9 @@ class Learner:
         scored_BT = mask_BT.clone()
         scored_BT[:, 0] = False
         with torch.no_grad():
-            logprobs_N, _ = token_logprobs_and_entropy(self.model, token_ids_BT, mask_BT, scored_BT)
+            logprobs_N, _ = token_logprobs_and_entropy(
+                self.model, token_ids_BT, mask_BT, scored_BT, logit_chunk_mb=self.config.logit_chunk_mb
+            )
         return logprobs_N.tolist()
 
     def with_reference(self, batch: Batch) -> Batch:
@@ -355,6 +360,7 @@ class Learner:
                 batch.loss_mask_BT.to(device),
                 temperature=self.temperature,
                 entropy_gradient=entropy_gradient,
+                logit_chunk_mb=self.config.logit_chunk_mb,
             )
 
     def _micro_batches(self, batch: Batch) -> Iterator[Tensor]:
@@ -363,11 +369,11 @@ class Learner:
     # Weights and state ---------------------------------------------------------------------------------------------------------
 
     def weights(self) -> list[tuple[str, Tensor]]:
-        """Every parameter by name, copied to the CPU; of a tied pair only the first is listed."""
-        return [(name, parameter.detach().to("cpu", copy=True)) for name, parameter in self.model.named_parameters()]
+        """Every parameter by name, adapters merged, copied to the CPU; of a tied pair only the first is listed."""
+        return [(name, parameter.detach().to("cpu", copy=True)) for name, parameter in merged_parameters(self.model)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that adapts besides the weights; its tensors are live, so write them before the next update."""
+        """Everything that adapts besides the weights, but with the adapters; its tensors are live, so write them before the next update."""
         state = {
             "policy_version": self.policy_version,
             "num_steps": self.num_steps,
@@ -380,10 +386,12 @@ class Learner:
             "torch_rng": torch.get_rng_state(),
             **({"critic": self.critic.state_dict()} if self.critic else {}),
         }
+        if adapters := adapter_parameters(self.model):
+            state["adapters"] = {name: parameter.detach() for name, parameter in adapters.items()}
         return state | ({"cuda_rng": torch.cuda.get_rng_state(self.config.device)} if self.model.device.type == "cuda" else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores `state_dict()`; the weights come with the model.
+        """Restores `state_dict()`; the weights come with the model, which has adapters if the one that was saved had.
 
         Raises:
             ValueError: the state belongs to another model or algorithm.
@@ -397,6 +405,9 @@ class Learner:
         self.algorithm.load_state_dict(state["algorithm"])
         if self.critic is not None:
             self.critic.load_state_dict(state["critic"])
+        with torch.no_grad():
+            for name, parameter in adapter_parameters(self.model).items():
+                parameter.copy_(state["adapters"][name])
         self.policy_version, self.num_steps = state["policy_version"], state["num_steps"]
         self.num_skipped, self._skipped_in_a_row = state["num_skipped"], state["skipped_in_a_row"]
         self.optimizer.load_state_dict(state["optimizer"])

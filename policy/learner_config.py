@@ -35,6 +35,11 @@ class LearnerConfig:
     """>= 1; rollouts per forward pass. Few rows of like length waste little on padding (on a CPU 8 took 2/3 of the time of 64)."""
     micro_batch_tokens: int = 16384
     """>= 1; padded tokens per forward pass, which bounds memory."""
+    logit_chunk_mb: int = 64
+    """>= 1; MiB of float32 logits held in one piece. More tokens than fit (large vocabularies) are scored piece by piece, which bounds
+    memory at the price of computing their logits twice; what fits into one piece is not touched by it."""
+    gradient_checkpointing: bool = False
+    """Keep only each layer's input for the backward pass and compute the rest anew: a third more arithmetic for far less memory."""
     autocast: bool = False
     """Compute in bf16. A quarter cheaper, but the trainer then differs from a float32 engine by about 1e-3 instead of 1e-6 nats."""
     device: str = "cpu"
@@ -46,7 +51,10 @@ class LearnerConfig:
             "be in [0, 1)": (lambda value: 0.0 <= value < 1.0, ("beta1", "beta2")),
             "be in [0, 1]": (lambda value: 0.0 <= value <= 1.0, ("lr_end",)),
             "be >= 0": (lambda value: value >= 0, ("weight_decay", "warmup_steps")),
-            "be >= 1": (lambda value: value >= 1, ("num_minibatches", "epochs", "micro_batch_rows", "micro_batch_tokens")),
+            "be >= 1": (
+                lambda value: value >= 1,
+                ("num_minibatches", "epochs", "micro_batch_rows", "micro_batch_tokens", "logit_chunk_mb"),
+            ),
         }
         for rule, (holds, names) in rules.items():
             for name in names:

@@ -15,10 +15,11 @@ from safetensors import SafetensorError
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
-LOGITS_PER_CHUNK = 1 << 24
-"""Logits held at once, 64 MiB in fp32; more tokens than fit are scored chunk by chunk and recomputed in the backward pass."""
+LOGIT_CHUNK_MB = 64
+"""MiB of float32 logits in one piece: 2,800 tokens of the embedded policy's vocabulary, 110 of one of 150 thousand."""
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors", "*.bin")
 
 
@@ -113,6 +114,22 @@ def _from_hub(name: str) -> Path:
         ) from error
 
 
+def recompute_layers(model: PreTrainedModel) -> None:
+    """Makes the model keep only each layer's input for the backward pass. Dropout stays off: layers alone, not what is in them, train.
+
+    Raises:
+        ValueError: the model's layers cannot be recomputed.
+    """
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise ValueError(
+            f"learner.gradient_checkpointing must be False for a {type(model).__name__}, got True; its layers cannot be recomputed"
+        )
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    for layer in layers:
+        layer.training = True
+
+
 def check_head(model: PreTrainedModel) -> None:
     """Refuses a model whose logits are not just its output head on its last hidden states (soft-capped or scaled logits).
 
@@ -135,8 +152,12 @@ def token_logprobs_and_entropy(
     *,
     temperature: float = 1.0,
     entropy_gradient: bool = False,
+    logit_chunk_mb: int = LOGIT_CHUNK_MB,
 ) -> tuple[Tensor, Tensor]:
     """Logprobs and exact entropies of the N masked tokens, in row-major order; logits exist only where a masked token follows.
+
+    Tokens whose logits do not fit into one piece are scored piece by piece, and in the backward pass each piece's logits are computed
+    anew: at no time are more than four pieces held (logits, logprobs, probabilities and a product of them).
 
     Args:
         token_ids_BT: padded on the right.
@@ -144,6 +165,7 @@ def token_logprobs_and_entropy(
         loss_mask_BT: True on the tokens to score; never the first of a row, which nothing predicts.
         temperature: of sampling; logits are divided by it.
         entropy_gradient: False keeps entropies out of the graph.
+        logit_chunk_mb: MiB of float32 logits in one piece, of one token at least.
 
     Returns:
         logprobs_N and entropies_N, float32, nats.
@@ -159,9 +181,11 @@ def token_logprobs_and_entropy(
 
     def score(states_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         logits_NV = head(states_ND).float()
-        return _Scores.apply(logits_NV if temperature == 1.0 else logits_NV / temperature, targets_N, entropy_gradient)
+        if temperature != 1.0:
+            logits_NV.div_(temperature)
+        return _Scores.apply(logits_NV, targets_N, entropy_gradient)
 
-    size = max(1, LOGITS_PER_CHUNK // head.weight.shape[0])
+    size = max(1, (logit_chunk_mb << 18) // head.weight.shape[0])
     if len(targets_N) <= size:
         return score(states_ND, targets_N)
     chunks = zip(states_ND.split(size), targets_N.split(size), strict=True)

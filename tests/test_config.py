@@ -263,3 +263,9 @@ def test_losses_by_dialogue_need_dialogues_in_one_piece(setting: str):
     load("smoke", thinking)
     with pytest.raises(ConfigError, match="keep_thoughts=false"):
         load("smoke", [*thinking, setting])
+
+
+def test_settings_that_bound_the_memory_of_an_update_are_checked():
+    assert "learner.logit_chunk_mb must be >= 1, got 0" in refusal("learner.logit_chunk_mb=0")
+    assert "policy.lora.rank must be >= 0, got -1" in refusal("policy.lora.rank=-1")
+    assert load("smoke", ["learner.gradient_checkpointing=true", "policy.lora.targets=q_proj,v_proj"]).policy.lora.rank == 0

@@ -55,7 +55,7 @@ def test_accelerator_is_what_was_asked_for_then_what_is_installed() -> None:
         choose_accelerator("tpu", [])
 
 
-@pytest.mark.parametrize("name", ["cpu", "gpu", "dev"])
+@pytest.mark.parametrize("name", ["cpu", "gpu", "dev", "lora", "bench"])
 def test_every_requirement_is_pinned_to_one_version(name: str) -> None:
     pins = read_pins(ROOT / "requirements" / f"{name}.txt")
     assert pins

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from policy_factories import random_batch, tiny_model, tiny_tokenizer
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-import policy.model
 from policy.batch import Batch
-from policy.model import check_head, find_model, load_model, token_logprobs_and_entropy
+from policy.model import check_head, find_model, load_model, recompute_layers, token_logprobs_and_entropy
 
 
 def naive(model: torch.nn.Module, batch: Batch, *, temperature: float) -> tuple[Tensor, Tensor]:
@@ -60,16 +62,109 @@ def test_gradients_equal_those_of_the_whole_logits() -> None:
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=2e-6, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_scoring_in_chunks_changes_neither_values_nor_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, chunked, batch = tiny_model(), tiny_model(), random_batch(seed=3)
-    arrays = (batch.token_ids_BT, batch.attention_BT, batch.loss_mask_BT)
-    expected_N = token_logprobs_and_entropy(whole, *arrays)[0]
-    monkeypatch.setattr(policy.model, "LOGITS_PER_CHUNK", 7 * whole.config.vocab_size)
-    got_N = token_logprobs_and_entropy(chunked, *arrays)[0]
-    torch.testing.assert_close(got_N, expected_N, rtol=0, atol=1e-6)
-    expected_N.mean().backward()
-    got_N.mean().backward()
-    torch.testing.assert_close(chunked.lm_head.weight.grad, whole.lm_head.weight.grad, rtol=1e-4, atol=1e-7)
+LARGE_VOCABULARY = 30_000
+"""Eight tokens of it to a piece of 1 MiB."""
+
+
+def scores(model: torch.nn.Module, batch: Batch, *, logit_chunk_mb: int, bf16: bool = False) -> tuple[Tensor, Tensor]:
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        arrays = (batch.token_ids_BT, batch.attention_BT, batch.loss_mask_BT)
+        return token_logprobs_and_entropy(model, *arrays, temperature=0.8, entropy_gradient=True, logit_chunk_mb=logit_chunk_mb)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("head", ["plain", "tied", "biased"])
+def test_scoring_in_pieces_changes_neither_values_nor_gradients(head: str, bf16: bool) -> None:
+    whole, pieces = (tiny_model(tied=head == "tied", vocab_size=LARGE_VOCABULARY) for _ in range(2))
+    if head == "biased":
+        for model in (whole, pieces):
+            model.lm_head.bias = torch.nn.Parameter(torch.linspace(-1.0, 1.0, LARGE_VOCABULARY))
+    batch = random_batch(seed=3, num_groups=2)
+    assert batch.num_trained > 4 * 8
+    results = [scores(whole, batch, logit_chunk_mb=64, bf16=bf16), scores(pieces, batch, logit_chunk_mb=1, bf16=bf16)]
+    for expected_N, got_N in zip(*results, strict=True):
+        torch.testing.assert_close(got_N, expected_N, rtol=0, atol=1e-4 if bf16 else 1e-5)
+    for logprobs_N, entropies_N in results:
+        (logprobs_N.mean() + 0.3 * entropies_N.mean()).backward()
+    for (name, a), b in zip(whole.named_parameters(), pieces.parameters(), strict=True):
+        allowed = float(a.grad.abs().max()) * (2e-2 if bf16 else 1e-5)
+        torch.testing.assert_close(b.grad, a.grad, rtol=0, atol=allowed, msg=lambda text, name=name: f"{name}: {text}")
+
+
+class HeldLogits(TorchDispatchMode):
+    """Counts rows as wide as the vocabulary that are alive at once, and the most there ever were; the head and its gradient apart."""
+
+    def __init__(self, head: torch.nn.Linear) -> None:
+        super().__init__()
+        self.vocabulary, self.width = head.weight.shape
+        self.held, self.most = 0, 0
+        self.alive: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple) else (result,):
+            if isinstance(tensor, Tensor) and tensor.dim() == 2 and tensor.shape[1] == self.vocabulary and tensor.shape[0] != self.width:
+                self._count(tensor.untyped_storage(), tensor.shape[0])
+        return result
+
+    def _count(self, storage: torch.UntypedStorage, size: int) -> None:
+        address = storage.data_ptr()
+        if address in self.alive:
+            return
+        self.alive.add(address)
+        self.held += size
+        self.most = max(self.most, self.held)
+
+        def freed() -> None:
+            self.alive.discard(address)
+            self.held -= size
+
+        weakref.finalize(storage, freed)
+
+
+@pytest.mark.parametrize("tokens_per_piece", [8, 17, None])
+def test_logits_held_at_once_are_bounded_by_the_piece(tokens_per_piece: int | None) -> None:
+    model, batch = tiny_model(vocab_size=LARGE_VOCABULARY), random_batch(seed=3, num_groups=6)
+    with HeldLogits(model.lm_head) as logits:
+        logprobs_N, entropies_N = scores(model, batch, logit_chunk_mb=tokens_per_piece // 8 if tokens_per_piece else 64)
+        (logprobs_N.mean() + entropies_N.mean()).backward()
+    at_once = tokens_per_piece or batch.num_trained
+    assert batch.num_trained > 8 * (tokens_per_piece or 0)
+    assert 2 * at_once <= logits.most <= 4 * at_once
+
+
+def test_one_piece_is_scored_without_being_recomputed() -> None:
+    model, batch, calls = tiny_model(), random_batch(seed=3), []
+    model.lm_head.register_forward_hook(lambda *_: calls.append(1))
+    logprobs_N, _ = scores(model, batch, logit_chunk_mb=1)
+    logprobs_N.mean().backward()
+    assert len(calls) == 1
+
+
+def test_recomputed_layers_give_the_same_bits_and_keep_less() -> None:
+    results = []
+    for recompute in (False, True):
+        model, batch, kept = tiny_model(attention_dropout=0.5), random_batch(seed=5), []
+        if recompute:
+            recompute_layers(model)
+
+        def keep(tensor: Tensor, kept: list[int] = kept) -> Tensor:
+            kept.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            logprobs_N, _ = scores(model, batch, logit_chunk_mb=64)
+        logprobs_N.mean().backward()
+        results.append((sum(kept), logprobs_N, [parameter.grad for parameter in model.parameters()]))
+    (kept, logprobs_N, gradients), (kept_less, same_N, same_gradients) = results
+    assert torch.equal(logprobs_N, same_N)
+    assert all(torch.equal(a, b) for a, b in zip(gradients, same_gradients, strict=True))
+    assert kept_less < kept / 2
+
+
+def test_model_whose_layers_cannot_be_recomputed_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"learner\.gradient_checkpointing must be False for a Linear"):
+        recompute_layers(torch.nn.Linear(2, 2))
 
 
 def test_entropy_is_kept_out_of_the_graph_unless_asked_for() -> None:

@@ -1,0 +1,176 @@
+"""`make bench`: throughput, memory and overheads on this machine, each beside what it is to be held against; bench.json and bench.html."""
+
+from __future__ import annotations
+
+import argparse
+import html
+import importlib
+import json
+import os
+import platform
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.exit_code import ExitCode
+
+if TYPE_CHECKING:
+    from experiments.benchmarks.figures import Figures, Settings
+
+PARTS = ("simulator", "teacher", "training", "mismatch", "rollouts", "slow_simulator")
+"""Modules of experiments/benchmarks, in the order in which they are measured."""
+KEYS = {
+    "rollouts.tokens_per_s": "tokens sampled in whole dialogues, 64 at once with the embedded user, per second",
+    "rollouts.ceiling_tokens_per_s": "the same prompts in one offline call of the same engines, tokens per second",
+    "rollouts.ratio": "of the two, round by round; 0.85 is aimed at",
+    "rollouts.engines.1": "tokens per second on one engine",
+    "rollouts.engines.2": "tokens per second on two",
+    "slow_simulator.vs_serial": "throughput with users as slow as a model, over calling them one after the other; 15 is aimed at",
+    "slow_simulator.vs_lockstep": "the same over turns in lockstep; 1.8 is aimed at",
+    "training.tokens_per_s": "tokens read by an optimiser step on 64 dialogues, padding not counted, per second",
+    "training.trl_tokens_per_s": "TRL's GRPO step on the same batch",
+    "training.ratio": "of the two, step by step; 1.5 is aimed at",
+    "training.peak_mb": "MiB that an optimiser step takes beyond model and batch",
+    "training.trl_peak_mb": "TRL's on the same batch",
+    "training.large_vocab.peak_mb": "MiB with a vocabulary of 152 thousand, 16 dialogues",
+    "training.large_vocab.trl_peak_mb": "TRL's on the same batch; twice ours is aimed at",
+    "weights.sync_s": "seconds from a trainer's tensors to the acknowledgement of two engines",
+    "mismatch.fp32_mean_abs": "nats between a float32 engine's logprobs and the trainer's; below 1e-5 is aimed at",
+    "mismatch.bf16_mean_abs": "nats between a bfloat16 engine's and the float32 trainer's",
+    "teacher.us_per_task": "microseconds of CPU time to propose a task and hear its outcome",
+    "simulator.reactions_per_s": "answers of the embedded user to scripted agents, per second of one core",
+}
+"""What each number is, by dotted key of bench.json."""
+NOT_ASKED = "not measured: --only left it out"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures the parts that are asked for and writes both files; a part that fails leaves its reason and does not stop the others."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.bench", description=__doc__)
+    parser.add_argument("--only", action="append", choices=PARTS, help="measure this part alone; may be given again")
+    parser.add_argument("--repeats", type=int, default=5, help="of every figure; the median of 5 or more is worth quoting")
+    parser.add_argument("--out", type=Path, default=Path("bench.json"), help="the page lies beside it, as .html")
+    parser.add_argument("--model", default="embedded", help="the embedded prior, or a Hugging Face folder or id")
+    parser.add_argument("--engine", choices=("auto", "vllm", "hf"), default="auto")
+    parser.add_argument("--threads", type=int, default=1, help="of the trainer and of each engine")
+    options = parser.parse_args(arguments)
+    for name in ("repeats", "threads"):
+        if getattr(options, name) < 1:
+            print(f"--{name} must be >= 1, got {getattr(options, name)}", file=sys.stderr)
+            return ExitCode.REFUSED
+    if options.out.is_dir() or not options.out.absolute().parent.is_dir() or options.out.suffix == ".html":
+        print(f"--out must name a JSON file in a folder that exists, got {str(options.out)!r}", file=sys.stderr)
+        return ExitCode.REFUSED
+
+    from experiments.benchmarks.figures import Settings
+    from policy.engine import EngineKind
+
+    settings = Settings(
+        repeats=options.repeats, model=options.model, engine=EngineKind(options.engine), threads=options.threads, progress=say
+    )
+    try:
+        figures, failed = measure(options.only or PARTS, settings)
+    except KeyboardInterrupt:
+        print("interrupted; nothing was written", file=sys.stderr)
+        return ExitCode.INTERRUPTED
+    write(document(figures), options.out)
+    print(f"{options.out} and {options.out.with_suffix('.html')} written")
+    return ExitCode.FAILED if failed else ExitCode.FINISHED
+
+
+def say(line: str) -> None:
+    """What is being measured, on the error stream."""
+    print(f"  {line}", file=sys.stderr, flush=True)
+
+
+def measure(parts: Sequence[str], settings: Settings) -> tuple[Figures, list[str]]:
+    """The figures of these parts, a reason for every other key, and the parts that failed."""
+    figures: Figures = dict.fromkeys(KEYS, NOT_ASKED)
+    failed = []
+    for number, part in enumerate(parts):
+        print(f"[{number + 1}/{len(parts)}] {part}", file=sys.stderr, flush=True)
+        try:
+            figures |= importlib.import_module(f"experiments.benchmarks.{part}").measure(settings)
+        except Exception as error:  # noqa: BLE001 (whatever broke, the other parts are worth having)
+            traceback.print_exc()
+            failed.append(part)
+            reason = f"failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            figures |= {key: reason for key in KEYS if key.partition(".")[0] in _sections(part)}
+    return figures, failed
+
+
+def _sections(part: str) -> tuple[str, ...]:
+    """What a part fills: new weights are timed on the engines of the rollouts."""
+    return ("rollouts", "weights") if part == "rollouts" else (part,)
+
+
+def document(figures: Figures) -> dict[str, Any]:
+    """bench.json: every key a number, null where there is none; ranges under `spread` and reasons under `reasons`, by dotted key."""
+    from experiments.summary import git_commit, versions
+
+    assert figures.keys() == KEYS.keys(), f"the figures must have the keys of the benchmark, got {figures.keys() ^ KEYS.keys()}"
+    tree: dict[str, Any] = {
+        "commit": git_commit(),
+        "machine": {"cores": os.cpu_count(), "processor": platform.processor() or platform.machine(), "system": platform.platform()},
+        "versions": versions(),
+        "measured": datetime.now(UTC).isoformat(timespec="seconds"),
+        "load": os.getloadavg()[0],
+    }
+    spread, reasons = {}, {}
+    for key, found in figures.items():
+        *sections, name = key.split(".")
+        place = tree
+        for section in sections:
+            place = place.setdefault(section, {})
+        if isinstance(found, str):
+            place[name], reasons[key] = None, found
+        else:
+            place[name] = found.median
+            spread[key] = {"min": found.lowest, "max": found.highest, "repeats": found.repeats}
+    return {**tree, "spread": spread, "reasons": reasons}
+
+
+def write(found: Mapping[str, Any], path: Path) -> None:
+    """The JSON file and the page beside it."""
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    path.with_suffix(".html").write_text(page(found), encoding="utf-8")
+
+
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Attune: benchmark</title>
+<style>body{{font:15px/1.45 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}}
+table{{border-collapse:collapse;width:100%}}td,th{{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:left}}
+td.n{{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}}.why{{color:#777}}</style>
+<h1>Benchmark</h1><p>{about}</p>
+<table><tr><th>key<th>median<th>range<th>what it is</tr>
+{rows}
+</table></html>
+"""
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """One self-contained table: each number with its range, or why there is none."""
+    machine = found["machine"]
+    about = (
+        f"Commit {str(found['commit'])[:12]}, {found['measured']}, {machine['cores']} cores of {machine['processor']}, "
+        f"load {found['load']:.1f} when it was written. Medians; figures taken on a busy machine are good for their ratios only."
+    )
+    return PAGE.format(about=html.escape(about), rows="\n".join(_row(found, key, meaning) for key, meaning in KEYS.items()))
+
+
+def _row(found: Mapping[str, Any], key: str, meaning: str) -> str:
+    value: Any = found
+    for name in key.split("."):
+        value = value[name]
+    name, says = html.escape(key), html.escape(meaning)
+    if value is None:
+        return f'<tr><td>{name}<td class="n">none<td class="why">{html.escape(found["reasons"][key])}<td>{says}</tr>'
+    spread = found["spread"][key]
+    between = f"{spread['min']:.4g} to {spread['max']:.4g}, {spread['repeats']} times"
+    return f'<tr><td>{name}<td class="n">{value:.4g}<td class="n">{between}<td>{says}</tr>'
+
+
+if __name__ == "__main__":
+    sys.exit(main())
