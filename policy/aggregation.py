@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, dtype
 
     from policy.batch import Batch
 
@@ -25,11 +25,11 @@ class Aggregation(StrEnum):
     """The sum over dialogues of each one's sum, over their number and a constant length (Dr.GRPO, arXiv 2503.20783)."""
 
 
-def token_weights(rows_N: Tensor, aggregation: Aggregation) -> Tensor | None:
-    """What each token counts in the sum, float32; None for 1 each. A dialogue's tokens must all be there, which rows see to."""
+def token_weights(rows_N: Tensor, aggregation: Aggregation, *, dtype: dtype) -> Tensor | None:
+    """What each token counts in the sum; None for 1 each. A dialogue's tokens must all be there, which rows see to."""
     if aggregation is not Aggregation.DIALOGUE_MEAN:
         return None
-    return rows_N.bincount().reciprocal()[rows_N]
+    return rows_N.bincount().to(dtype).reciprocal()[rows_N]
 
 
 def denominator(batch: Batch, aggregation: Aggregation, *, length: int) -> float:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+METRICS = ("training/correction_mean", "training/correction_square", "training/correction_truncated")
+"""Keys of the sums that `truncated_weights` gives."""
+
+
 class Correction(StrEnum):
     """Whether tokens are weighed for the difference between engine and trainer."""
 
@@ -32,9 +36,5 @@ def truncated_weights(old_logprobs_N: Tensor, rollout_logprobs_N: Tensor, *, cap
     """
     ratios_N = (old_logprobs_N - rollout_logprobs_N).detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     weights_N = ratios_N.clamp(max=cap)
-    sums = {
-        "training/correction_mean": weights_N.sum(),
-        "training/correction_square": weights_N.double().square().sum(),
-        "training/correction_truncated": (ratios_N > cap).sum(),
-    }
-    return weights_N, sums
+    sums = (weights_N.sum(), weights_N.double().square().sum(), (ratios_N > cap).sum())
+    return weights_N, dict(zip(METRICS, sums, strict=True))

@@ -217,8 +217,10 @@ class Learner:
             loss += micro_loss
             during.add(micro.batch.num_trained, token_loss)
         critic_reason = self._judge(work)
-        grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm))
+        total_norm = torch.nn.utils.get_total_norm([each.grad for each in self.model.parameters() if each.grad is not None])
+        grad_norm = float(total_norm)
         if math.isfinite(loss) and math.isfinite(grad_norm) and not critic_reason:
+            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.max_grad_norm, total_norm)
             self._take_step()
             if self.critic is not None:
                 self.critic.step()
@@ -234,7 +236,7 @@ class Learner:
         assert work.returns_BT is not None and work.values_BT is not None, "a critic must be given values and returns"
         self.critic.zero_grad()
         loss = self.critic.backward(work.batch, work.returns_BT, work.values_BT)
-        grad_norm = self.critic.clip_gradient()
+        grad_norm = self.critic.measure_gradient()
         if math.isfinite(loss) and math.isfinite(grad_norm):
             return ""
         reason = self.critic.why_not_finite(work.batch, work.returns_BT, work.values_BT, loss=loss)

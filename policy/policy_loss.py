@@ -11,6 +11,7 @@ import numpy as np
 
 from policy.aggregation import denominator, token_weights
 from policy.coefficients import next_entropy_coef, next_kl_coef
+from policy.correction import METRICS as CORRECTION_METRICS
 from policy.correction import truncated_weights
 from policy.covariance import covariances, pick_between, pick_highest
 from policy.learner_config import LearnerConfig
@@ -125,7 +126,7 @@ class PolicyLoss:
         """The scores with each token's weight and correction, and what there is to log of them."""
         config = self._loss
         if scores.rows_N is not None:
-            scores = replace(scores, weights_N=token_weights(scores.rows_N, config.loss_aggregation))
+            scores = replace(scores, weights_N=token_weights(scores.rows_N, config.loss_aggregation, dtype=scores.logprobs_N.dtype))
         if not config.corrects:
             return scores, {}
         assert scores.rollout_logprobs_N is not None, "a correction for the engine needs the engine's logprobs"
@@ -145,8 +146,8 @@ class PolicyLoss:
         """
         config, told = self._loss, {"actor/kl_coef": self.kl_coef, "actor/entropy_coef": self.entropy_coef}
         kl = metrics.get("actor/kl_loss", math.nan)
-        if self._kl_in_reward and batch.num_trained:
-            kl = float(kl_of_tokens(batch).sum()) / batch.num_trained
+        if self._kl_in_reward:
+            kl = float(kl_of_tokens(batch).sum()) / batch.num_trained if batch.num_trained else math.nan
             told["actor/kl_reward"] = kl
         if config.kl_target:
             num_dialogues = int(batch.loss_mask_BT.any(dim=1).sum())
@@ -158,7 +159,8 @@ class PolicyLoss:
             )
             self._entropy = entropy if math.isfinite(entropy) else self._entropy
         if config.corrects:
-            mean, square = (metrics.get(f"training/correction_{name}", math.nan) for name in ("mean", "square"))
+            told |= {key: metrics.get(key, math.nan) for key in CORRECTION_METRICS}
+            mean, square = told["training/correction_mean"], told["training/correction_square"]
             told["training/correction_effective_share"] = mean**2 / square if square > 0 else math.nan
         return told
 
