@@ -79,6 +79,7 @@ class Critic:
         self.num_updates = 0
         """Batches learned from."""
         self._during, self._grad_norms, self._seconds = Totals(), list[float](), 0.0
+        self._total_norm = torch.zeros(())
 
     @property
     def is_warming_up(self) -> bool:
@@ -128,9 +129,10 @@ class Critic:
             gradients=gradients,
         )
 
-    def clip_gradient(self) -> float:
-        """Scales the gradient of the critic's own parameters down to `learner.max_grad_norm`; returns its norm before."""
-        self._grad_norms.append(float(nn.utils.clip_grad_norm_(self._own.parameters(), self.settings.max_grad_norm)))
+    def measure_gradient(self) -> float:
+        """The norm of the gradient of the critic's own parameters."""
+        self._total_norm = nn.utils.get_total_norm([each.grad for each in self._own.parameters() if each.grad is not None])
+        self._grad_norms.append(float(self._total_norm))
         return self._grad_norms[-1]
 
     def zero_grad(self) -> None:
@@ -138,8 +140,9 @@ class Critic:
         self.optimizer.zero_grad(set_to_none=True)
 
     def step(self) -> None:
-        """One optimiser step."""
+        """One optimiser step, with the gradient last measured scaled down to `learner.max_grad_norm`."""
         began = time.perf_counter()
+        nn.utils.clip_grads_with_norm_(self._own.parameters(), self.settings.max_grad_norm, self._total_norm)
         self.optimizer.step()
         self._seconds += time.perf_counter() - began
 

@@ -239,7 +239,7 @@ class Learner:
         assert work.returns_BT is not None and work.values_BT is not None, "a critic must be given values and returns"
         self.critic.zero_grad()
         loss = self.critic.backward(work.batch, work.returns_BT, work.values_BT)
-        grad_norm = self.critic.clip_gradient()
+        grad_norm = self.critic.measure_gradient()
         if math.isfinite(loss) and math.isfinite(grad_norm):
             return ""
         reason = self.critic.why_not_finite(work.batch, work.returns_BT, work.values_BT, loss=loss)

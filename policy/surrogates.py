@@ -13,6 +13,9 @@ from policy.losses import MAX_LOG_RATIO, TokenLoss, TokenScores, k3
 if TYPE_CHECKING:
     from torch import Tensor
 
+NOISE = 1e-5
+"""Log-ratios up to here, nats, are the float error between two passes: their sign says nothing."""
+
 
 def clipped_surrogate(scores: TokenScores, *, clip_low: float, clip_high: float, dual_clip: float = 0.0) -> TokenLoss:
     """max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high)): the pessimistic one of the plain and the clipped loss.
@@ -79,8 +82,9 @@ def kl_cov_surrogate(scores: TokenScores, *, coef: float) -> TokenLoss:
     """
     assert scores.selected_N is not None, "KL-Cov needs the tokens that were picked"
     ratios_N = _ratios(scores)
-    pulls_N = coef * (scores.logprobs_N - scores.old_logprobs_N).abs()
-    return _told(scores, -scores.advantages_N * ratios_N + pulls_N.masked_fill(~scores.selected_N, 0.0), scores.selected_N, ratios_N)
+    moved_N = (scores.logprobs_N - scores.old_logprobs_N).abs()
+    pulled_N = scores.selected_N & (moved_N > NOISE)
+    return _told(scores, -scores.advantages_N * ratios_N + coef * moved_N.masked_fill(~pulled_N, 0.0), scores.selected_N, ratios_N)
 
 
 def _ratios(scores: TokenScores) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -166,10 +167,18 @@ def test_the_typical_pair_changes_like_the_mean():
 
 def logged_keys() -> set[str]:
     """What the code logs in a step, asked of the code itself."""
-    from policy.critic import METRICS as CRITIC_METRICS
-    from policy.learner import METRICS
+    from policy_factories import random_batch
 
-    keys = {*METRICS, *CRITIC_METRICS, *dialogue_metrics([], success_emotion=70.0), *signal_metrics([]), *probe_metrics([])}
+    from policy.correction import Correction
+    from policy.critic import METRICS as CRITIC_METRICS
+    from policy.grpo import Grpo, GrpoConfig
+    from policy.learner import METRICS
+    from policy.reference import KlPlace
+
+    adapted = Grpo(GrpoConfig(kl_coef=0.1, kl_in=KlPlace.REWARD, importance_correction=Correction.TOKEN))
+    batch = random_batch(seed=0)
+    told = adapted.observe(replace(batch, reference_logprobs_BT=batch.rollout_logprobs_BT), {})
+    keys = {*METRICS, *CRITIC_METRICS, *told, *dialogue_metrics([], success_emotion=70.0), *signal_metrics([]), *probe_metrics([])}
     for kind, (_, teacher) in TEACHERS.items():
         with patch("curriculum.alp_gmm.require_sklearn"):
             made = teacher(usable_settings(kind), scenarios={family: ["a"] for family in FAMILIES}, group_size=2, seed=0)
