@@ -33,7 +33,7 @@ DECIDING_FILES = (
     "skills.py",
 )
 """Modules that decide what a user says or feels; they and the data make up the world's hash."""
-PRESET_FILES = ("emotion_sage.json", "lexicon/manner_zh.toml", "sage_emotion.py", "signs.py")
+PRESET_FILES = ("emotion_sage.json", "lexicon/manner_zh.toml", "sage_emotion.py", "signs.py", "wording.py")
 """What decides besides, and only with the preset SAGE: it has a hash of its own, so that fitting it again changes no world."""
 
 

@@ -115,11 +115,15 @@ def change_of_emotion(appraisal: Appraisal, dialogue: Dialogue, *, momentum: flo
 
 
 def disappointment(appraisal: Appraisal, family: Family, difficulty: Difficulty) -> float:
-    """Points that are lost because this is not the first reply in a row to miss the wish: the more, the longer and the less patient."""
+    """Points that are lost because this is not the first reply in a row to miss the wish: the more, the longer and the less patient.
+
+    Who asks first is excused from that as from the miss itself.
+    """
     times = times_again(appraisal)
     if not times:
         return 0.0
-    return float(skill_table()["points"]["disappointment"] * difficulty.impatience * times * weight(Skill.FIT, family, difficulty))
+    demand = _demands(appraisal, family, difficulty)[Skill.FIT]
+    return float(skill_table()["points"]["disappointment"] * difficulty.impatience * times * demand)
 
 
 def times_again(appraisal: Appraisal) -> int:

@@ -91,7 +91,7 @@ class Points:
     times_again: int
     """How often in a row it was missed besides the first time."""
     fit_weight: float
-    """How much a missed wish counts at this difficulty, in [0, 1]."""
+    """How much a missed wish counts at this difficulty and for this reply, in [0, 1]."""
     momentum: float
     previous: int
     """The change before."""
@@ -169,7 +169,8 @@ def explain_reply(dialogue: Dialogue, reply: str, config: RuleUserConfig) -> Exp
     family, difficulty = dialogue.scenario.family, dialogue.difficulty
     appraisal = appraise(dialogue, reply, register=config.register or Register.OPEN)
     worth = worth_of(appraisal, family, difficulty)
-    points = points_of(worth.total, dialogue, config, times_missed_again=times_again(appraisal))
+    excused = _excused(appraisal, family, difficulty)
+    points = points_of(worth.total, dialogue, config, times_missed_again=times_again(appraisal), excused=excused)
     cue = dialogue.story.facts[appraisal.reading.cues[0]].cue if appraisal.reading.cues else ""
     thought = explain(appraisal, family, difficulty, rebuff=points.doubt is not None and points.change < 0, cue=cue)
     return Explanation(dialogue=dialogue, reply=reply, appraisal=appraisal, worth=worth, points=points, thought=thought)
@@ -187,8 +188,12 @@ def worth_of(appraisal: Appraisal, family: Family, difficulty: Difficulty) -> Wo
     )
 
 
-def points_of(worth: float, dialogue: Dialogue, config: RuleUserConfig, *, times_missed_again: int) -> Points:
-    """The change that a worth brings about, and a wish that was missed again, taken apart."""
+def points_of(worth: float, dialogue: Dialogue, config: RuleUserConfig, *, times_missed_again: int, excused: float) -> Points:
+    """The change that a worth brings about, and a wish that was missed again, taken apart.
+
+    Args:
+        excused: share of a missed wish that is not held against a reply that asks first, in [0, 1].
+    """
     table, family, difficulty = skill_table()["points"], dialogue.scenario.family, dialogue.difficulty
     if worth > 0:
         rate = table["gain"] + table["gain_slope"] * difficulty.strictness
@@ -202,7 +207,7 @@ def points_of(worth: float, dialogue: Dialogue, config: RuleUserConfig, *, times
         impatience=difficulty.impatience,
         disappointment=table["disappointment"],
         times_again=times_missed_again,
-        fit_weight=weight(Skill.FIT, family, difficulty),
+        fit_weight=weight(Skill.FIT, family, difficulty) * (1.0 - excused),
         momentum=config.momentum,
         previous=dialogue.turns[-1].change or 0,
         doubt=weight(Skill.REPAIR, family, difficulty) if is_rebuff(dialogue) else None,
@@ -215,9 +220,13 @@ def points_of(worth: float, dialogue: Dialogue, config: RuleUserConfig, *, times
 def _skill_costs(appraisal: Appraisal, family: Family, difficulty: Difficulty) -> Iterator[Cost]:
     for skill in CHARGED:
         if appraisal.shown[skill] is False:
-            excused = skill is Skill.FIT and appraisal.asks_first
-            share = max(skill_table()["asking_first"], weight(Skill.LISTENING, family, difficulty)) if excused else 0.0
+            share = _excused(appraisal, family, difficulty) if skill is Skill.FIT else 0.0
             yield Cost(name=skill, price=skill_table()["cost"][skill], weight=weight(skill, family, difficulty), excused=share)
+
+
+def _excused(appraisal: Appraisal, family: Family, difficulty: Difficulty) -> float:
+    """Share of a missed wish that is not held against this reply."""
+    return max(skill_table()["asking_first"], weight(Skill.LISTENING, family, difficulty)) if appraisal.asks_first else 0.0
 
 
 def _side_costs(appraisal: Appraisal, family: Family, difficulty: Difficulty) -> Iterator[Cost]:
