@@ -134,6 +134,9 @@ def test_a_run_of_other_settings_is_not_taken_for_one_of_this_sweep(write):
 def test_a_sweep_runs_compares_and_is_done_when_asked_again(tmp_path):
     small = ["budget.steps=2", "groups_per_step=2", "group_size=2", "evaluation.num_scenarios=2", "evaluation.during_scenarios=1"]
     small += ["evaluation.strictness=[0.5]", "probe.num_dialogues=2", "rollout.num_engines=1", "parallel=1", "seeds=0"]
+    # A prior that hardly speaks is built in seconds.
+    tiny = ["num_tokens=20000", "vocab_size=600", "hidden_size=64", "num_heads=1", "num_layers=1", "intermediate_size=64"]
+    small += [f"policy.prior.{setting}" for setting in tiny]
     words = [sys.executable, "-m", "experiments", "fixed_vs_adaptive", "arms=frontier,fixed_0.5", f"runs={tmp_path}", *small]
     first = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert first.returncode == 0, first.stderr
