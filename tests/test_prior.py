@@ -46,7 +46,8 @@ def test_each_skill_is_shown_now_and_then_and_all_together_hardly_ever():
     weighed = [one for demo in demonstrations(600) for one in appraisals(demo.dialogue)]
     for skill in Skill:
         shown = [one.shown[skill] for one in weighed if one.shown[skill] is not None]
-        assert 0.15 <= sum(shown) / len(shown) <= 0.42, skill
+        most = 0.42 if skill is Skill.MEMORY else 0.36  # pointing back is what the model learns least of
+        assert 0.15 <= sum(shown) / len(shown) <= most, skill
     late = [one for one in weighed if one.shown[Skill.MEMORY] is not None]
     assert sum(all(value is not False for value in one.shown.values()) for one in late) / len(late) < 0.01
 
