@@ -13,7 +13,7 @@ class PriorConfig:
 
     seed: int = 0
     """Of the demonstrations, the initial weights and the order of batches."""
-    num_tokens: int = 3_000_000
+    num_tokens: int = 3_400_000
     """Tokens to train on, > 0."""
     vocab_size: int = 6144
     """Of the byte-level BPE tokenizer at most, >= 300; enough for every word that a user tells to be one token: of one in pieces a small
@@ -39,11 +39,11 @@ class PriorConfig:
     """Loss weight of tokens that the agent takes from the user's words, > 0."""
     choice_weight: float = 2.5
     """Loss weight of a reply's first tokens, where its strategy is chosen, > 0."""
-    hints_share: float = 0.28
+    hints_share: float = 0.32
     """Share of the tokens, from the start, on short exchanges in which each reply does what the latest hint asks for, [0, 1]."""
-    taking_up_share: float = 0.36
+    taking_up_share: float = 0.39
     """Share of the tokens, by then, on single exchanges that take up what was just told, [0, 1]: short ones teach copying fast."""
-    knowhow_share: float = 0.73
+    knowhow_share: float = 0.74
     """Share of the tokens, by then, whose demonstrator shows its skills at `knowhow_prob`, [0, 1]; the rest sets the habits."""
     knowhow_prob: float = 0.75
     """Chance of each skill meanwhile, [0, 1]: what is shown rarely is never learnt at this size, what was learnt can become rare."""
