@@ -16,13 +16,14 @@ from transformers import PreTrainedModel
 
 from policy.advantages import Targets
 from policy.algorithms import Algorithm
-from policy.batch import Batch, micro_batches, scored_by_segment
+from policy.batch import Batch, scored_by_segment
 from policy.critic import Critic
 from policy.diagnosis import why_not_finite
 from policy.learner_config import LearnerConfig
 from policy.lora import adapter_parameters, make_trainable, merged_parameters
 from policy.losses import TokenLoss, TokenScores, Totals
-from policy.model import check_head, recompute_layers, token_logprobs_and_entropy
+from policy.model import check_head, recompute_layers
+from policy.scoring import Scorer
 from policy.token_trace import METRICS as TRACE_METRICS
 from policy.token_trace import TokenTrace
 
@@ -105,7 +106,8 @@ class Learner:
         assert (critic is not None) is algorithm.needs_critic, f"a critic must be there exactly where it is needed, got {critic!r}"
         _require_device(config.device)
         check_head(model)
-        self.config, self.algorithm, self.temperature = config, algorithm, temperature
+        self.config, self.algorithm = config, algorithm
+        self.scorer = Scorer(config, temperature=temperature)
         self.model = model.to(config.device).eval()
         if config.gradient_checkpointing:
             recompute_layers(self.model)
@@ -180,7 +182,7 @@ class Learner:
         policy_waits = self.critic is not None and self.critic.is_warming_up
         if self._recomputes or policy_waits:
             on_policy = self.config.epochs * self.config.num_minibatches == 1 and not self.algorithm.selects and not policy_waits
-            old_logprobs_BT = None if on_policy else self._logprobs_BT(self.model, batch, targets, before)
+            old_logprobs_BT = None if on_policy else self.scorer.logprobs(self.model, batch, targets, before)
         return Work(
             batch=batch,
             advantages_BT=targets.advantages_BT,
@@ -211,7 +213,7 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         loss, denominator = 0.0, self.algorithm.denominator(work.batch)
         suspects: list[Batch] = []
-        for rows_R in self._micro_batches(work.batch):
+        for rows_R in self.scorer.micro_batches(work.batch):
             micro = work.rows(rows_R)
             token_loss = self._loss(micro, before)
             (token_loss.total / denominator).backward()
@@ -264,11 +266,11 @@ class Learner:
             ("logprob before the update", work.old_logprobs_BT),
         )
         gradients = ((name, parameter.grad) for name, parameter in self.model.named_parameters())
-        return why_not_finite(work.batch, columns, suspects, score=partial(self._score, self.model), gradients=gradients)
+        return why_not_finite(work.batch, columns, suspects, score=partial(self.scorer.tokens, self.model), gradients=gradients)
 
     def _loss(self, micro: Work, before: TokenTrace) -> TokenLoss:
         batch = micro.batch
-        logprobs_N, entropies_N = self._score(self.model, batch, entropy_gradient=self.algorithm.needs_entropy_gradient)
+        logprobs_N, entropies_N = self.scorer.tokens(self.model, batch, entropy_gradient=self.algorithm.needs_entropy_gradient)
 
         def flat_N(column_BT: Tensor) -> Tensor:
             return column_BT[batch.loss_mask_BT].to(logprobs_N.device)
@@ -315,56 +317,14 @@ class Learner:
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Logprobs of one sequence at temperature 1, nats: T - 1 of them, for the tokens after the first."""
-        token_ids_BT = torch.tensor([list(token_ids)], dtype=torch.int64, device=self.config.device)
-        mask_BT = torch.ones_like(token_ids_BT, dtype=torch.bool)
-        scored_BT = mask_BT.clone()
-        scored_BT[:, 0] = False
-        with torch.no_grad():
-            logprobs_N, _ = token_logprobs_and_entropy(
-                self.model, token_ids_BT, mask_BT, scored_BT, logit_chunk_mb=self.config.logit_chunk_mb
-            )
-        return logprobs_N.tolist()
+        return self.scorer.sequence(self.model, token_ids)
 
     def with_reference(self, batch: Batch) -> Batch:
         """The batch with the reference's logprobs, where there is a reference and the batch does not have them yet."""
         if self.reference is None or batch.reference_logprobs_BT is not None:
             return batch
         reference = self.reference
-        return replace(batch, reference_logprobs_BT=scored_by_segment(batch, lambda rows: self._logprobs_BT(reference, rows)))
-
-    @torch.no_grad()
-    def _logprobs_BT(
-        self, model: PreTrainedModel, batch: Batch, targets: Targets | None = None, before: TokenTrace | None = None
-    ) -> Tensor:
-        """Logprobs of a whole batch, 0 outside the loss mask, on the CPU; traced where there is a trace to write."""
-        logprobs_BT = torch.zeros_like(batch.rollout_logprobs_BT)
-        for rows_R in self._micro_batches(batch):
-            micro = batch.rows(rows_R)
-            logprobs_N, entropies_N = self._score(model, micro)
-            row_RT = torch.zeros_like(micro.rollout_logprobs_BT)
-            row_RT[micro.loss_mask_BT] = logprobs_N.cpu()
-            logprobs_BT[rows_R, : row_RT.shape[1]] = row_RT
-            if before is not None and targets is not None:
-                advantages_RT = targets.advantages_BT[rows_R, : row_RT.shape[1]]
-                rollout_N = micro.rollout_logprobs_BT[micro.loss_mask_BT].to(logprobs_N.device)
-                before.add(rollout_N, logprobs_N, entropies_N, advantages_RT[micro.loss_mask_BT].to(logprobs_N.device))
-        return logprobs_BT
-
-    def _score(self, model: PreTrainedModel, batch: Batch, *, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
-        device = torch.device(self.config.device)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.config.autocast):
-            return token_logprobs_and_entropy(
-                model,
-                batch.token_ids_BT.to(device),
-                batch.attention_BT.to(device),
-                batch.loss_mask_BT.to(device),
-                temperature=self.temperature,
-                entropy_gradient=entropy_gradient,
-                logit_chunk_mb=self.config.logit_chunk_mb,
-            )
-
-    def _micro_batches(self, batch: Batch) -> Iterator[Tensor]:
-        yield from micro_batches(batch, max_rows=self.config.micro_batch_rows, max_tokens=self.config.micro_batch_tokens)
+        return replace(batch, reference_logprobs_BT=scored_by_segment(batch, lambda rows: self.scorer.logprobs(reference, rows)))
 
     # Weights and state ---------------------------------------------------------------------------------------------------------
 

@@ -125,7 +125,7 @@ def test_picked_tokens_are_those_of_the_whole_step_by_the_weights_before_it() ->
     asked: list[tuple[Tensor, Tensor]] = []
     select = student.algorithm.select
     student.algorithm.select = lambda *columns: asked.append(columns) or select(*columns)
-    before = student._logprobs_BT(student.model, batch)[batch.loss_mask_BT]
+    before = student.scorer.logprobs(student.model, batch)[batch.loss_mask_BT]
     metrics = update(student, batch)
     assert torch.cat([logprobs_N for logprobs_N, _ in asked]).sort().values.tolist() == pytest.approx(before.sort().values.tolist())
     expected = sum(max(1, int(0.1 * len(logprobs_N))) for logprobs_N, _ in asked) / batch.num_trained
@@ -147,7 +147,7 @@ def test_the_gradient_of_a_corrected_step_is_weighed_by_old_over_rollout_alone()
     student, batch = learner(loss={"importance_correction": Correction.TOKEN}, max_grad_norm=1e9), random_batch(seed=0)
     batch = replace(batch, rollout_logprobs_BT=batch.rollout_logprobs_BT - 3.5 * batch.loss_mask_BT)
     targets = student.algorithm.targets(batch)
-    logprobs_BT = student._logprobs_BT(student.model, batch)
+    logprobs_BT = student.scorer.logprobs(student.model, batch)
     weights_BT = ((logprobs_BT - batch.rollout_logprobs_BT).exp()).clamp(max=2.0)
     metrics = student.update(batch, targets)
     plain = learner(max_grad_norm=1e9)
@@ -164,7 +164,7 @@ def test_the_gradient_of_a_corrected_step_is_weighed_by_old_over_rollout_alone()
 
 def test_an_engine_that_agrees_is_not_corrected() -> None:
     student, batch = learner(loss={"importance_correction": Correction.TOKEN}), random_batch(seed=0)
-    batch = replace(batch, rollout_logprobs_BT=student._logprobs_BT(student.model, batch))
+    batch = replace(batch, rollout_logprobs_BT=student.scorer.logprobs(student.model, batch))
     metrics = update(student, batch)
     assert metrics["training/correction_mean"] == pytest.approx(1.0, abs=1e-5)
     assert metrics["training/correction_truncated"] == 0.0
