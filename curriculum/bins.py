@@ -23,7 +23,7 @@ Source: our own. Thompson draws on it are `curriculum.beta_thompson`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,8 +69,13 @@ class BinsConfig:
 class StrictnessBins:
     """Beta posteriors of success by family and bin. Shapes: F families, K bins, 2 for (wins, losses)."""
 
-    def __init__(self, config: BinsConfig, families: Sequence[FamilyKey]) -> None:
-        self.config = config
+    def __init__(
+        self, config: BinsConfig, families: Sequence[FamilyKey], *, fared: Callable[[GroupOutcome], float] = success_share
+    ) -> None:
+        """Args:
+        fared: what of a group counts as successes, as a share in [0, 1].
+        """
+        self.config, self._fared = config, fared
         self.centres_K = (np.arange(config.num_bins) + 0.5) / config.num_bins
         self._index = {family: f for f, family in enumerate(families)}
         self._prior_K2 = 2.0 * np.stack([1.0 - self.centres_K, self.centres_K], axis=-1)
@@ -137,7 +142,7 @@ class StrictnessBins:
         self._own_FK2 *= faded
         self._shared_K2 *= faded
         self._version = newest
-        shares = [success_share(group) for group in groups]
+        shares = [self._fared(group) for group in groups]
         for group, share in zip(groups, shares, strict=True):
             self._count(group, share)
         for group, share in zip(groups, shares, strict=True):

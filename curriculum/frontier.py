@@ -1,8 +1,8 @@
-"""The default teacher: keeps every family where the agent succeeds just under half the time, and goes back for what it forgets.
+"""The default teacher: keeps every family where the agent fares just under half as well as it could, and goes back for what it forgets.
 
-With d the strictness issued, p the success share of the group's survivors, p* the target success, c the ceiling (the success share that
-easy users get) and s the assumed slope -dp/dd, a family's frontier is estimated as a = level + offset_f, and a group says by how much
-that is wrong (in strictness):
+With d the strictness issued, p how the group's survivors fared (their mean reward, or the share that succeeded), p* the target, c the
+ceiling (how easy users let the agent fare) and s the assumed slope -dp/dd, a family's frontier is estimated as a = level + offset_f, and
+a group says by how much that is wrong (in strictness):
 
     surprise = (p - expected) / s,     expected = clip(p* c - s (d - a), 0, c)
 
@@ -14,6 +14,9 @@ Near the frontier a + surprise is d + (p - p* c) / s: what a group says hangs on
 has moved since, so outcomes may come many steps late without a swing. Far from it, a failure above or a success below is what was
 expected and says nothing. Families share the level, because with 24 families and a handful of groups a step each alone would be seen
 too seldom. The target is a share of the ceiling, so a simulator that spoils every sixth dialogue does not hold the level down.
+
+Where rewards are 0 or 1 both measures are the same. Where they are graded, rollouts differ most, and so teach most, where the mean
+reward is near a half; at that point few of them or none may succeed (docs/decisions.md has the measured densities).
 
 A tracker leaves behind what it has mastered. When the probe panel shows that something is being forgotten (`curriculum.forgetting`), a
 share of the groups becomes replay: Thompson draws on discounted bins of strictness (`curriculum.bins`), which find success that has sunk
@@ -27,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -36,7 +40,7 @@ from curriculum.bins import BinsConfig, StrictnessBins
 from curriculum.checks import require_between
 from curriculum.forgetting import ForgettingConfig, ForgettingWatch
 from curriculum.guard import EntropyGuard, GuardConfig
-from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig, success_share
+from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig, mean_reward, success_share
 from curriculum.teacher import FamilyKey, GroupOutcome, Mode, UpdateStats
 from simulator.scenario import Family, HiddenIntention
 
@@ -48,12 +52,21 @@ EASY = 0.3
 """A group counts towards the ceiling when its expected success lies this far above 1: even with half the assumed slope it is easy."""
 
 
+class Measure(StrEnum):
+    """What a group's faring is read from; both are in [0, 1]."""
+
+    REWARD = "reward"
+    SUCCESS = "success"
+
+
 @dataclass
 class FrontierConfig(TeacherConfig):
     """Settings of `FrontierTeacher`."""
 
+    measure: Measure = Measure.REWARD
+    """What `target_success` is a target of: the mean reward, or the share of successes (final emotion from `success_emotion`)."""
     target_success: float = 0.46
-    """[.05, .95]: success p* to aim at, as a share of the ceiling; groups teach most at half, and .4 costs 4 % of that."""
+    """[.05, .95]: p* to aim at, as a share of the ceiling; groups teach most at half, and .4 costs 4 % of that."""
     start: float = 0.15
     """[0, 1]: level before anything was observed."""
     slope: float = 2.0
@@ -104,19 +117,19 @@ class FrontierTeacher(LedgerTeacher):
         self.offsets = {str(family): 0.0 for family in self.families}
         self.num_seen = {str(family): 0 for family in self.families}
         self.ceiling = 1.0
-        # Running success share of the groups at the frontier; the guard reads it.
+        # How groups at the frontier fared of late; the guard reads it.
         self.success = config.target_success
         self.guard = EntropyGuard(config.guard)
         self.forgetting = ForgettingWatch(config.forgetting)
-        self.bins = StrictnessBins(config.bins, self.families)
+        self.bins = StrictnessBins(config.bins, self.families, fared=self.fared)
 
     @property
     def target(self) -> float:
-        """Success share aimed at now: the setting and what the guard adds, of the ceiling."""
+        """What is aimed at now: the setting and what the guard adds, of the ceiling."""
         return min(max(self.config.target_success + self.guard.shift, 0.05), 0.95) * self.ceiling
 
     def frontier(self, family: FamilyKey) -> float:
-        """Where `family` is estimated to succeed with the target share, in strictness; may lie `MARGIN` outside [0, 1]."""
+        """Where `family` is estimated to fare as aimed at, in strictness; may lie `MARGIN` outside [0, 1]."""
         return min(max(self.level + self.offsets[str(family)], -MARGIN), 1.0 + MARGIN)
 
     def choose(self, family: FamilyKey) -> Choice:
@@ -130,15 +143,19 @@ class FrontierTeacher(LedgerTeacher):
         strictness = self.frontier(family) + self.config.jitter * self.rng.uniform(-1.0, 1.0)
         return Choice(float(min(max(strictness, 0.0), 1.0)), Mode.FRONTIER, 1.0 - explore - replay)
 
+    def fared(self, group: GroupOutcome) -> float:
+        """How well the group fared, by the measure, in [0, 1]."""
+        return mean_reward(group) if self.config.measure is Measure.REWARD else success_share(group)
+
     def unclipped(self, group: GroupOutcome) -> float:
-        """Success expected of the group by a straight line through its family's frontier."""
+        """How well the group is expected to fare, by a straight line through its family's frontier."""
         return self.target - self.config.slope * (group.task.strictness - self.frontier(group.task.family))
 
     def surprise(self, group: GroupOutcome) -> float:
         """By how much the group says its family's frontier is misjudged, in strictness; positive means stronger than thought."""
         estimate = self.frontier(group.task.family)
         expected = min(max(self.unclipped(group), 0.0), self.ceiling)
-        corrected = estimate + (success_share(group) - expected) / self.config.slope
+        corrected = estimate + (self.fared(group) - expected) / self.config.slope
         return min(max(corrected, -MARGIN), 1.0 + MARGIN) - estimate
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
@@ -158,12 +175,12 @@ class FrontierTeacher(LedgerTeacher):
         self.offsets[key] += gain * self.surprise(group)
         self.num_seen[key] += 1
         if group.task.mode is Mode.FRONTIER:
-            self.success += 0.05 * (success_share(group) - self.success)
+            self.success += 0.05 * (self.fared(group) - self.success)
 
     def _learn_ceiling(self, group: GroupOutcome) -> None:
         # A family at the upper bound is mastered or noise, and cannot tell what an able agent would get.
         if self.frontier(group.task.family) < 1.0 and self.unclipped(group) > 1.0 + EASY:
-            self.ceiling += self.config.ceiling_rate * (success_share(group) - self.ceiling)
+            self.ceiling += self.config.ceiling_rate * (self.fared(group) - self.ceiling)
 
     def learn_probes(self, probes: Sequence[GroupOutcome]) -> None:
         """Looks for forgetting, and notes when replay begins and ends."""

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tiny_student import make_outcome
 
-from curriculum.frontier import FrontierConfig, FrontierTeacher
+from curriculum.frontier import FrontierConfig, FrontierTeacher, Measure
 from curriculum.guard import EntropyGuard, GuardConfig
-from curriculum.teacher import GroupOutcome, Mode, TaskSpec, UpdateStats
+from curriculum.teacher import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
 from simulator.difficulty import Difficulty
 from simulator.scenario import FAMILIES
 
@@ -214,3 +214,32 @@ def test_guard_moves_the_target_and_the_teacher_notes_why():
     assert decisions[0]["decision"] == "entropy_guard" and decisions[0]["action"] == "stricter"
     assert teacher.target == pytest.approx(0.35) and teacher.metrics()["curriculum/target_success"] == pytest.approx(0.35)
     assert teacher.decisions() == []
+
+
+def graded(task: TaskSpec, *rewards: float) -> GroupOutcome:
+    """A group with these rewards, of which those from .7 are successes."""
+    return GroupOutcome(
+        task=task,
+        rewards=rewards,
+        successes=tuple(reward >= 0.7 for reward in rewards),
+        num_tokens=(1,) * len(rewards),
+        statuses=(Status.OK,) * len(rewards),
+    )
+
+
+def test_graded_rewards_move_the_level_where_nobody_succeeds():
+    by_reward = make_teacher(start=0.5, target_success=0.4, measure=Measure.REWARD, group_size=2)
+    by_success = make_teacher(start=0.5, target_success=0.4, measure=Measure.SUCCESS, group_size=2)
+    group = graded(make_task(by_reward, 0.5), 0.5, 0.66)
+    assert by_reward.surprise(group) == pytest.approx((0.58 - 0.4) / 2)
+    assert by_success.surprise(group) == pytest.approx(-0.4 / 2)
+
+
+def test_both_measures_are_one_where_rewards_are_successes():
+    teachers = [make_teacher(start=0.5, measure=measure) for measure in Measure]
+    for teacher in teachers:
+        for _ in range(10):
+            tasks = teacher.propose(4, policy_version=0)
+            teacher.observe([make_outcome(task, 8 - round(8 * task.strictness)) for task in tasks])
+    by_reward, by_success = (teacher.state_dict() for teacher in teachers)
+    assert by_reward == by_success
