@@ -19,7 +19,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from analysis.comparison import COMPARISON, Plan, as_text, compare, write_comparison
-from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_summary
+from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_summary, setting
 from analysis.sweep import read_sweep
 from experiments.config import ExperimentConfig, load_saved, to_plain
 from experiments.exit_code import ExitCode
@@ -49,6 +49,8 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     """
     for cell in sweep.cells():
         refuse_other(sweep, cell)
+    if sweep.choice:
+        sweep.choice.keep(sweep.folder)
     with Interruption() as interruption:
         failed = Course(sweep, interruption).run()
     if interruption.requested:
@@ -80,15 +82,10 @@ class Course:
         self.failed: list[Cell] = []
         self.began, self.spent_before = time.monotonic(), self.spent()
         self.told_cost = False
-        self.total = len(sweep.cells()) * self.budget
+        self.total = len(sweep.cells()) * sweep.budget
         self.bar = tqdm(
             total=self.total, initial=self.spent_before, bar_format="{bar:20} {desc}", leave=False, disable=not sys.stderr.isatty()
         )
-
-    @property
-    def budget(self) -> int:
-        """Policy tokens of one run."""
-        return self.sweep.config(self.sweep.cells()[0]).budget.policy_tokens
 
     def run(self) -> list[Cell]:
         """Until everything is done, has failed, or somebody interrupted; returns the runs that failed."""
@@ -191,11 +188,11 @@ def refuse_other(sweep: Sweep, cell: Cell) -> None:
     folder = sweep.run_folder(cell)
     if not (folder / CONFIG).is_file():
         return
-    saved = read_config(folder / CONFIG)
-    began_in = (saved.pop(PROVENANCE, None) or {}).get("world_hash")
+    began_in = setting(read_config(folder / CONFIG), f"{PROVENANCE}.world_hash")
     if began_in != world_hash():
         raise ConfigError(f"{folder} was run in world {began_in}, this is {world_hash()}; take another name= for the sweep")
-    for name, before, now in differences(saved, sweep.config(cell)):
+    # Through the schema, so that a setting which did not exist then stands at its default.
+    for name, before, now in differences(to_plain(load_saved(folder / CONFIG)), sweep.config(cell)):
         raise ConfigError(f"{folder} was run with {name}={before!r}, this sweep wants {now!r}; take another name= for the sweep")
 
 

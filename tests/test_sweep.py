@@ -110,11 +110,42 @@ def test_files_that_are_no_fair_sweep_are_refused_in_a_sentence(write, before, a
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        ("differ: [learner.lr]", "differ must name what arms have to share otherwise"),
+        ("differ: [budget.policy_tokens]", "differ must name no part of budget or evaluation, got 'budget.policy_tokens'"),
+        ("tuning: {frontier: much}", "tuning must be told of every arm, got none of fixed"),
+        ("tuning: {frontier: much, fixt: none}", "tuning must be told of the arms frontier, fixed, replayed, got 'fixt'"),
+        ("choose: {best: [fixed]}", "choose must have the keys from, seeds and best, got best"),
+        ("choose: {from: a/b, seeds: some, best: [fixed]}", "choose: seeds must be FIRST-LAST or one seed, got 'some'"),
+    ],
+)
+def test_keys_that_say_something_else_than_the_arms_are_refused_in_a_sentence(write, added, message):
+    write(f"{PLAN}{added}\n")
+    with pytest.raises(ConfigError) as refused:
+        planned()
+    assert message in str(refused.value)
+
+
+def test_arms_may_differ_in_what_the_experiment_is_about_and_in_nothing_else(write):
+    of_two_priors = PLAN.replace("frontier: {}", "frontier: {policy: {prior: {knowhow_prob: 0.5}}}")
+    write(of_two_priors)
+    with pytest.raises(ConfigError, match=r"policy.prior.knowhow_prob must be the same in all arms, got 0.5 in frontier and 0.75 in fixed"):
+        planned()
+    write(f"{of_two_priors}differ: [policy.prior.]\n")
+    assert planned().differ == ("policy.prior.",)
+    write(f"{of_two_priors}differ: [policy.prior.seed]\n")
+    with pytest.raises(ConfigError, match=r"policy.prior.knowhow_prob must be the same"):
+        planned()
+
+
 def test_dry_run_says_what_would_be_run_and_starts_nothing(write, tmp_path, capsys):
     write()
     assert main(["made", "--dry-run", f"runs={tmp_path / 'runs'}"]) == 0
     out = capsys.readouterr().out
     assert "3 arms x 2 seeds of 5,000 policy tokens each, 2 runs side by side" in out
+    assert "6 runs and 30,000 policy tokens in all; how long they take is said after the first step" in out
     assert "fixed: teacher.kind=fixed, teacher.strictness=0.5" in out and "contrast frontier against fixed" in out
     assert not (tmp_path / "runs").exists()
     assert main(["made", "--cell", "fixed", "9"]) == 2 and "a cell must be one of the arms" in capsys.readouterr().err
