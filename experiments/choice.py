@@ -12,7 +12,7 @@ import fnmatch
 import json
 from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +99,12 @@ def read_choice(wanted: Mapping[str, Any], arms: Iterable[str], *, folder: Path,
         numbers = seeds_from(seeds)
     except ArgumentTypeError as error:
         raise ConfigError(f"choose: seeds {error}") from error
-    facts = {"origin": origin, "seeds": seeds, "candidates": candidates, "endpoint": endpoint, "world_hash": world_hash()}
+    undecided = Choice(origin=origin, seeds=seeds, candidates=candidates, endpoint=endpoint, world_hash=world_hash())
     try:
         picks = tuple(best(pattern, names, runs / origin, numbers, endpoint) for pattern, names in candidates.items())
     except ValueError as error:
-        return Choice(**facts, why_not=f"{error}; run {origin.partition('/')[0]} first, or name one of them with arms=")
-    return Choice(**facts, picks=picks)
+        return replace(undecided, why_not=f"{error}; run {origin.partition('/')[0]} first, or name one of them with arms=")
+    return replace(undecided, picks=picks)
 
 
 def best(pattern: str, arms: Iterable[str], folder: Path, seeds: range, endpoint: str) -> Pick:

@@ -27,12 +27,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.runs import TEACHER
+from analysis.runs import TEACHER, setting
 from experiments.catalogue import experiments, path_of
 from experiments.choice import Choice, read_choice
 from experiments.config import ExperimentConfig, compose, merged, parse_overrides, read_yaml
 from experiments.fairness import require_alike, require_tuning
 from experiments.keys import ConfigError, leaves
+from simulator.scenario import Split
 
 KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary", "differ", "tuning", "choose")
 OWN = ("arms", "seeds", "parallel", "name", "runs")
@@ -117,7 +118,9 @@ class Sweep:
             ConfigError: as `experiments.config.load` does, with the arm named.
         """
         settings = filled(self.arms[cell.arm], {need.arm: str(self.run_folder(need) / TEACHER) for need in self.needs(cell)})
-        own = {"seed": cell.seed, "name": f"seed_{cell.seed}"}
+        own: dict[str, Any] = {"seed": cell.seed, "name": f"seed_{cell.seed}", "runs": str(self.folder.parent.parent)}
+        if setting(self.base, "evaluation.split") == Split.SEALED:
+            own |= {"sealed": {"seeds": list(self.seeds)}}
         try:
             return compose(self.base, merged(settings, own), experiment=self.experiment)
         except ConfigError as error:

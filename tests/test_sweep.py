@@ -8,12 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from experiments import catalogue
 from experiments.__main__ import main
+from experiments.config import to_plain
+from experiments.interruption import Interruption
 from experiments.keys import ConfigError
-from experiments.sweep import differences
+from experiments.sweep import Course, differences, refuse_other
 from experiments.sweep_plan import Cell, Sweep, is_sweep, load_sweep
+from simulator.bank import world_hash
 
 PLAN = """# Two teachers.
 base: smoke
@@ -159,6 +163,35 @@ def test_a_run_of_other_settings_is_not_taken_for_one_of_this_sweep(write):
     found = {name: (before, now) for name, before, now in differences(saved, config)}
     assert found["teacher.strictness"] == (0.7, 0.5)
     assert "runs" not in found and "seed" not in found
+
+
+def test_a_run_begun_before_a_setting_existed_is_of_this_sweep_still(write, tmp_path):
+    write()
+    sweep = planned(f"runs={tmp_path}")
+    saved = to_plain(sweep.config(Cell("fixed", 3)))
+    del saved["resampling"], saved["rollout"]["warmth"]
+    folder = sweep.run_folder(Cell("fixed", 3))
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump({**saved, "provenance": {"world_hash": world_hash()}}), encoding="utf-8")
+    refuse_other(sweep, Cell("fixed", 3))
+    with pytest.raises(ConfigError, match=r"was run with resampling.max_rounds=0, this sweep wants 2"):
+        refuse_other(planned(f"runs={tmp_path}", "arms=fixed,frontier", "resampling.max_rounds=2"), Cell("fixed", 3))
+
+
+def test_the_cost_is_told_from_the_first_steps_own_clock(write, tmp_path, monkeypatch):
+    write()
+    sweep = planned(f"runs={tmp_path}", "budget.policy_tokens=1000", "evaluation.num_scenarios=1", "evaluation.during_scenarios=1")
+    folder = sweep.run_folder(Cell("frontier", 3))
+    folder.mkdir(parents=True)
+    step = {"step": 2, "perf/policy_tokens": 200, "timing_s/step": 10.0, "timing_s/gen": 8.0}
+    (folder / "metrics.jsonl").write_text(json.dumps(step) + "\n", encoding="utf-8")
+    course, said = Course(sweep, Interruption()), []
+    monkeypatch.setattr(course, "say", said.append)
+    assert course.estimate(course.spent()) == "?"
+    course.tell_cost(course.spent())
+    # Ten steps of 10 s, of which four make the budget of steps; 33 held-out dialogues of 1 s; six runs of 73 s less a fifth of one.
+    assert course.token_s == pytest.approx((4 * 10.0 + 11 * 3 * 1.0) / 1000)
+    assert said[0].endswith("3:32 to 7:03 for the rest, as 2 runs slow each other down little or much")
 
 
 @pytest.mark.engine
