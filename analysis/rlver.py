@@ -170,15 +170,15 @@ def by_seed(
     index = Cell._fields.index(varying)
 
     def cell(place: tuple[str, str], value: str) -> Cell:
-        return Cell(*place[:index], value, *place[index:])
+        return Cell._make([*place[:index], value, *place[index:]])
+
+    def at(place: tuple[str, str], seed: int) -> Callable[[str], Figures]:
+        return lambda value: table[cell(place, value)][seed]
 
     values = MODES if varying == "mode" else USERS
     runs = [table.get(cell(place, value), {}) for place in wanted for value in values]
     seeds = sorted(set.intersection(*(set(each) for each in runs)))
-    return {
-        seed: mean_of(difference(lambda value, place=place, seed=seed: table[cell(place, value)][seed]) for place in wanted)
-        for seed in seeds
-    }
+    return {seed: mean_of(difference(at(place, seed)) for place in wanted) for seed in seeds}
 
 
 def of_seeds(values: Sequence[float]) -> Estimate:
