@@ -73,8 +73,11 @@ class Choice:
         """
         if self.why_not:
             raise ConfigError(f"{', '.join(self.candidates)} must be chosen before a run begins: {self.why_not}")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / CHOSEN).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        if self.picks:
+            folder.mkdir(parents=True, exist_ok=True)
+            kept = {**kept_picks(self, folder), **{pick.pattern: pick for pick in self.picks}}
+            record = asdict(replace(self, picks=tuple(kept.values())))
+            (folder / CHOSEN).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def read_choice(wanted: Mapping[str, Any], arms: Iterable[str], *, folder: Path, runs: Path, endpoint: str) -> Choice:
@@ -85,13 +88,10 @@ def read_choice(wanted: Mapping[str, Any], arms: Iterable[str], *, folder: Path,
         arms: those that were asked for; a pattern that fits only one of them leaves nothing to choose.
 
     Raises:
-        ConfigError: `wanted` has other keys, or its seeds are none.
+        ConfigError: `wanted` has other keys, its seeds are none, or the arms lack one that was chosen before.
     """
     if set(wanted) != {"from", "seeds", "best"}:
         raise ConfigError(f"choose must have the keys from, seeds and best, got {', '.join(wanted)}")
-    if (folder / CHOSEN).is_file():
-        kept = json.loads((folder / CHOSEN).read_text(encoding="utf-8"))
-        return Choice(**{**kept, "picks": tuple(Pick(**pick) for pick in kept["picks"])})
     fitting = {pattern: fnmatch.filter(arms, pattern) for pattern in wanted["best"]}
     candidates = {pattern: names for pattern, names in fitting.items() if len(names) > 1}
     origin, seeds = str(wanted["from"]), str(wanted["seeds"])
@@ -100,11 +100,35 @@ def read_choice(wanted: Mapping[str, Any], arms: Iterable[str], *, folder: Path,
     except ArgumentTypeError as error:
         raise ConfigError(f"choose: seeds {error}") from error
     undecided = Choice(origin=origin, seeds=seeds, candidates=candidates, endpoint=endpoint, world_hash=world_hash())
+    kept = kept_picks(undecided, folder)
+    for pattern, names in fitting.items():
+        if names and pattern in kept and kept[pattern].arm not in names:
+            raise ConfigError(
+                f"arms must hold {kept[pattern].arm}, which {folder / CHOSEN} has as the best {pattern}, got {', '.join(names)}"
+            )
     try:
-        picks = tuple(best(pattern, names, runs / origin, numbers, endpoint) for pattern, names in candidates.items())
+        picks = tuple(kept.get(pattern) or best(pattern, names, runs / origin, numbers, endpoint) for pattern, names in candidates.items())
     except ValueError as error:
         return replace(undecided, why_not=f"{error}; run {origin.partition('/')[0]} first, or name one of them with arms=")
     return replace(undecided, picks=picks)
+
+
+def kept_picks(choice: Choice, folder: Path) -> dict[str, Pick]:
+    """By pattern, what was chosen in earlier sittings from the same seeds of the same sweep in the same world.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    path = folder / CHOSEN
+    if not path.is_file():
+        return {}
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if any(kept[name] != getattr(choice, name) for name in ("origin", "seeds", "endpoint", "world_hash")):
+            return {}
+        return {pick["pattern"]: Pick(**pick) for pick in kept["picks"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} must hold what was chosen, got something else ({error}); delete it to choose anew") from error
 
 
 def best(pattern: str, arms: Iterable[str], folder: Path, seeds: range, endpoint: str) -> Pick:

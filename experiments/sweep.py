@@ -32,7 +32,7 @@ from experiments.sweep_plan import Cell, Sweep
 from simulator.bank import world_hash
 
 POLL_S = 2.0
-MAY_DIFFER = ("cluster.", "checkpoint.", "resume", "runs", "name")
+MAY_DIFFER = ("cluster.", "checkpoint.", "resume", "runs", "name", "sealed.again")
 
 
 @dataclass

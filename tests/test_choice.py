@@ -44,6 +44,22 @@ def test_what_was_chosen_stays_chosen_whatever_happens_to_the_other_sweep(grid):
     assert json.loads((grid / "final" / "judged" / CHOSEN).read_text())["origin"] == "grid/sweep"
 
 
+def test_what_was_chosen_binds_later_sittings_and_is_added_to(grid):
+    folder = grid / "final" / "judged"
+    chosen(grid, ("frontier", "fixed_0.1", "fixed_0.5")).keep(folder)
+    with pytest.raises(ConfigError, match=r"arms must hold fixed_0.5, which .*chosen.json has as the best fixed_\*, got fixed_0.1"):
+        chosen(grid, ("frontier", "fixed_0.1"))
+    chosen(grid, ("frontier", "fixed_0.5", "linear_slow")).keep(folder)
+    chosen(grid).keep(folder)
+    assert [pick["arm"] for pick in json.loads((folder / CHOSEN).read_text())["picks"]] == ["fixed_0.5", "linear_slow"]
+
+
+def test_a_choice_made_in_another_world_is_made_anew(grid, monkeypatch):
+    chosen(grid).keep(grid / "final" / "judged")
+    monkeypatch.setattr(choice, "world_hash", lambda: "bbbb")
+    assert "was run in world aaaa, this is bbbb" in chosen(grid).why_not
+
+
 def test_nothing_is_chosen_on_runs_that_are_missing_or_of_another_world(grid, monkeypatch):
     (grid / "grid" / "sweep" / "fixed_0.1" / "seed_1" / "summary.json").unlink()
     found = chosen(grid)
