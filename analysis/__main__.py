@@ -1,4 +1,4 @@
-"""The door of this package: `python -m analysis report RUN | transcripts RUN | compare SWEEP | tensorboard | fidelity | persona`."""
+"""The door of this package: `python -m analysis report | transcripts | compare | rlver | tensorboard | fidelity | persona`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     viewer.add_argument("run", type=Path, metavar="RUN", help="the run's folder, runs/<experiment>/<name>")
     viewer.add_argument("--steps", action="store_true", help="with the five steps to each change; takes a while longer")
     comparison_options(commands.add_parser("compare", help="set the arms of a sweep against each other and write comparison.json"))
+    rlver = commands.add_parser("rlver", help="hold RLVER's findings against a sweep of its table (experiment rlver_matrix)")
+    rlver.add_argument("folder", type=Path, metavar="FOLDER", help="the sweep's folder, runs/rlver_matrix/<name>")
     board = commands.add_parser("tensorboard", help="start TensorBoard, reachable from this machine only")
     board.add_argument("--logdir", type=Path, default=Path("runs"), help="a run's folder or one that holds runs (default runs)")
     board.add_argument("--port", type=int, default=6006, help="1 to 65535 (default 6006)")
@@ -77,6 +79,14 @@ def compare(options: argparse.Namespace) -> None:
     print(comparison(options))
 
 
+def hold_against_rlver(options: argparse.Namespace) -> None:
+    """Prints each published finding with its mark."""
+    from analysis.rlver import as_text, findings, read_table
+
+    table = read_table(options.folder)
+    print(as_text(findings(table), num_runs=sum(map(len, table.values()))))
+
+
 def measure_fidelity(options: argparse.Namespace) -> None:
     """Prints the figures of fidelity."""
     from analysis.fidelity import fidelity
@@ -115,6 +125,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "report": write,
     "transcripts": write_viewer,
     "compare": compare,
+    "rlver": hold_against_rlver,
     "tensorboard": serve,
     "fidelity": measure_fidelity,
     "persona": judge,

@@ -21,6 +21,8 @@ from experiments.catalogue import experiments, path_of
 from experiments.evaluate import EvaluationConfig
 from experiments.keys import ConfigError, leaves, refuse_non_finite, refuse_of_other_kinds, refuse_unknown, wanted
 from experiments.probe import ProbeConfig
+from experiments.resampling import ResamplingConfig
+from experiments.sealed import SealedConfig
 from policy.algorithms import ALGORITHMS
 from policy.cluster import ClusterConfig
 from policy.engine import EngineConfig, EngineDtype
@@ -103,6 +105,8 @@ class ExperimentConfig:
     collapse: CollapseConfig = field(default_factory=CollapseConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     probe: ProbeConfig = field(default_factory=ProbeConfig)
+    resampling: ResamplingConfig = field(default_factory=ResamplingConfig)
+    sealed: SealedConfig = field(default_factory=SealedConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     simulator: Any = None
@@ -218,6 +222,14 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
     if config.learner.recompute_logprobs is None:
         config.learner.recompute_logprobs = not config.computes_in_float32 or config.algorithm.corrects
     config.algorithm.require(config.learner)
+    config.resampling.require(config.teacher.kind)
+    if config.rollout.warmth > 0.0 and not isinstance(config.simulator, RuleUserConfig):
+        raise ValueError(f"rollout.warmth must be 0 with a user that names no strategies it heard, got {config.rollout.warmth!r}")
+    if config.learner.pull_to_start > 0.0 and config.policy.lora.rank:
+        raise ValueError(
+            f"learner.pull_to_start must be 0 with policy.lora.rank={config.policy.lora.rank}, got {config.learner.pull_to_start!r}: "
+            "adapters are not weights that could go back to where they were; take no adapters"
+        )
     if config.policy.keep_thoughts is False:
         config.algorithm.require_whole_dialogues()
     if isinstance(config.algorithm, PpoConfig) and 0 < config.budget.steps <= config.algorithm.critic_warmup_steps:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from analysis.runs import EVALUATION, read_lines
+from experiments.cost import LOOKS
 from experiments.evaluate import EvaluationConfig, EvaluationTask, Graded, area_under_curve, grid_tasks, spread, summarise
 from experiments.recorder import Recorder, dialogue_record, thoughts_of
 from policy.rollout import RolloutGroup
@@ -17,8 +18,6 @@ from simulator.rule_user import RuleUser
 from simulator.scenario import HiddenIntention, Split
 from simulator.user import UserSimulator
 
-LOOKS = 10
-"""Evaluations in the course of a budget: at every tenth of it."""
 CHUNK = 64
 """Dialogues between two questions whether to stop."""
 SHOWN = ("score", "worst_cell", "success_rate", "failure_rate")

@@ -64,6 +64,7 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
         model,
         reference=reference,
         critic=make_critic(config, model, start_folder) if algorithm.needs_critic else None,
+        start=load_model(start_folder)[0] if config.learner.pull_to_start else None,
         temperature=config.rollout.temperature,
         seed=config.seed,
     )

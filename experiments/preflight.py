@@ -13,6 +13,7 @@ import psutil
 from analysis.runs import CONFIG, PROVENANCE, read_config, setting
 from experiments.config import ExperimentConfig, PolicyConfig
 from experiments.keys import ConfigError
+from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
 from policy.engine import EngineKind
 from policy.lora_config import check_lora
@@ -59,7 +60,7 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
 
     Raises:
         ConfigError: the run exists, its folder cannot be written, the model or a package for it is not there, memory does not suffice,
-            the simulated user lacks something or the teacher cannot teach this run.
+            the simulated user lacks something, the teacher cannot teach this run, or the sealed half has judged it before.
     """
     if not resuming and folder.exists():
         raise ConfigError(f"name must be new, got {folder.name!r}; {folder} is there: take another name, or go on with resume={folder}")
@@ -68,6 +69,7 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     check_memory(config)
     check_simulator(config)
     check_teacher(config)
+    check_sealed(config, folder, resuming=resuming)
 
 
 def check_writable(folder: Path) -> None:

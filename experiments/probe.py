@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from curriculum.teacher import Mode, TaskSpec
+from policy.rollout import RolloutGroup
 from simulator.difficulty import Difficulty
 from simulator.scenario import Family
 
@@ -19,6 +21,9 @@ class ProbeConfig:
     """>= 0: dialogues on the panel; 0 switches it off."""
     every: int = 5
     """> 0: steps between two looks."""
+    teaches: bool = False
+    """Whether the teacher hears how the panel fared. Only one that looks for forgetting does anything about it (frontier); by default
+    the panel is a yardstick and nothing else."""
 
     def __post_init__(self) -> None:
         if self.num_dialogues < 0:
@@ -33,9 +38,10 @@ class ProbeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeTask:
-    """One dialogue of the panel. It is no TaskSpec: what comes of it is logged and reaches no teacher."""
+    """One dialogue of the panel. It is no TaskSpec: what comes of it reaches no teacher unless it is made one (`as_heard`)."""
 
     uid: str
+    family: Family
     scenario_id: str
     strictness: float
     difficulty: Difficulty
@@ -51,6 +57,7 @@ def probe_tasks(num_dialogues: int, scenarios: Mapping[Family, Sequence[str]], *
     return [
         ProbeTask(
             uid=f"probe{i:03d}",
+            family=families[i % len(families)],
             scenario_id=str(rng.choice(sorted(scenarios[families[i % len(families)]]))),
             strictness=float(d),
             difficulty=Difficulty.along(float(d)),
@@ -58,3 +65,17 @@ def probe_tasks(num_dialogues: int, scenarios: Mapping[Family, Sequence[str]], *
         )
         for i, d in enumerate(grid)
     ]
+
+
+def as_heard(groups: Sequence[RolloutGroup], *, step: int) -> list[RolloutGroup]:
+    """Dialogues of the panel as a teacher hears of them: as probes of this step, which it did not issue and does not practise."""
+    heard = []
+    for group in groups:
+        task = group.task
+        assert isinstance(task, ProbeTask), f"the panel is made of ProbeTasks, got {type(task).__name__}"
+        version = group.rollouts[0].policy_versions[1]
+        spec = TaskSpec(
+            **{**vars(task), "uid": f"step{step:07d}-{task.uid}"}, mode=Mode.PROBE, teacher_step=0, policy_version=version, propensity=1.0
+        )
+        heard.append(replace(group, task=spec))
+    return heard

@@ -11,13 +11,15 @@ import psutil
 from analysis.report import write_report
 from analysis.runs import CONFIG
 from experiments.config import ExperimentConfig, to_yaml
+from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
 from experiments.heldout import HeldOut, is_due, tenth_of
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.parts import Parts, assemble
-from experiments.progress import Progress
+from experiments.progress import Progress, as_clock
 from experiments.recorder import CHECKPOINTS, Recorder
+from experiments.sealed import mark_sealed
 from experiments.summary import closing_words, git_commit, summarise_run, versions
 from experiments.train import Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
@@ -59,6 +61,7 @@ class Course:
     def run(self) -> ExitCode:
         """Steps until the budget is spent, something fails or somebody interrupts."""
         self.progress.say(f"{'continues' if self.config.resume else 'writes'} {self.folder} after step {self.tally.step}")
+        mark_sealed(self.config, self.folder)
         code = ExitCode.INTERRUPTED
         try:
             self.parts.pool.load_weights(self.parts.learner.weights(), self.parts.learner.policy_version)
@@ -89,6 +92,9 @@ class Course:
             if self.training.spent() >= 1.0 or self.interruption.requested:
                 return
             metrics, alarms = self.training.step()
+            if self.tally.step == 1:
+                whole_s = seconds_of_run(self.config, metrics, num_tokens=self.tally.policy_tokens)
+                self.progress.say(f"the first step took {as_clock(metrics['timing_s/step'])}; the whole run about {as_clock(whole_s)}")
             self.progress.step(self.tally.step, metrics, spent=self.training.spent())
             for reason in self.training.parts.learner.why_skipped:
                 self.progress.say(f"SKIPPED an optimiser step in step {self.tally.step}: {reason}")

@@ -19,18 +19,20 @@ from pathlib import Path
 from tqdm import tqdm
 
 from analysis.comparison import COMPARISON, Plan, as_text, compare, write_comparison
-from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_summary
+from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_summary, setting
 from analysis.sweep import read_sweep
 from experiments.config import ExperimentConfig, load_saved, to_plain
+from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError, leaves
 from experiments.progress import as_clock
+from experiments.sealed import check_sealed
 from experiments.sweep_plan import Cell, Sweep
 from simulator.bank import world_hash
 
 POLL_S = 2.0
-MAY_DIFFER = ("cluster.", "checkpoint.", "resume", "runs", "name")
+MAY_DIFFER = ("cluster.", "checkpoint.", "resume", "runs", "name", "sealed.again")
 
 
 @dataclass
@@ -49,6 +51,9 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     """
     for cell in sweep.cells():
         refuse_other(sweep, cell)
+        check_sealed(sweep.config(cell), sweep.run_folder(cell), resuming=(sweep.run_folder(cell) / CONFIG).is_file())
+    if sweep.choice:
+        sweep.choice.keep(sweep.folder)
     with Interruption() as interruption:
         failed = Course(sweep, interruption).run()
     if interruption.requested:
@@ -79,16 +84,12 @@ class Course:
         self.running: list[Running] = []
         self.failed: list[Cell] = []
         self.began, self.spent_before = time.monotonic(), self.spent()
-        self.told_cost = False
-        self.total = len(sweep.cells()) * self.budget
+        self.token_s: float | None = None
+        """Seconds a policy token takes, all told, where one run goes alone; None before the first step is over."""
+        self.total = len(sweep.cells()) * sweep.budget
         self.bar = tqdm(
             total=self.total, initial=self.spent_before, bar_format="{bar:20} {desc}", leave=False, disable=not sys.stderr.isatty()
         )
-
-    @property
-    def budget(self) -> int:
-        """Policy tokens of one run."""
-        return self.sweep.config(self.sweep.cells()[0]).budget.policy_tokens
 
     def run(self) -> list[Cell]:
         """Until everything is done, has failed, or somebody interrupted; returns the runs that failed."""
@@ -107,7 +108,7 @@ class Course:
 
     def start_what_can(self) -> None:
         """Starts runs whose needs are met, up to `parallel`; only one before the first step of all is over."""
-        alone = not self.told_cost
+        alone = self.token_s is None
         while len(self.running) < (1 if alone else self.sweep.parallel):
             cell = next((cell for cell in self.left if all(is_done(self.sweep, need) for need in self.sweep.needs(cell))), None)
             if cell is None:
@@ -136,19 +137,33 @@ class Course:
     def show(self) -> None:
         """The bar, and once, after the first step, what the rest will cost."""
         spent = self.spent()
-        if spent > self.spent_before and not self.told_cost:
-            self.told_cost = True
-            self.say(f"first step after {as_clock(time.monotonic() - self.began)}; about {self.estimate(spent)} for the rest")
+        if spent > self.spent_before and self.token_s is None:
+            self.tell_cost(spent)
         self.bar.set_description_str(f"{spent / self.total:.0%} of the tokens  {self.estimate(spent)} left", refresh=False)
         self.bar.update(spent - self.bar.n)
 
+    def tell_cost(self, spent: int) -> None:
+        """Says what the rest will cost, from the clock of the step that was just timed."""
+        cells, parallel, took = self.sweep.cells(), self.sweep.parallel, as_clock(time.monotonic() - self.began)
+        cell, step = next((cell, step) for cell in cells if (step := last_record(self.sweep.run_folder(cell) / METRICS)))
+        num_tokens = step["perf/policy_tokens"] / step["step"]
+        self.token_s = seconds_of_run(self.sweep.config(cell), step, num_tokens=num_tokens) / self.sweep.budget
+        rest_s = self.token_s * (self.total - spent)
+        rest = f"about {as_clock(rest_s)} for the rest"
+        if parallel > 1:
+            rest = (
+                f"{as_clock(rest_s / parallel)} to {as_clock(rest_s)} for the rest, as {parallel} runs slow each other down little or much"
+            )
+        self.say(f"first step after {took}; {rest}")
+        self.began, self.spent_before = time.monotonic(), spent
+
     def estimate(self, spent: int) -> str:
-        """How long the rest takes at the pace so far."""
-        if spent <= self.spent_before:
+        """How long the rest takes, at the pace since the cost was told once that is a whole run's, until then at the first step's."""
+        if self.token_s is None:
             return "?"
-        pace = (time.monotonic() - self.began) / (spent - self.spent_before)
-        speedup = self.sweep.parallel if len(self.running) < self.sweep.parallel and self.left else 1
-        return as_clock(pace * (self.total - spent) / speedup)
+        since = spent - self.spent_before
+        pace = (time.monotonic() - self.began) / since if since >= self.sweep.budget else self.token_s / self.sweep.parallel
+        return as_clock(pace * (self.total - spent))
 
     def spent(self) -> int:
         """Policy tokens of all runs so far."""
@@ -191,11 +206,11 @@ def refuse_other(sweep: Sweep, cell: Cell) -> None:
     folder = sweep.run_folder(cell)
     if not (folder / CONFIG).is_file():
         return
-    saved = read_config(folder / CONFIG)
-    began_in = (saved.pop(PROVENANCE, None) or {}).get("world_hash")
+    began_in = setting(read_config(folder / CONFIG), f"{PROVENANCE}.world_hash")
     if began_in != world_hash():
         raise ConfigError(f"{folder} was run in world {began_in}, this is {world_hash()}; take another name= for the sweep")
-    for name, before, now in differences(saved, sweep.config(cell)):
+    # Through the schema, so that a setting which did not exist then stands at its default.
+    for name, before, now in differences(to_plain(load_saved(folder / CONFIG)), sweep.config(cell)):
         raise ConfigError(f"{folder} was run with {name}={before!r}, this sweep wants {now!r}; take another name= for the sweep")
 
 

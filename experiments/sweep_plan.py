@@ -11,7 +11,11 @@
     contrasts: [frontier:fixed_0.5]
 
 A group of settings of another `kind` than the base's (teacher, algorithm, simulator) replaces it whole. `{frontier}` stands for the
-teacher.jsonl of that arm's run with the *next* seed, which is then run first.
+teacher.jsonl of that arm's run with the *next* seed, which is then run first. Three more keys, where an experiment needs them:
+
+    differ: [policy.prior.]          # what arms may differ in although it must be the same elsewhere, because the experiment is about it
+    tuning: {fixed_*: none}          # by arm, what was tried before its settings were fixed; then no arm may be left out
+    choose: {from: full_comparison/sweep, seeds: 0-4, best: ["fixed_*"]}     # of these arms only the best of another sweep (`choice`)
 """
 
 from __future__ import annotations
@@ -19,20 +23,21 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.runs import TEACHER
+from analysis.runs import TEACHER, setting
 from experiments.catalogue import experiments, path_of
-from experiments.config import ExperimentConfig, compose, merged, parse_overrides, read_yaml, to_plain
+from experiments.choice import Choice, read_choice
+from experiments.config import ExperimentConfig, compose, merged, parse_overrides, read_yaml
+from experiments.fairness import require_alike, require_tuning
 from experiments.keys import ConfigError, leaves
+from simulator.scenario import Split
 
-KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary")
+KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary", "differ", "tuning", "choose")
 OWN = ("arms", "seeds", "parallel", "name", "runs")
 """Overrides that are the sweep's; every other one goes to all arms."""
-EQUAL = ("budget.", "policy.", "evaluation.", "probe.", "group_size", "rollout.max_turns", "simulator.kind")
-"""Settings that arms must share to be compared: what is spent, who starts, and how they are judged."""
 REFERENCE = re.compile(r"\{([\w.+-]+)\}")
 
 
@@ -64,8 +69,19 @@ class Sweep:
     """Pairs of arms whose difference is reported, over which Holm corrects; the second may be a pattern."""
     primary: str
     """The endpoint of the contrasts, a key of `summary.json`."""
+    differ: tuple[str, ...] = ()
+    """Settings, or beginnings of their names, in which arms differ because the experiment is about them."""
+    tuning: Mapping[str, str] = field(default_factory=dict)
+    """By arm or pattern, what was tried before its settings were fixed."""
+    choice: Choice | None = None
+    """Which arms are the best of another sweep; until that is known, all candidates are among `arms`."""
     words: tuple[str, ...] = ()
     """The overrides from which it was made."""
+
+    @property
+    def budget(self) -> int:
+        """Policy tokens of one run."""
+        return self.config(self.cells()[0]).budget.policy_tokens
 
     def cells(self) -> list[Cell]:
         """Every run, seed by seed, so that a sweep broken off has whole seeds."""
@@ -102,7 +118,9 @@ class Sweep:
             ConfigError: as `experiments.config.load` does, with the arm named.
         """
         settings = filled(self.arms[cell.arm], {need.arm: str(self.run_folder(need) / TEACHER) for need in self.needs(cell)})
-        own = {"seed": cell.seed, "name": f"seed_{cell.seed}"}
+        own: dict[str, Any] = {"seed": cell.seed, "name": f"seed_{cell.seed}", "runs": str(self.folder.parent.parent)}
+        if setting(self.base, "evaluation.split") == Split.SEALED:
+            own |= {"sealed": {"seeds": list(self.seeds)}}
         try:
             return compose(self.base, merged(settings, own), experiment=self.experiment)
         except ConfigError as error:
@@ -111,12 +129,16 @@ class Sweep:
 
 def describe(sweep: Sweep) -> str:
     """What would be run, with the settings that each arm changes."""
-    tokens = sweep.config(sweep.cells()[0]).budget.policy_tokens
+    num_runs = len(sweep.cells())
     lines = [
         f"# would write {sweep.folder}",
-        f"# {len(sweep.arms)} arms x {len(sweep.seeds)} seeds of {tokens:,} policy tokens each, {sweep.parallel} runs side by side",
+        f"# {len(sweep.arms)} arms x {len(sweep.seeds)} seeds of {sweep.budget:,} policy tokens each, {sweep.parallel} runs side by side",
+        f"# {num_runs} runs and {num_runs * sweep.budget:,} policy tokens in all; how long they take is said after the first step",
         f"# seeds {', '.join(map(str, sweep.seeds))}; endpoint {sweep.primary}",
         *(f"# contrast {first} against {second}" for first, second in sweep.contrasts),
+        *(f"# arms differ on purpose in {name}" for name in sweep.differ),
+        *(f"# tuned before, {arm}: {said}" for arm, said in sweep.tuning.items()),
+        *(f"# {said}" for said in (sweep.choice.sentences() if sweep.choice else ())),
     ]
     for arm, settings in sweep.arms.items():
         changes = ", ".join(f"{name}={value}" for name, value in leaves(settings))
@@ -143,18 +165,26 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     base = merged(merged(read_yaml(path_of(tree["base"])), tree.get("settings") or {}), given)
     arms = chosen_arms(tree["arms"], own.get("arms"))
     pairs = [parse_contrast(text, tree["arms"]) for text in tree.get("contrasts") or ()]
+    runs, primary = Path(str(own.get("runs", "runs"))), tree.get("primary", "heldout.auc")
+    folder = runs / experiment / str(own.get("name", "sweep"))
+    choice = read_choice(tree["choose"], arms, folder=folder, runs=runs, endpoint=primary) if "choose" in tree else None
+    if choice:
+        arms = {arm: settings for arm, settings in arms.items() if arm not in choice.rejected}
     sweep = Sweep(
         experiment=experiment,
-        folder=Path(str(own.get("runs", "runs"))) / experiment / str(own.get("name", "sweep")),
+        folder=folder,
         base=base,
         arms=arms,
         seeds=whole_numbers("seeds", own.get("seeds", tree["seeds"]), least=0),
         parallel=whole_numbers("parallel", own.get("parallel", tree.get("parallel", 1)), least=1)[0],
         contrasts=tuple(pair for pair in pairs if all(fnmatch.filter(arms, name) for name in pair)),
-        primary=tree.get("primary", "heldout.auc"),
+        primary=primary,
+        differ=tuple(tree.get("differ") or ()),
+        tuning={arm: str(said) for arm, said in (tree.get("tuning") or {}).items()},
+        choice=choice,
         words=tuple(overrides),
     )
-    check(sweep)
+    check(sweep, all_arms=list(tree["arms"]))
     return sweep
 
 
@@ -190,27 +220,20 @@ def parse_contrast(text: str, arms: Mapping[str, Any]) -> tuple[str, str]:
     return first, second
 
 
-def check(sweep: Sweep) -> None:
-    """Raises unless every arm can be run and all share what makes them comparable."""
+def check(sweep: Sweep, *, all_arms: Sequence[str]) -> None:
+    """Raises unless every arm can be run and all share what makes them comparable.
+
+    Args:
+        all_arms: those of the file, whichever were asked for.
+    """
     for arm in sweep.arms:
         needed = {need.arm for need in sweep.needs(Cell(arm, sweep.seeds[0]))}
         if missing := sorted(needed - set(sweep.arms)):
             raise ConfigError(f"arm {arm} replays arm {missing[0]}, which must be among the arms, got {', '.join(sweep.arms)}")
         if needed and len(sweep.seeds) < 2:
             raise ConfigError(f"arm {arm} replays another seed's run, so seeds must be at least two, got {sweep.seeds}")
-    first, *others = sweep.arms
-    shared = shared_settings(sweep, first)
-    for arm in others:
-        for name, value in shared_settings(sweep, arm).items():
-            if value != shared.get(name):
-                differ = f"{shared.get(name)!r} in {first} and {value!r} in {arm}"
-                raise ConfigError(f"{name} must be the same in all arms, got {differ}; set it for the whole sweep")
-
-
-def shared_settings(sweep: Sweep, arm: str) -> dict[str, Any]:
-    """The settings of an arm that all arms must have alike."""
-    plain = to_plain(sweep.config(Cell(arm, sweep.seeds[0])))
-    return {name: value for name, value in leaves(plain) if name.startswith(EQUAL)}
+    require_alike({arm: sweep.config(Cell(arm, sweep.seeds[0])) for arm in sweep.arms}, differ=sweep.differ)
+    require_tuning(sweep.tuning, all_arms)
 
 
 def filled(settings: Any, places: Mapping[str, str]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from curriculum.collapse import Alarm
 from curriculum.ledger import task_to_record
@@ -14,12 +14,13 @@ from experiments.arrival import canaries, largest_difference, require_arrival
 from experiments.config import ExperimentConfig
 from experiments.measure import collapse_values, dialogue_metrics, measure, probe_metrics, signal_metrics, update_stats
 from experiments.parts import Parts
-from experiments.probe import probe_tasks
+from experiments.probe import as_heard, probe_tasks
 from experiments.recorder import Recorder, rollout_record
 from policy.batch import admitted, by_segment, pack
 from policy.rollout import RolloutGroup
 from simulator.scenario import Split
 
+Played = TypeVar("Played", RolloutGroup, GroupOutcome)
 NUM_AS_TEXT = 2
 """Transcripts of a step that TensorBoard shows."""
 
@@ -72,12 +73,16 @@ class TrainingRun:
         panel = self.panel if self.config.probe.is_due(self.tally.step + 1) else []
         played = self.roll_out([*tasks, *panel])
         groups, on_panel = played[: len(tasks)], played[len(tasks) :]
-        rolled_out = time.monotonic()
         outcomes = [measure(group, success_emotion=success_emotion) for group in groups]
-        teacher.observe(outcomes)
+        num_rounds = self.play_anew(tasks, groups, outcomes)
+        rolled_out = time.monotonic()
+        heard = as_heard(on_panel, step=self.tally.step + 1) if self.config.probe.teaches else []
+        probes = [measure(group, success_emotion=success_emotion) for group in heard]
+        teacher.observe([*outcomes, *probes])
         self.parts.faults.observe(groups)
 
-        batch = learner.with_reference(pack(admitted(learned(tasks, groups), compares_siblings=algorithm.compares_siblings).groups))
+        chosen = self.config.resampling.with_contrast(learned(tasks, groups), learned(tasks, outcomes))
+        batch = learner.with_reference(pack(admitted(chosen, compares_siblings=algorithm.compares_siblings).groups))
         targets = algorithm.targets(batch, learner.values(batch))
         metrics = learner.update(*by_segment(batch, targets), spent=self.spent())
         metrics |= dialogue_metrics(groups, success_emotion=success_emotion) | signal_metrics(outcomes)
@@ -95,9 +100,11 @@ class TrainingRun:
         metrics |= self.parts.collapse.metrics() | teacher.metrics() | self.pool_metrics() | self.user_metrics()
         metrics |= {"timing_s/gen": rolled_out - started, "timing_s/step": time.monotonic() - started}
         metrics |= {"perf/policy_tokens": float(self.tally.policy_tokens)}
+        if self.config.resampling.enabled:
+            metrics |= {"rollout/num_rounds": float(num_rounds), "rollout/num_groups": float(len(groups))}
 
         self.record(tasks, groups, metrics, alarms)
-        self.record_teaching(tasks, outcomes, asdict(stats))
+        self.record_teaching(tasks, outcomes, probes, asdict(stats))
         return metrics, alarms
 
     def spent(self) -> float:
@@ -111,6 +118,21 @@ class TrainingRun:
         groups = self.parts.pool.ready(len(tasks))
         self.tally.bill(groups)
         return groups
+
+    def play_anew(self, tasks: list[TaskSpec], groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> int:
+        """Adds to a step further groups in place of those without contrast, where that is asked for; returns the rounds it took."""
+        resampling, teacher = self.config.resampling, self.parts.teacher
+        wanted = len(learned(tasks, groups))
+        for num_rounds in range(resampling.max_rounds):
+            missing = wanted - len(resampling.with_contrast(learned(tasks, groups), learned(tasks, outcomes)))
+            if missing <= 0:
+                return num_rounds
+            more = teacher.propose(missing, policy_version=self.parts.learner.policy_version)
+            played = self.roll_out(more)
+            tasks += more
+            groups += played
+            outcomes += [measure(group, success_emotion=self.config.teacher.success_emotion) for group in played]
+        return resampling.max_rounds
 
     def send_weights(self, groups: Sequence[RolloutGroup]) -> dict[str, float]:
         """Gives the engines the learner's weights and compares both sides on dialogues of this step."""
@@ -164,14 +186,17 @@ class TrainingRun:
             self.tally.alarms.append(asdict(alarm))
             self.recorder.alarm(step, f"**{alarm.name}**: {alarm.message}")
 
-    def record_teaching(self, tasks: Sequence[TaskSpec], outcomes: Sequence[GroupOutcome], stats: dict[str, Any]) -> None:
+    def record_teaching(
+        self, tasks: Sequence[TaskSpec], outcomes: Sequence[GroupOutcome], probes: Sequence[GroupOutcome], stats: dict[str, Any]
+    ) -> None:
         """Leaves everything the teacher said and heard, in the order in which it did: enough to replay it."""
         issued = [{"event": "task", **task_to_record(task)} for task in tasks]
         heard = [{"event": "outcome", **vars(outcome), "task": outcome.task.uid} for outcome in outcomes]
+        heard += [{"event": "probe", **vars(probe), "task": task_to_record(probe.task)} for probe in probes]
         decided = [{"event": "decision", **decision} for decision in self.parts.teacher.decisions()]
         self.recorder.teacher(self.tally.step, [*issued, *heard, {"event": "update", "update": stats}, *decided])
 
 
-def learned(tasks: Sequence[TaskSpec], groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
-    """The groups that the policy may learn from: all but those that a teacher had played for the score alone."""
+def learned(tasks: Sequence[TaskSpec], groups: Sequence[Played]) -> list[Played]:
+    """The groups, or their outcomes, that the policy may learn from: all but those that a teacher had played for the score alone."""
     return [group for task, group in zip(tasks, groups, strict=True) if task.mode is not Mode.UNLEARNED]

@@ -15,7 +15,7 @@ from policy.engine import Completion, Generate, Sampling
 from policy.thinking import Thought, take_apart, thought_of, turns_with_format, with_format
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
-from simulator.reward import Reward, final_emotion, turn_rewards
+from simulator.reward import Reward, final_emotion, turn_rewards, turns_with_warmth, with_warmth
 from simulator.scenario import Scenario
 from simulator.user import UserSimulator
 
@@ -145,6 +145,9 @@ class RolloutConfig:
     """Above 0; seconds after which an attempt at a dialogue counts as failed."""
     max_error_share: float = 0.05
     """In [0, 1]; share of ERROR dialogues among the last 200 above which a run stops."""
+    warmth: float = 0.0
+    """In [0, 1]; share of the reward that is paid for a warm register whatever the situation (`simulator.reward`), instead of for how the
+    user feels in the end. For measuring what such a reward does; needs a user that names the strategies it heard."""
     deterministic: bool = False
     """Sample every turn of all dialogues of an engine together and in a fixed order, so that two runs sample identical tokens. Slower."""
 
@@ -162,6 +165,8 @@ class RolloutConfig:
             )
         if self.dialogue_timeout_s <= 0:
             raise ValueError(f"rollout.dialogue_timeout_s must be above 0, got {self.dialogue_timeout_s!r}")
+        if not 0 <= self.warmth <= 1:
+            raise ValueError(f"rollout.warmth must be in [0, 1], got {self.warmth!r}")
         if not 0 <= self.max_error_share <= 1:
             raise ValueError(f"rollout.max_error_share must be in [0, 1], got {self.max_error_share!r}")
 
@@ -201,7 +206,9 @@ async def roll_out(
         format_weight: share of the reward that hangs on the form of the replies, where the agent thinks.
     """
     for attempt in range(config.retries + 1):
-        conversation = _Conversation(Dialogue(scenario=scenario, difficulty=difficulty, seed=seed), chat=chat, format_weight=format_weight)
+        conversation = _Conversation(
+            Dialogue(scenario=scenario, difficulty=difficulty, seed=seed), chat=chat, format_weight=format_weight, warmth=config.warmth
+        )
         try:
             async with asyncio.timeout(config.dialogue_timeout_s):
                 await _converse(conversation, user=user, generate=generate, config=config, sibling=sibling, conduct=conduct or Conduct())
@@ -282,9 +289,10 @@ async def _converse(
 class _Conversation:
     """A dialogue under way, and the arrays that grow with it."""
 
-    def __init__(self, dialogue: Dialogue, *, chat: Chat, format_weight: float) -> None:
+    def __init__(self, dialogue: Dialogue, *, chat: Chat, format_weight: float, warmth: float) -> None:
         self.dialogue = dialogue
         self._format_weight = format_weight
+        self._warmth = warmth
         self._thoughts: list[Thought] = []
         self._segment_starts = [0]
         self.token_ids: list[int] = []
@@ -359,6 +367,9 @@ class _Conversation:
     def rollout(self) -> Rollout:
         failed = self.dialogue.outcome is Outcome.ERROR
         reward, by_turn = Reward(total=math.nan) if failed else final_emotion(self.dialogue), turn_rewards(self.dialogue)
+        if self._warmth and not failed:
+            reward = with_warmth(reward, self.dialogue, weight=self._warmth)
+            by_turn = turns_with_warmth(by_turn, self.dialogue, weight=self._warmth)
         if self._chat.thinking and not failed:
             reward = with_format(reward, self._thoughts, weight=self._format_weight)
             by_turn = turns_with_format(by_turn, self._thoughts, weight=self._format_weight)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simulator.dialogue import Dialogue
+
+WARM = frozenset(("praise", "reassurance"))
+"""Support strategies that are warm in any situation: they fit whoever is spoken to and ask for nothing that was told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,3 +33,28 @@ def final_emotion(dialogue: Dialogue) -> Reward:
 def turn_rewards(dialogue: Dialogue) -> list[float]:
     """The change of emotion after each agent turn over 10, each in [-1, 1]; one entry per reply that was answered."""
     return [turn.change / 10.0 for turn in dialogue.turns if turn.change is not None]
+
+
+def warmths(dialogue: Dialogue) -> list[float]:
+    """1 for each answered reply in which the user heard a warm register, whatever it called for, else 0."""
+    return [float(bool(WARM & set(turn.heard))) for turn in dialogue.turns if turn.change is not None]
+
+
+def with_warmth(reward: Reward, dialogue: Dialogue, *, weight: float) -> Reward:
+    """A reward of which a share is paid for warm replies everywhere: (1 - weight) total + weight (warm replies / replies).
+
+    Args:
+        weight: in [0, 1].
+    """
+    warm = warmths(dialogue)
+    share = sum(warm) / len(warm) if warm else 0.0
+    return Reward(total=(1.0 - weight) * reward.total + weight * share, terms={**reward.terms, "warmth": share})
+
+
+def turns_with_warmth(by_turn: Sequence[float], dialogue: Dialogue, *, weight: float) -> list[float]:
+    """Turn rewards with the same share: a tenth of their sum is what `with_warmth` gives, less the emotion at the start.
+
+    Each is in [-1, 1] but for warm replies of a short dialogue, which have more of its reward: up to 10 where there is one reply.
+    """
+    warm = warmths(dialogue)
+    return [(1.0 - weight) * change + weight * 10.0 * each / len(warm) for change, each in zip(by_turn, warm, strict=True)]

@@ -7,11 +7,16 @@ from typing import Any
 from simulator.bank import Bank, load_bank
 from simulator.endpoints import check_endpoints
 from simulator.llm_user import LLMUser, LLMUserConfig
+from simulator.moody_user import MoodyUser, MoodyUserConfig
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.sage import profile_bank
 from simulator.user import UserSimulator
 
-USERS: dict[str, tuple[type, Any]] = {"rule": (RuleUserConfig, RuleUser), "llm": (LLMUserConfig, LLMUser)}
+USERS: dict[str, tuple[type, Any]] = {
+    "rule": (RuleUserConfig, RuleUser),
+    "moody": (MoodyUserConfig, MoodyUser),
+    "llm": (LLMUserConfig, LLMUser),
+}
 
 
 def make_user(kind: str, config: Any) -> UserSimulator:

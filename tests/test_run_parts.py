@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from policy_factories import group, rollout
 from tiny_student import make_task, make_teacher
 
+from curriculum.frontier import FrontierConfig, FrontierTeacher
 from curriculum.teacher import Mode
 from experiments.arrival import canaries, largest_difference, require_arrival
 from experiments.interruption import Interruption
-from experiments.probe import ProbeConfig, probe_tasks
+from experiments.measure import measure
+from experiments.probe import ProbeConfig, as_heard, probe_tasks
 from experiments.progress import Progress
 from experiments.summary import average, closing_words, ends, series
 from experiments.train import learned
@@ -35,6 +38,19 @@ def test_the_panel_spreads_over_families_and_strictness_and_never_changes():
 def test_the_panel_is_looked_at_every_few_steps_or_never():
     assert [step for step in range(1, 11) if ProbeConfig(every=5).is_due(step)] == [5, 10]
     assert not ProbeConfig(num_dialogues=0).is_due(5)
+
+
+def test_a_teacher_hears_the_panel_as_probes_that_it_did_not_issue():
+    scenarios = load_bank().by_family(Split.TRAIN)
+    tasks = probe_tasks(2, scenarios, seed=0)
+    played = [replace(group(rollout([1, 2], [0, 1], policy_versions=(3, 4))), task=task) for task in tasks]
+    outcomes = [measure(each, success_emotion=70.0) for each in as_heard(played, step=5)]
+    assert [outcome.task.uid for outcome in outcomes] == ["step0000005-probe000", "step0000005-probe001"]
+    assert [outcome.task.strictness for outcome in outcomes] == [task.strictness for task in tasks]
+    teacher = FrontierTeacher(FrontierConfig(), scenarios=scenarios, group_size=8, seed=0)
+    teacher.observe(outcomes)
+    assert teacher.metrics()["curriculum/outcomes_probes"] == 2.0
+    assert teacher.metrics()["curriculum/outcomes_ignored"] == teacher.metrics()["curriculum/outcomes_observed"] == 0.0
 
 
 def test_canaries_are_dialogues_that_did_not_break():

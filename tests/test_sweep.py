@@ -8,12 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from experiments import catalogue
 from experiments.__main__ import main
+from experiments.config import to_plain
+from experiments.interruption import Interruption
 from experiments.keys import ConfigError
-from experiments.sweep import differences
+from experiments.sweep import Course, differences, refuse_other
 from experiments.sweep_plan import Cell, Sweep, is_sweep, load_sweep
+from simulator.bank import world_hash
 
 PLAN = """# Two teachers.
 base: smoke
@@ -110,11 +114,42 @@ def test_files_that_are_no_fair_sweep_are_refused_in_a_sentence(write, before, a
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        ("differ: [learner.lr]", "differ must name what arms have to share otherwise"),
+        ("differ: [budget.policy_tokens]", "differ must name no part of budget or evaluation, got 'budget.policy_tokens'"),
+        ("tuning: {frontier: much}", "tuning must be told of every arm, got none of fixed"),
+        ("tuning: {frontier: much, fixt: none}", "tuning must be told of the arms frontier, fixed, replayed, got 'fixt'"),
+        ("choose: {best: [fixed]}", "choose must have the keys from, seeds and best, got best"),
+        ("choose: {from: a/b, seeds: some, best: [fixed]}", "choose: seeds must be FIRST-LAST or one seed, got 'some'"),
+    ],
+)
+def test_keys_that_say_something_else_than_the_arms_are_refused_in_a_sentence(write, added, message):
+    write(f"{PLAN}{added}\n")
+    with pytest.raises(ConfigError) as refused:
+        planned()
+    assert message in str(refused.value)
+
+
+def test_arms_may_differ_in_what_the_experiment_is_about_and_in_nothing_else(write):
+    of_two_priors = PLAN.replace("frontier: {}", "frontier: {policy: {prior: {knowhow_prob: 0.5}}}")
+    write(of_two_priors)
+    with pytest.raises(ConfigError, match=r"policy.prior.knowhow_prob must be the same in all arms, got 0.5 in frontier and 0.75 in fixed"):
+        planned()
+    write(f"{of_two_priors}differ: [policy.prior.]\n")
+    assert planned().differ == ("policy.prior.",)
+    write(f"{of_two_priors}differ: [policy.prior.seed]\n")
+    with pytest.raises(ConfigError, match=r"policy.prior.knowhow_prob must be the same"):
+        planned()
+
+
 def test_dry_run_says_what_would_be_run_and_starts_nothing(write, tmp_path, capsys):
     write()
     assert main(["made", "--dry-run", f"runs={tmp_path / 'runs'}"]) == 0
     out = capsys.readouterr().out
     assert "3 arms x 2 seeds of 5,000 policy tokens each, 2 runs side by side" in out
+    assert "6 runs and 30,000 policy tokens in all; how long they take is said after the first step" in out
     assert "fixed: teacher.kind=fixed, teacher.strictness=0.5" in out and "contrast frontier against fixed" in out
     assert not (tmp_path / "runs").exists()
     assert main(["made", "--cell", "fixed", "9"]) == 2 and "a cell must be one of the arms" in capsys.readouterr().err
@@ -128,6 +163,35 @@ def test_a_run_of_other_settings_is_not_taken_for_one_of_this_sweep(write):
     found = {name: (before, now) for name, before, now in differences(saved, config)}
     assert found["teacher.strictness"] == (0.7, 0.5)
     assert "runs" not in found and "seed" not in found
+
+
+def test_a_run_begun_before_a_setting_existed_is_of_this_sweep_still(write, tmp_path):
+    write()
+    sweep = planned(f"runs={tmp_path}")
+    saved = to_plain(sweep.config(Cell("fixed", 3)))
+    del saved["resampling"], saved["rollout"]["warmth"]
+    folder = sweep.run_folder(Cell("fixed", 3))
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump({**saved, "provenance": {"world_hash": world_hash()}}), encoding="utf-8")
+    refuse_other(sweep, Cell("fixed", 3))
+    with pytest.raises(ConfigError, match=r"was run with resampling.max_rounds=0, this sweep wants 2"):
+        refuse_other(planned(f"runs={tmp_path}", "arms=fixed,frontier", "resampling.max_rounds=2"), Cell("fixed", 3))
+
+
+def test_the_cost_is_told_from_the_first_steps_own_clock(write, tmp_path, monkeypatch):
+    write()
+    sweep = planned(f"runs={tmp_path}", "budget.policy_tokens=1000", "evaluation.num_scenarios=1", "evaluation.during_scenarios=1")
+    folder = sweep.run_folder(Cell("frontier", 3))
+    folder.mkdir(parents=True)
+    step = {"step": 2, "perf/policy_tokens": 200, "timing_s/step": 10.0, "timing_s/gen": 8.0}
+    (folder / "metrics.jsonl").write_text(json.dumps(step) + "\n", encoding="utf-8")
+    course, said = Course(sweep, Interruption()), []
+    monkeypatch.setattr(course, "say", said.append)
+    assert course.estimate(course.spent()) == "?"
+    course.tell_cost(course.spent())
+    # Ten steps of 10 s, of which four make the budget of steps; 33 held-out dialogues of 1 s; six runs of 73 s less a fifth of one.
+    assert course.token_s == pytest.approx((4 * 10.0 + 11 * 3 * 1.0) / 1000)
+    assert said[0].endswith("3:32 to 7:03 for the rest, as 2 runs slow each other down little or much")
 
 
 @pytest.mark.engine

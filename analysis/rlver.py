@@ -1,0 +1,259 @@
+"""RLVER's findings held against its table run anew: each reproduced, not reproduced or undecided, with the numbers.
+
+    python -m analysis rlver runs/rlver_matrix/sweep
+
+What a finding says is made a number that it claims to be above 0. Where runs can be paired there is one for each seed, a mean over the
+cells of the table, because runs of a seed share the prior and the evaluation. The finding is reproduced where its 95 % interval lies
+above 0, not reproduced where it lies at or below 0, and undecided otherwise, which three seeds will often be.
+
+Source: RLVER, arXiv 2507.03112, section 4.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from analysis.clusters import Estimate
+from analysis.comparison_text import columns
+from analysis.paired import mean_difference
+from analysis.runs import read_run
+from analysis.stats import LEVEL
+from analysis.sweep import run_folders, seed_of
+from simulator.dialogue import Outcome, Speaker
+
+ALGORITHMS, MODES, USERS = ("grpo", "ppo"), ("plain", "think"), ("vanilla", "challenging")
+UNDERSTANDING = frozenset(("reflection", "listening", "guided_reflection", "motives", "both_sides"))
+ACTING = frozenset(("suggestion", "information", "referral"))
+"""Support strategies that give empathy and insight, and those that give something to do."""
+
+
+class Cell(NamedTuple):
+    """A place in the table, and an arm of the sweep."""
+
+    algorithm: str
+    mode: str
+    user: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What one run contributes, from its held-out dialogues on the full grid."""
+
+    score: float
+    """Mean final emotion at the end, 0-100."""
+    gain: float
+    """That less the score before training."""
+    gain_at_equal_length: float
+    """The same at equal words per reply: the coefficient of `after training` beside that of log words per reply."""
+    leaning: float
+    """Share of replies in which understanding was heard less the share in which action was, at the end; [-1, 1]."""
+
+
+Table = Mapping[Cell, Mapping[int, Figures]]
+"""Runs by cell and seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One published claim beside what was found."""
+
+    claim: str
+    measure: str
+    """The number that the claim says is above 0."""
+    estimate: Estimate
+
+    @property
+    def mark(self) -> str:
+        """Reproduced, not reproduced or undecided."""
+        if self.estimate.low > 0.0:
+            return "reproduced"
+        return "not reproduced" if self.estimate.high <= 0.0 else "undecided"
+
+
+def findings(table: Table) -> list[Finding]:
+    """Every claim that the table has the runs for."""
+    return [
+        Finding(claim=claim, measure=measure, estimate=estimate)
+        for claim, measure, look in CLAIMS
+        if not math.isnan((estimate := look(table)).value)
+    ]
+
+
+def moderate_over_challenging(table: Table) -> Estimate:
+    """Score of runs taught by VANILLA users less that of runs taught by CHALLENGING ones."""
+    return over_seeds(table, lambda at: at("vanilla").score - at("challenging").score, itertools.product(ALGORITHMS, MODES))
+
+
+def thinking_is_robust(table: Table) -> Estimate:
+    """How much more a policy that does not think loses by a hard user than one that thinks."""
+
+    def fall(table: Table, mode: str) -> dict[int, float]:
+        return by_seed(table, lambda at: at("vanilla").score - at("challenging").score, [(algorithm, mode) for algorithm in ALGORITHMS])
+
+    plain, think = fall(table, "plain"), fall(table, "think")
+    return of_seeds([plain[seed] - think[seed] for seed in sorted(plain.keys() & think.keys())])
+
+
+def grpo_is_steadier(table: Table) -> Estimate:
+    """Log ratio of the standard deviations between seeds, PPO's to GRPO's, pooled within cells; the interval is of the F distribution."""
+    pooled = {}
+    for algorithm in ALGORITHMS:
+        groups = [[figures.score for figures in runs.values()] for cell, runs in table.items() if cell.algorithm == algorithm]
+        freedom = sum(len(group) - 1 for group in groups if len(group) > 1)
+        squares = sum(float(np.var(group, ddof=1)) * (len(group) - 1) for group in groups if len(group) > 1)
+        pooled[algorithm] = (squares / freedom if freedom else math.nan, freedom)
+    (grpo, grpo_freedom), (ppo, ppo_freedom) = pooled["grpo"], pooled["ppo"]
+    if not (grpo > 0.0 and ppo > 0.0):
+        return Estimate(value=math.nan, low=math.nan, high=math.nan)
+    low, high = (stats.f.ppf(share, ppo_freedom, grpo_freedom) for share in (0.5 - LEVEL / 2.0, 0.5 + LEVEL / 2.0))
+    ratio = ppo / grpo
+    return Estimate(value=0.5 * math.log(ratio), low=0.5 * math.log(ratio / high), high=0.5 * math.log(ratio / low))
+
+
+def ppo_reaches_higher(table: Table) -> Estimate:
+    """Score of PPO's best run less that of GRPO's, over mode and user."""
+    best = {cell: max(figures.score for figures in runs.values()) for cell, runs in table.items() if runs}
+    pairs = [(best.get(Cell("ppo", *place)), best.get(Cell("grpo", *place))) for place in itertools.product(MODES, USERS)]
+    return of_seeds([ppo - grpo for ppo, grpo in pairs if ppo is not None and grpo is not None])
+
+
+def thinking_understands(table: Table) -> Estimate:
+    """How much more a policy that thinks leans towards understanding rather than action."""
+    return over_seeds(table, lambda at: at("think").leaning - at("plain").leaning, itertools.product(ALGORITHMS, USERS), varying="mode")
+
+
+def gain_beyond_length(table: Table) -> Estimate:
+    """Gain at equal words per reply less half of the whole gain: above 0, length explains less than half of it."""
+    means = by_seed(
+        table,
+        lambda at: mean_of(at(user).gain_at_equal_length - 0.5 * at(user).gain for user in USERS),
+        itertools.product(ALGORITHMS, MODES),
+    )
+    return of_seeds(list(means.values()))
+
+
+CLAIMS: tuple[tuple[str, str, Callable[[Table], Estimate]], ...] = (
+    ("moderate users teach more than challenging ones", "score, VANILLA - CHALLENGING", moderate_over_challenging),
+    ("thinking is more robust to a hard user", "fall to CHALLENGING, plain - think", thinking_is_robust),
+    ("GRPO is steadier", "log sd between seeds, PPO - GRPO", grpo_is_steadier),
+    ("PPO's ceiling is higher", "best run, PPO - GRPO", ppo_reaches_higher),
+    ("thinking gives understanding, no thinking action", "understanding - action, think - plain", thinking_understands),
+    ("length does not explain the gain", "gain at equal length - half the gain", gain_beyond_length),
+)
+
+
+def over_seeds(
+    table: Table, difference: Callable[[Callable[[str], Figures]], float], places: Iterable[tuple[str, str]], *, varying: str = "user"
+) -> Estimate:
+    """The mean over seeds of `by_seed`."""
+    return of_seeds(list(by_seed(table, difference, places, varying=varying).values()))
+
+
+def by_seed(
+    table: Table, difference: Callable[[Callable[[str], Figures]], float], places: Iterable[tuple[str, str]], *, varying: str = "user"
+) -> dict[int, float]:
+    """By seed, the mean of a difference between cells over the places of the table, for seeds that all of these cells have.
+
+    Args:
+        difference: told how to look up the figures of a value of the varying column.
+        places: values of the other two columns, in the order of `Cell`.
+    """
+    wanted = list(places)
+    index = Cell._fields.index(varying)
+
+    def cell(place: tuple[str, str], value: str) -> Cell:
+        return Cell._make([*place[:index], value, *place[index:]])
+
+    def at(place: tuple[str, str], seed: int) -> Callable[[str], Figures]:
+        return lambda value: table[cell(place, value)][seed]
+
+    values = MODES if varying == "mode" else USERS
+    runs = [table.get(cell(place, value), {}) for place in wanted for value in values]
+    seeds = sorted(set.intersection(*(set(each) for each in runs)))
+    return {seed: mean_of(difference(at(place, seed)) for place in wanted) for seed in seeds}
+
+
+def of_seeds(values: Sequence[float]) -> Estimate:
+    """Their mean with Student's interval; NaN without any."""
+    return mean_difference(np.array(values)) if values else Estimate(value=math.nan, low=math.nan, high=math.nan)
+
+
+def mean_of(values: Iterable[float]) -> float:
+    """The arithmetic mean."""
+    return float(np.mean(list(values)))
+
+
+def read_table(folder: Path) -> dict[Cell, dict[int, Figures]]:
+    """The finished runs of the sweep by cell and seed.
+
+    Raises:
+        ValueError: there is none whose arm is a cell of the table.
+    """
+    table: dict[Cell, dict[int, Figures]] = {}
+    for place in run_folders(folder):
+        cell = next(
+            (cell for cell in map(Cell._make, itertools.product(ALGORITHMS, MODES, USERS)) if "_".join(cell) == place.parent.name), None
+        )
+        run = read_run(place)
+        if cell is not None and run.summary is not None:
+            table.setdefault(cell, {})[seed_of(place)] = figures_of(run.evaluation())
+    if not table:
+        raise ValueError(f"sweep must hold finished arms such as grpo_think_vanilla, got none in {str(folder)!r}")
+    return table
+
+
+def figures_of(lines: Iterable[Mapping[str, Any]]) -> Figures:
+    """A run's figures from its evaluation records.
+
+    Raises:
+        ValueError: the full grid was not played both before and after training.
+    """
+    full: dict[int, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        if line["grid"] == "full" and line["outcome"] != Outcome.ERROR:
+            full.setdefault(line["look"], []).append(line)
+    if len(full) < 2:
+        raise ValueError("evaluation.jsonl must hold the full grid before and after training, got it once or not at all")
+    before, after = full[min(full)], full[max(full)]
+    emotions = [np.array([line["emotion"] for line in side], dtype=float) for side in (before, after)]
+    trained_N = np.repeat([0.0, 1.0], [len(before), len(after)])
+    length_N = np.log([max(words_per_reply(line), 1.0) for line in (*before, *after)])
+    at_equal_length = np.linalg.lstsq(
+        np.stack([np.ones_like(trained_N), trained_N, length_N], axis=1), np.concatenate(emotions), rcond=None
+    )
+    return Figures(
+        score=float(emotions[1].mean()),
+        gain=float(emotions[1].mean() - emotions[0].mean()),
+        gain_at_equal_length=float(at_equal_length[0][1]),
+        leaning=leaning(after),
+    )
+
+
+def words_per_reply(line: Mapping[str, Any]) -> float:
+    """Words that the agent says in a reply, mean over a dialogue; 0 without replies."""
+    lengths = [len(turn["text"].split()) for turn in line["turns"] if turn["speaker"] == Speaker.AGENT]
+    return mean_of(lengths) if lengths else 0.0
+
+
+def leaning(lines: Iterable[Mapping[str, Any]]) -> float:
+    """Share of answered replies in which understanding was heard less the share in which action was."""
+    heard = [set(turn["heard"]) for line in lines for turn in line["turns"] if turn["change"] is not None]
+    return mean_of(bool(UNDERSTANDING & each) - bool(ACTING & each) for each in heard) if heard else math.nan
+
+
+def as_text(found: Sequence[Finding], *, num_runs: int) -> str:
+    """The page that the command prints."""
+    rows = [["finding", "measured", "value", "95 % interval", ""]]
+    for finding in found:
+        d = finding.estimate
+        between = "-" if math.isnan(d.low) else f"[{d.low:.2f}, {d.high:.2f}]"
+        rows.append([finding.claim, finding.measure, f"{d.value:+.2f}", between, finding.mark])
+    return f"{columns(rows)}\n\n{num_runs} runs; a finding is reproduced where the interval lies above 0."

@@ -1,0 +1,149 @@
+"""Which fixed setting, which schedule: a baseline that is the best of several is chosen on runs that do not judge it.
+
+    choose: {from: full_comparison/sweep, seeds: 0-4, best: ["fixed_*", "linear_*"]}
+
+takes, of the arms that fit each pattern, the one with the greatest mean endpoint over these seeds of that sweep. What was chosen is kept
+in the sweep's own folder before its first run, so that later runs of the other sweep change nothing.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from argparse import ArgumentTypeError
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.comparison_options import seeds as seeds_from
+from analysis.endpoints import sign_of
+from analysis.sweep import read_sweep
+from experiments.keys import ConfigError
+from simulator.bank import world_hash
+
+CHOSEN = "chosen.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pick:
+    """The best of the arms that fit a pattern."""
+
+    pattern: str
+    arm: str
+    means: dict[str, float]
+    """Endpoint of each candidate, mean over the seeds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What is to be chosen, and as far as it is known what was."""
+
+    origin: str
+    """The sweep that it rests on, as `<experiment>/<name>`."""
+    seeds: str
+    candidates: dict[str, list[str]]
+    """By pattern, the arms among which there is a choice."""
+    endpoint: str
+    world_hash: str
+    picks: tuple[Pick, ...] = ()
+    why_not: str = ""
+    """Why nothing could be chosen yet; empty where it was."""
+
+    @property
+    def rejected(self) -> set[str]:
+        """Candidates that were not chosen."""
+        return {arm for pick in self.picks for arm in pick.means if arm != pick.arm}
+
+    def sentences(self) -> Iterable[str]:
+        """What was chosen and why, or why not yet."""
+        if self.why_not:
+            yield f"not chosen yet, so all candidates are listed: {self.why_not}"
+        for pick in self.picks:
+            means = ", ".join(f"{arm} {mean:.2f}" for arm, mean in pick.means.items())
+            yield f"{pick.arm} is the best {pick.pattern} on seeds {self.seeds} of {self.origin} ({self.endpoint}: {means})"
+
+    def keep(self, folder: Path) -> None:
+        """Writes it down for all later sittings.
+
+        Raises:
+            ConfigError: nothing could be chosen.
+        """
+        if self.why_not:
+            raise ConfigError(f"{', '.join(self.candidates)} must be chosen before a run begins: {self.why_not}")
+        if self.picks:
+            folder.mkdir(parents=True, exist_ok=True)
+            kept = {**kept_picks(self, folder), **{pick.pattern: pick for pick in self.picks}}
+            record = asdict(replace(self, picks=tuple(kept.values())))
+            (folder / CHOSEN).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def read_choice(wanted: Mapping[str, Any], arms: Iterable[str], *, folder: Path, runs: Path, endpoint: str) -> Choice:
+    """The choice that was kept in the sweep's folder, or the one that the other sweep's runs now give.
+
+    Args:
+        wanted: `from`, `seeds` and `best`, as in the sweep's file.
+        arms: those that were asked for; a pattern that fits only one of them leaves nothing to choose.
+
+    Raises:
+        ConfigError: `wanted` has other keys, its seeds are none, or the arms lack one that was chosen before.
+    """
+    if set(wanted) != {"from", "seeds", "best"}:
+        raise ConfigError(f"choose must have the keys from, seeds and best, got {', '.join(wanted)}")
+    fitting = {pattern: fnmatch.filter(arms, pattern) for pattern in wanted["best"]}
+    candidates = {pattern: names for pattern, names in fitting.items() if len(names) > 1}
+    origin, seeds = str(wanted["from"]), str(wanted["seeds"])
+    try:
+        numbers = seeds_from(seeds)
+    except ArgumentTypeError as error:
+        raise ConfigError(f"choose: seeds {error}") from error
+    undecided = Choice(origin=origin, seeds=seeds, candidates=candidates, endpoint=endpoint, world_hash=world_hash())
+    kept = kept_picks(undecided, folder)
+    for pattern, names in fitting.items():
+        if names and pattern in kept and kept[pattern].arm not in names:
+            raise ConfigError(
+                f"arms must hold {kept[pattern].arm}, which {folder / CHOSEN} has as the best {pattern}, got {', '.join(names)}"
+            )
+    try:
+        picks = tuple(kept.get(pattern) or best(pattern, names, runs / origin, numbers, endpoint) for pattern, names in candidates.items())
+    except ValueError as error:
+        return replace(undecided, why_not=f"{error}; run {origin.partition('/')[0]} first, or name one of them with arms=")
+    return replace(undecided, picks=picks)
+
+
+def kept_picks(choice: Choice, folder: Path) -> dict[str, Pick]:
+    """By pattern, what was chosen in earlier sittings from the same seeds of the same sweep in the same world.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    path = folder / CHOSEN
+    if not path.is_file():
+        return {}
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if any(kept[name] != getattr(choice, name) for name in ("origin", "seeds", "endpoint", "world_hash")):
+            return {}
+        return {pick["pattern"]: Pick(**pick) for pick in kept["picks"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} must hold what was chosen, got something else ({error}); delete it to choose anew") from error
+
+
+def best(pattern: str, arms: Iterable[str], folder: Path, seeds: range, endpoint: str) -> Pick:
+    """The arm with the best mean endpoint.
+
+    Raises:
+        ValueError: the sweep is not there, lacks a run of a candidate, or was run in another world.
+    """
+    sweep = read_sweep(folder, seeds=seeds)
+    means = {}
+    for arm in arms:
+        found = sweep.of(arm)
+        if lacking := [str(seed) for seed in seeds if seed not in found or found[seed].scalars[endpoint] is None]:
+            raise ValueError(f"{folder} lacks {endpoint} of {arm} with seed {', '.join(lacking)}")
+        if others := {run.world_hash for run in found.values()} - {world_hash()}:
+            raise ValueError(f"{folder} was run in world {', '.join(sorted(others))}, this is {world_hash()}")
+        means[arm] = float(np.mean([run.scalars[endpoint] for run in found.values()]))
+    return Pick(pattern=pattern, arm=max(means, key=lambda arm: sign_of(endpoint) * means[arm]), means=means)

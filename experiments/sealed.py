@@ -1,0 +1,120 @@
+"""The sealed half judges a teacher once in a frozen world: what opens it leaves a mark, and a second opening needs a word of its own.
+
+A mark is a line of `<runs>/sealed.jsonl` and belongs to an opening: a sweep, or a single run. Further arms of the same sweep, with seeds
+that it was planned with, are part of its opening; so is going on with a run that was broken off. Anything else (another sweep, more
+seeds, a run begun anew after it was deleted) is refused unless `sealed.again` says why, and that is kept with the mark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments.keys import ConfigError
+from simulator.bank import world_hash
+from simulator.scenario import Split
+
+if TYPE_CHECKING:
+    from experiments.config import ExperimentConfig
+
+MARKS = "sealed.jsonl"
+
+
+@dataclass
+class SealedConfig:
+    """What is said when the sealed half is opened (`sealed.*`)."""
+
+    again: str = ""
+    """Why it is opened again for a teacher that was judged by it before in this world; empty refuses that."""
+    seeds: list[int] = field(default_factory=list)
+    """All seeds that the opening was planned with; a sweep sets it, a single run has its own seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """One run that was judged by the sealed half."""
+
+    world_hash: str
+    teacher: str
+    """Kind of teacher: one that was improved after it was judged is not a new one."""
+    opening: str
+    """The sweep or single run, as `<experiment>/<name>`."""
+    run: str
+    """The run's folder beneath all runs."""
+    seeds: list[int]
+    again: str
+    time: str
+
+
+def check_sealed(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
+    """Refuses a run that would open the sealed half a second time.
+
+    Args:
+        resuming: the run goes on; what it was judged by so far is not judged again.
+
+    Raises:
+        ConfigError: it was opened before for this teacher in this world, and nobody says why it should be again.
+    """
+    if config.evaluation.split != Split.SEALED or config.sealed.again:
+        return
+    mine = mark_of(config, folder)
+    for mark in read_marks(root_of(config, folder)):
+        if (mark.world_hash, mark.teacher) != (mine.world_hash, mine.teacher):
+            continue
+        if mark.opening == mine.opening and mark.seeds == mine.seeds and (resuming or mark.run != mine.run):
+            continue
+        raise ConfigError(
+            f"evaluation.split must be heldout: the sealed half was opened for {mark.teacher} in world {mark.world_hash} by {mark.run} "
+            f"on {mark.time}, and judges a teacher once; if it must be opened again, say why with sealed.again=..."
+        )
+
+
+def mark_sealed(config: ExperimentConfig, folder: Path) -> None:
+    """Leaves the mark of a run that is about to be judged by the sealed half; a run that goes on leaves no second one."""
+    if config.evaluation.split != Split.SEALED:
+        return
+    mine = mark_of(config, folder)
+    root = root_of(config, folder)
+    if any((mark.run, mark.world_hash, mark.again) == (mine.run, mine.world_hash, mine.again) for mark in read_marks(root)):
+        return
+    with (root / MARKS).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(mine)) + "\n")
+
+
+def mark_of(config: ExperimentConfig, folder: Path) -> Mark:
+    """The mark that a run leaves."""
+    place = Path(folder).absolute().relative_to(root_of(config, folder).absolute())
+    return Mark(
+        world_hash=world_hash(),
+        teacher=config.teacher.kind,
+        opening="/".join(place.parts[:2]),
+        run=str(place),
+        seeds=config.sealed.seeds or [config.seed],
+        again=config.sealed.again,
+        time=f"{datetime.now():%Y-%m-%d %H:%M}",
+    )
+
+
+def root_of(config: ExperimentConfig, folder: Path) -> Path:
+    """The folder of all runs, also of a run that was moved since."""
+    runs = Path(config.runs)
+    return runs if Path(folder).absolute().is_relative_to(runs.absolute()) else Path(folder).absolute().parents[1]
+
+
+def read_marks(runs: Path) -> Iterator[Mark]:
+    """The marks left so far.
+
+    Raises:
+        ConfigError: a line is no mark, so that nobody knows what was opened.
+    """
+    if not (runs / MARKS).is_file():
+        return
+    for number, line in enumerate((runs / MARKS).read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            yield Mark(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{runs / MARKS} must hold a mark in line {number}, got {line[:60]!r}; mend it by hand ({error})") from error

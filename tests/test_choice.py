@@ -1,0 +1,76 @@
+"""A baseline that is the best of several: chosen on another sweep's runs, once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from made_sweep import made_sweep
+
+from experiments import choice
+from experiments.choice import CHOSEN, read_choice
+from experiments.keys import ConfigError
+
+WANTED = {"from": "grid/sweep", "seeds": "0-1", "best": ["fixed_*", "linear_*"]}
+ARMS = ("frontier", "fixed_0.1", "fixed_0.5", "linear_slow", "linear_fast")
+FINALS = {"fixed_0.1": [40.0, 50.0], "fixed_0.5": [60.0, 44.0], "linear_slow": [70.0, 72.0], "linear_fast": [74.0, 60.0]}
+
+
+@pytest.fixture
+def grid(tmp_path, monkeypatch):
+    """A finished sweep of both seeds: means of the areas 32.5 and 36, 45.5 and 43.5."""
+    monkeypatch.setattr(choice, "world_hash", lambda: "aaaa")
+    made_sweep(tmp_path / "grid" / "sweep", FINALS)
+    return tmp_path
+
+
+def chosen(runs, arms=ARMS, name="judged"):
+    return read_choice(WANTED, arms, folder=runs / "final" / name, runs=runs, endpoint="heldout.auc")
+
+
+def test_the_best_of_each_kind_by_the_mean_over_the_seeds_is_kept_and_the_others_are_not(grid):
+    found = chosen(grid)
+    assert [(pick.pattern, pick.arm) for pick in found.picks] == [("fixed_*", "fixed_0.5"), ("linear_*", "linear_slow")]
+    assert found.picks[0].means == {"fixed_0.1": 32.5, "fixed_0.5": 36.0}
+    assert found.rejected == {"fixed_0.1", "linear_fast"}
+    assert "fixed_0.5 is the best fixed_* on seeds 0-1 of grid/sweep (heldout.auc: fixed_0.1 32.50, fixed_0.5 36.00)" in found.sentences()
+
+
+def test_what_was_chosen_stays_chosen_whatever_happens_to_the_other_sweep(grid):
+    chosen(grid).keep(grid / "final" / "judged")
+    made_sweep(grid / "grid" / "other", FINALS)
+    (grid / "grid" / "sweep").rename(grid / "grid" / "gone")
+    assert chosen(grid).rejected == {"fixed_0.1", "linear_fast"}
+    assert json.loads((grid / "final" / "judged" / CHOSEN).read_text())["origin"] == "grid/sweep"
+
+
+def test_what_was_chosen_binds_later_sittings_and_is_added_to(grid):
+    folder = grid / "final" / "judged"
+    chosen(grid, ("frontier", "fixed_0.1", "fixed_0.5")).keep(folder)
+    with pytest.raises(ConfigError, match=r"arms must hold fixed_0.5, which .*chosen.json has as the best fixed_\*, got fixed_0.1"):
+        chosen(grid, ("frontier", "fixed_0.1"))
+    chosen(grid, ("frontier", "fixed_0.5", "linear_slow")).keep(folder)
+    chosen(grid).keep(folder)
+    assert [pick["arm"] for pick in json.loads((folder / CHOSEN).read_text())["picks"]] == ["fixed_0.5", "linear_slow"]
+
+
+def test_a_choice_made_in_another_world_is_made_anew(grid, monkeypatch):
+    chosen(grid).keep(grid / "final" / "judged")
+    monkeypatch.setattr(choice, "world_hash", lambda: "bbbb")
+    assert "was run in world aaaa, this is bbbb" in chosen(grid).why_not
+
+
+def test_nothing_is_chosen_on_runs_that_are_missing_or_of_another_world(grid, monkeypatch):
+    (grid / "grid" / "sweep" / "fixed_0.1" / "seed_1" / "summary.json").unlink()
+    found = chosen(grid)
+    assert found.rejected == set() and "lacks heldout.auc of fixed_0.1 with seed 1; run grid first" in found.why_not
+    with pytest.raises(ConfigError, match=r"fixed_\*, linear_\* must be chosen before a run begins"):
+        found.keep(grid / "final" / "judged")
+    monkeypatch.setattr(choice, "world_hash", lambda: "bbbb")
+    assert "was run in world aaaa, this is bbbb" in chosen(grid, ("fixed_0.5", "linear_slow", "linear_fast")).why_not
+
+
+def test_one_candidate_leaves_nothing_to_choose(grid):
+    (grid / "grid" / "sweep").rename(grid / "grid" / "gone")
+    found = chosen(grid, ("frontier", "fixed_0.5", "linear_slow"))
+    assert found.picks == () and found.rejected == set() and not found.why_not

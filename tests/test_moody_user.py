@@ -1,0 +1,78 @@
+"""Users whose mood decides now and then: whom it strikes, that it repeats, and that without it they are the embedded user."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulator.bank import load_bank
+from simulator.difficulty import Difficulty
+from simulator.ladder import AGENTS, play
+from simulator.moody_user import MoodyUser, MoodyUserConfig
+from simulator.register import Register
+from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.scenario import PersonaType, Split
+from simulator.users import make_user
+
+MIDDLE = Difficulty.along(0.5)
+
+
+def scenarios(split: Split, persona: PersonaType):
+    return [scenario for scenario in load_bank().scenarios(split) if scenario.family.persona is persona][:6]
+
+
+def moody(whim_prob: float, *families: str) -> MoodyUser:
+    return make_user("moody", MoodyUserConfig(whim_prob=whim_prob, families=list(families or ["*/negative"]), register=Register.WORLD))
+
+
+def dialogues(user: RuleUser, split: Split, persona: PersonaType, agent: str = "L3", difficulty: Difficulty = MIDDLE):
+    found = scenarios(split, persona)
+    return [play(AGENTS[agent], scenario, difficulty, seed=i, user=user) for i, scenario in enumerate(found)]
+
+
+def test_moods_strike_training_users_of_the_named_families_and_nobody_else():
+    steady = RuleUser(RuleUserConfig(register=Register.WORLD))
+    for split, persona, is_moody in [
+        (Split.TRAIN, PersonaType.NEGATIVE, True),
+        (Split.TRAIN, PersonaType.PASSIVE, False),
+        (Split.HELDOUT, PersonaType.NEGATIVE, False),
+        (Split.SEALED, PersonaType.NEGATIVE, False),
+    ]:
+        assert (dialogues(moody(0.7), split, persona) != dialogues(steady, split, persona)) is is_moody, (split, persona)
+
+
+def test_a_user_without_whims_is_the_embedded_user():
+    steady = RuleUser(RuleUserConfig(register=Register.WORLD))
+    assert dialogues(moody(0.0), Split.TRAIN, PersonaType.NEGATIVE) == dialogues(steady, Split.TRAIN, PersonaType.NEGATIVE)
+
+
+def test_a_mood_repeats_for_the_same_words_and_differs_for_others():
+    user = moody(1.0)
+    (scenario, *_) = scenarios(Split.TRAIN, PersonaType.NEGATIVE)
+    opened = user.begin(scenario, MIDDLE, seed=3)
+    assert user.answer(opened, "that must hurt.") == user.answer(opened, "that must hurt.")
+    moods = {user.in_mood(opened, f"i hear you, number {i}.").difficulty.strictness for i in range(20)}
+    assert moods == {0.0, 1.0}
+    assert user.in_mood(opened, "that must hurt.").difficulty.reserve == MIDDLE.reserve
+
+
+def test_with_moods_it_matters_less_what_the_agent_does():
+    def gap(user: RuleUser) -> float:
+        able, unable = (
+            np.mean([dialogue.emotion for dialogue in dialogues(user, Split.TRAIN, PersonaType.NEGATIVE, agent)]) for agent in ("L3", "L0")
+        )
+        return float(able - unable)
+
+    assert gap(moody(0.0)) > gap(moody(0.7)) + 15.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"whim_prob": 1.5}, r"simulator.whim_prob must be in \[0, 1\], got 1.5"),
+        ({"families": ["*/cheerful"]}, "simulator.families must be patterns such as .* got '\\*/cheerful', which fits none"),
+    ],
+)
+def test_wrong_moods_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        MoodyUserConfig(**settings)

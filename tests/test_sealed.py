@@ -1,0 +1,82 @@
+"""The sealed half is opened once for a teacher in a world, unless somebody says why again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments import sealed
+from experiments.config import load
+from experiments.keys import ConfigError
+from experiments.sealed import MARKS, check_sealed, mark_sealed, read_marks
+from experiments.sweep_plan import Cell, load_sweep
+
+
+@pytest.fixture
+def at(tmp_path):
+    """Settings of a run on the sealed half, and its folder."""
+
+    def at(place: str, *overrides: str, split: str = "sealed"):
+        config = load("smoke", [f"runs={tmp_path}", f"evaluation.split={split}", *overrides])
+        return config, tmp_path / place
+
+    return at
+
+
+def judge(config, folder: Path) -> None:
+    """Checks and marks, as a run that begins does."""
+    check_sealed(config, folder, resuming=False)
+    mark_sealed(config, folder)
+
+
+def test_a_second_opening_is_refused_with_who_opened_it_first(at):
+    judge(*at("smoke/first"))
+    with pytest.raises(ConfigError, match=r"the sealed half was opened for frontier in world \w+ by smoke/first on .*sealed.again"):
+        check_sealed(*at("smoke/second"), resuming=False)
+
+
+def test_a_run_goes_on_but_does_not_begin_anew(at):
+    judge(*at("smoke/first"))
+    check_sealed(*at("smoke/first"), resuming=True)
+    with pytest.raises(ConfigError, match="by smoke/first"):
+        check_sealed(*at("smoke/first"), resuming=False)
+
+
+def test_another_teacher_another_world_and_the_held_out_half_are_free(at, monkeypatch):
+    judge(*at("smoke/first"))
+    judge(*at("smoke/second", "teacher.kind=uniform"))
+    judge(*at("smoke/third", split="heldout"))
+    monkeypatch.setattr(sealed, "world_hash", lambda: "another")
+    judge(*at("smoke/fourth"))
+
+
+def test_the_word_that_opens_it_again_is_kept(at, tmp_path):
+    judge(*at("smoke/first"))
+    judge(*at("smoke/second", "sealed.again=the machine broke"))
+    assert [(mark.run, mark.again) for mark in read_marks(tmp_path)] == [("smoke/first", ""), ("smoke/second", "the machine broke")]
+
+
+def test_a_run_leaves_one_mark_however_often_it_goes_on(at, tmp_path):
+    config, folder = at("smoke/first")
+    mark_sealed(config, folder)
+    mark_sealed(config, folder)
+    mark_sealed(*at("smoke/second", split="heldout"))
+    assert len((tmp_path / MARKS).read_text().splitlines()) == 1
+
+
+def test_the_runs_of_a_sweep_are_one_opening_with_the_seeds_that_it_was_planned_with(tmp_path):
+    words = [f"runs={tmp_path}", "arms=frontier,fixed_0.5,linear_x1,uniform"]
+    sweep = load_sweep("confirmation", words)
+    for cell in (Cell("frontier", 100), Cell("fixed_0.5", 100), Cell("frontier", 101)):
+        judge(sweep.config(cell), sweep.run_folder(cell))
+    assert sweep.config(Cell("frontier", 100)).sealed.seeds == list(range(100, 110))
+    more = load_sweep("confirmation", [*words, "seeds=100,101,110"])
+    with pytest.raises(ConfigError, match="by confirmation/sweep/frontier/seed_100"):
+        check_sealed(more.config(Cell("frontier", 110)), more.run_folder(Cell("frontier", 110)), resuming=False)
+
+
+def test_a_torn_file_of_marks_is_told(at, tmp_path):
+    (tmp_path / MARKS).write_text("{\n")
+    with pytest.raises(ConfigError, match="must hold a mark in line 1"):
+        check_sealed(*at("smoke/first"), resuming=False)

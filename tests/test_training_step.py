@@ -1,0 +1,173 @@
+"""Whole training steps in one process: a tiny random policy that samples from the learner's own weights; all else is real."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tiny_policy import save_tiny_policy
+
+from curriculum.collapse import CollapseMonitor
+from experiments.config import load
+from experiments.faults import FaultBudget
+from experiments.parts import Parts
+from experiments.teaching import make_teacher
+from experiments.train import Tally, TrainingRun
+from policy.algorithms import make_algorithm
+from policy.chat import Chat
+from policy.engine import Completion
+from policy.learner import Learner
+from policy.model import load_model
+from policy.rollout import roll_out_group
+from simulator.users import make_bank, make_user
+
+SMALL = ["groups_per_step=2", "group_size=3", "rollout.max_turns=2", "rollout.max_new_tokens=6", "probe.num_dialogues=2", "probe.every=2"]
+
+
+class OwnPool:
+    """Rolls out at once and in this process, with the weights that the learner has."""
+
+    def __init__(self, config, learner, tokenizer, user, bank):
+        self.config, self.learner, self.chat, self.user, self.bank = config, learner, Chat(tokenizer), user, bank
+        self.done = []
+
+    async def generate(self, prompt_ids, *, sampling, seed):
+        chance, ids, logprobs = torch.Generator().manual_seed(seed), list(prompt_ids), []
+        while len(logprobs) < sampling.max_tokens and (not logprobs or ids[-1] != self.chat.end_of_turn_id):
+            with torch.no_grad():
+                logprobs_V = self.learner.model(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
+            ids.append(int(torch.multinomial(logprobs_V.exp(), 1, generator=chance)))
+            logprobs.append(float(logprobs_V[ids[-1]]))
+        sampled = tuple(ids[len(prompt_ids) :])
+        reason = "stop" if sampled[-1] == self.chat.end_of_turn_id else "length"
+        facts = {"token_ids": sampled, "logprobs": tuple(logprobs), "text": self.chat.decode(sampled)}
+        return Completion(**facts, finish_reason=reason, policy_version=self.learner.policy_version)
+
+    def submit(self, tasks):
+        async def all_groups():
+            talk = {"user": self.user, "generate": self.generate, "chat": self.chat, "config": self.config.rollout}
+            return [await roll_out_group(task, self.bank.scenario(task.scenario_id), **talk) for task in tasks]
+
+        self.done += asyncio.run(all_groups())
+
+    def ready(self, num_groups):
+        taken, self.done = self.done[:num_groups], self.done[num_groups:]
+        return taken
+
+    def load_weights(self, weights, version):
+        """Nothing to send: there is one copy."""
+
+    def score(self, token_ids):
+        return [self.learner.score(token_ids)]
+
+    def stats(self):
+        return dict.fromkeys(("num_tokens", "rollout_s", "engine_busy_s", "num_restarts"), 0.0)
+
+    def user_counts(self):
+        return {}
+
+
+class Kept:
+    """A recorder that keeps what it is given."""
+
+    def __init__(self):
+        self.taught, self.played, self.measured = [], [], []
+
+    def teacher(self, step, records):
+        self.taught += list(records)
+
+    def dialogues(self, step, records, **_):
+        self.played += list(records)
+
+    def metrics(self, step, values):
+        self.measured.append(values)
+
+    def alarm(self, step, text):
+        """Nobody looks."""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Makes a run of the tiny policy."""
+    folder = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
+
+    def run(*overrides: str) -> tuple[TrainingRun, Kept]:
+        config = load("smoke", [f"policy.model={folder}", *SMALL, *overrides])
+        model, tokenizer = load_model(folder)
+        start = load_model(folder)[0] if config.learner.pull_to_start else None
+        algorithm, bank, user = (
+            make_algorithm(config.algorithm),
+            make_bank(config.simulator),
+            make_user(config.simulator.kind, config.simulator),
+        )
+        learner = Learner(config.learner, algorithm, model, start=start)
+        parts = Parts(
+            bank=bank,
+            user=user,
+            teacher=make_teacher(config, bank),
+            algorithm=algorithm,
+            learner=learner,
+            tokenizer=tokenizer,
+            pool=OwnPool(config, learner, tokenizer, user, bank),
+            collapse=CollapseMonitor(config.collapse),
+            faults=FaultBudget(config.rollout.max_error_share),
+        )
+        kept = Kept()
+        return TrainingRun(config, parts, kept, Tally()), kept
+
+    return run
+
+
+def events(kept: Kept) -> SimpleNamespace:
+    """What the teacher issued and heard, by uid."""
+    uids = {kind: [each for each in kept.taught if each["event"] == kind] for kind in ("task", "outcome", "probe")}
+    return SimpleNamespace(tasks=uids["task"], outcomes=uids["outcome"], probes=uids["probe"])
+
+
+def test_by_default_a_step_plays_its_groups_once_and_the_panel_is_nobodys_business(run):
+    training, kept = run()
+    for _ in range(2):
+        metrics, _ = training.step()
+    seen = events(kept)
+    assert len(seen.tasks) == len(seen.outcomes) == 4 and not seen.probes
+    assert metrics["curriculum/outcomes_probes"] == 0.0
+    assert not {"rollout/num_rounds", "rollout/num_groups"} & set(metrics)
+    assert all(set(record["terms"]) == {"emotion"} for record in kept.played)
+
+
+def test_groups_without_contrast_are_played_anew_billed_and_heard_but_not_trained_on(run):
+    # A policy that speaks at random pleases nobody, so every group lacks contrast of success.
+    training, kept = run("resampling.max_rounds=2", "teacher.kind=uniform")
+    before = [tensor for _, tensor in training.parts.learner.weights()]
+    metrics, _ = training.step()
+    seen = events(kept)
+    assert (metrics["rollout/num_rounds"], metrics["rollout/num_groups"]) == (2.0, 6.0)
+    assert [each["uid"] for each in seen.tasks] == [each["task"] for each in seen.outcomes] and len(seen.tasks) == 6
+    assert training.tally.policy_tokens == sum(sum(outcome["num_tokens"]) for outcome in seen.outcomes)
+    assert metrics["curriculum/outcomes_observed"] == 6.0 and metrics["perf/trained_num_tokens"] == 0.0
+    assert all(torch.equal(a, b) for a, (_, b) in zip(before, training.parts.learner.weights(), strict=True))
+
+
+def test_groups_with_contrast_are_trained_on_and_the_weights_fade_towards_the_start(run):
+    training, _ = run(
+        "resampling.max_rounds=2", "resampling.contrast=reward", "learner.pull_to_start=0.5", "teacher.strictness=0.3", "teacher.kind=fixed"
+    )
+    metrics, _ = training.step()
+    assert metrics["perf/trained_num_tokens"] > 0.0 and training.parts.learner.policy_version == 1
+
+
+def test_a_teacher_that_is_told_hears_the_panel_every_time_it_is_played(run):
+    training, kept = run("probe.teaches=true")
+    for _ in range(2):
+        metrics, _ = training.step()
+    assert [each["task"]["uid"] for each in events(kept).probes] == ["step0000002-probe000", "step0000002-probe001"]
+    assert metrics["curriculum/outcomes_probes"] == 2.0 and metrics["curriculum/outcomes_observed"] == 4.0
+
+
+def test_a_share_of_the_reward_is_paid_for_warmth_among_moody_users_too(run):
+    training, kept = run("rollout.warmth=1.0", "simulator.kind=moody", "simulator.whim_prob=1.0", "simulator.families=['*']")
+    training.step()
+    assert {"emotion", "warmth"} == set(kept.played[0]["terms"])
+    assert all(record["reward"] == pytest.approx(record["terms"]["warmth"]) for record in kept.played)
