@@ -143,8 +143,17 @@ class RolloutConfig:
     """At least 0; seconds before the first further attempt, doubled before each next one."""
     dialogue_timeout_s: float = 300.0
     """Above 0; seconds after which an attempt at a dialogue counts as failed."""
+    outage_s: float = 120.0
+    """At least 0; seconds for which dialogues wait, where they stand, for a simulated user that answers nobody, before that counts."""
     max_error_share: float = 0.05
     """In [0, 1]; share of ERROR dialogues among the last 200 above which a run stops."""
+    hang_timeout_s: float = 120.0
+    """Above 0; seconds in which a worker that has something to do must do some of it (a token, an answer of its process), before it counts
+    as hung, is started anew and its dialogues with it."""
+    max_restarts: int = 3
+    """At least 0; times one worker may be started anew within `restart_window_s`; one more and the run stops, to be resumed."""
+    restart_window_s: float = 3600.0
+    """Above 0; seconds after which a restart is forgotten."""
     deterministic: bool = False
     """Sample every turn of all dialogues of an engine together and in a fixed order, so that two runs sample identical tokens. Slower."""
 
@@ -160,8 +169,12 @@ class RolloutConfig:
             raise ValueError(
                 f"rollout.retries and rollout.retry_backoff_s must not be negative, got {self.retries!r}, {self.retry_backoff_s!r}"
             )
-        if self.dialogue_timeout_s <= 0:
-            raise ValueError(f"rollout.dialogue_timeout_s must be above 0, got {self.dialogue_timeout_s!r}")
+        for name in ("dialogue_timeout_s", "hang_timeout_s", "restart_window_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"rollout.{name} must be above 0, got {getattr(self, name)!r}")
+        for name in ("max_restarts", "outage_s"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"rollout.{name} must not be negative, got {getattr(self, name)!r}")
         if not 0 <= self.max_error_share <= 1:
             raise ValueError(f"rollout.max_error_share must be in [0, 1], got {self.max_error_share!r}")
 
