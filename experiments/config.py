@@ -219,6 +219,7 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
     if config.learner.recompute_logprobs is None:
         config.learner.recompute_logprobs = not config.computes_in_float32 or config.algorithm.corrects
     config.algorithm.require(config.learner)
+    require_correction(config)
     if config.policy.keep_thoughts is False:
         config.algorithm.require_whole_dialogues()
     if isinstance(config.algorithm, PpoConfig) and 0 < config.budget.steps <= config.algorithm.critic_warmup_steps:
@@ -232,6 +233,20 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
             "the layers that both would read are frozen; take a critic of its own, or no adapters"
         )
     return config
+
+
+def require_correction(config: ExperimentConfig) -> None:
+    """Raises where tokens of older weights would be taken for the learner's own.
+
+    Raises:
+        ValueError: logprobs are recomputed with the weights of now, and nothing makes up for the difference.
+    """
+    if config.rollout.max_staleness and config.learner.recompute_logprobs and not config.algorithm.corrects:
+        raise ValueError(
+            "algorithm.importance_correction must be token where logprobs are recomputed and "
+            f"rollout.max_staleness={config.rollout.max_staleness}, got none: tokens of older weights would count as the learner's own; "
+            "correct them, or set learner.recompute_logprobs=false"
+        )
 
 
 def settle_thinking(policy: PolicyConfig) -> None:

@@ -96,6 +96,8 @@ class Rollout:
     """One per answered reply, each in [-1, 1]."""
     policy_versions: tuple[int, int]
     """Oldest and newest weights that sampled a token of it."""
+    reply_versions: tuple[int, ...] = ()
+    """Weights that sampled each reply: new ones take over between two replies and never within one."""
     thoughts: tuple[Thought, ...] = ()
     """One per reply of an agent that thinks; none of one that does not."""
     segment_starts: tuple[int, ...] = (0,)
@@ -111,6 +113,11 @@ class Rollout:
     def num_sampled(self) -> int:
         """Tokens the policy sampled."""
         return int(self.loss_mask.sum())
+
+    @property
+    def token_versions(self) -> np.ndarray:
+        """[num_sampled] int64; the weights behind each sampled token, in order."""
+        return np.array(self.reply_versions, dtype=np.int64)[self.turn_ids[self.loss_mask]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +148,9 @@ class RolloutConfig:
     """At least 0; further attempts at a dialogue that failed, before it counts as an ERROR."""
     retry_backoff_s: float = 0.5
     """At least 0; seconds before the first further attempt, doubled before each next one."""
+    max_staleness: int = 0
+    """At least 0; updates that may lie between the weights that sampled a token and those it is trained into. 0 rolls out and updates in
+    turn; 1 rolls out the next step meanwhile; more keep so many steps under way, for dialogues that take longer than an update."""
     dialogue_timeout_s: float = 300.0
     """Above 0; seconds after which an attempt at a dialogue counts as failed."""
     outage_s: float = 120.0
@@ -172,7 +182,7 @@ class RolloutConfig:
         for name in ("dialogue_timeout_s", "hang_timeout_s", "restart_window_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"rollout.{name} must be above 0, got {getattr(self, name)!r}")
-        for name in ("max_restarts", "outage_s"):
+        for name in ("max_staleness", "max_restarts", "outage_s"):
             if getattr(self, name) < 0:
                 raise ValueError(f"rollout.{name} must not be negative, got {getattr(self, name)!r}")
         if not 0 <= self.max_error_share <= 1:
@@ -385,6 +395,7 @@ class _Conversation:
             reward=reward,
             turn_rewards=tuple(by_turn),
             policy_versions=(min(self._versions, default=0), max(self._versions, default=0)),
+            reply_versions=tuple(self._versions),
             thoughts=tuple(self._thoughts),
             segment_starts=tuple(self._segment_starts),
         )

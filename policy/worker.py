@@ -85,8 +85,11 @@ class RolloutWorker:
         return groups
 
     async def load_weights(self, weights: PackedWeights) -> Receipt:
-        """Replaces the engine's weights between replies."""
-        return await self._engine.load_weights(weights)
+        """Replaces the engine's weights between replies; where rollouts are deterministic, between calls, whose order no timing decides."""
+        if not self._config.deterministic:
+            return await self._engine.load_weights(weights)
+        async with self._one_at_a_time:
+            return await self._engine.load_weights(weights)
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         """Logprob of every token but the first: nats, at temperature 1."""
