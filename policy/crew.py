@@ -23,7 +23,10 @@ log = logging.getLogger(__name__)
 
 LONGEST_LOOK_S = 5.0
 """Seconds between two looks at whether workers are alive, at most."""
-LOST = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, EngineError)
+LOST = (
+    *(ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError),
+    EngineError,
+)
 """How a call ends whose worker, or the machine under it, is gone or good for nothing."""
 NO_ROOM = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
 
@@ -117,9 +120,13 @@ class Crew:
         try:
             return ray.get(ref)
         except LOST as error:
-            raise WorkerLostError(str(error).strip().splitlines()[0]) from error
+            raise WorkerLostError(_reason(error)) from error
         except NO_ROOM as error:
             raise _no_room("what workers send back", error) from error
+        except ray.exceptions.RayTaskError:
+            raise  # of our own making, and no fault of the world's
+        except ray.exceptions.RayError as error:
+            raise RuntimeError(f"Ray must bring back what workers did, got {type(error).__name__}: {_reason(error)}") from error
 
     def restart(self, worker: int, why: str) -> None:
         """Puts a fresh worker in place of one that is good for nothing.
@@ -218,7 +225,7 @@ class Crew:
         except ray.exceptions.RayTaskError as error:
             raise error.cause from error
         except LOST as error:
-            raise WorkerLostError(str(error).strip().splitlines()[0]) from error
+            raise WorkerLostError(_reason(error)) from error
 
     def _restart_hung(self, workers: set[int]) -> bool:
         """Starts the first of these workers anew that hangs, if one does."""
@@ -243,6 +250,12 @@ class Crew:
             return 0.0  # that it is gone, its calls say themselves
 
 
+def _reason(error: Exception) -> str:
+    """The first line of what went wrong, without the traceback that Ray puts before it."""
+    cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+    return str(cause).strip().partition("\n")[0] or type(cause).__name__
+
+
 def _no_room(what: str, error: Exception) -> RuntimeError:
     remedy = "free its disk or raise cluster.object_store_mb"
-    return RuntimeError(f"Ray's object store must have room for {what}, got {str(error).strip().splitlines()[0]}; {remedy}")
+    return RuntimeError(f"Ray's object store must have room for {what}, got {_reason(error)}; {remedy}")

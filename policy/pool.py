@@ -89,7 +89,9 @@ class RolloutPool:
         }
         # Not in $TMPDIR, which may be too long for the names of sockets.
         self._folder = tempfile.TemporaryDirectory(prefix="attune-", dir="/tmp", ignore_cleanup_errors=True)
-        self._started_ray = start_ray(cluster, num_cpus=config.num_engines * config.threads_per_engine, folder=Path(self._folder.name))
+        # Room for one worker more, so that one in place of another need not wait until Ray has buried that.
+        num_cpus = (config.num_engines + 1) * config.threads_per_engine
+        self._started_ray = start_ray(cluster, num_cpus=num_cpus, folder=Path(self._folder.name))
         self._crew: Crew | None = None
         try:
             self._crew = Crew(config, engine_config, cluster, build=build, on_restart=self._recover)

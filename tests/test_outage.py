@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 
 import pytest
 
@@ -12,8 +13,10 @@ from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.difficulty import VANILLA
 from simulator.endpoints import SimulatorAwayError, SimulatorError
+from simulator.llm_user import LLMUser, LLMUserConfig
 from simulator.scenario import Split
 from simulator.user import Reaction
+from tests.fake_endpoint import JUDGED, FakeEndpoint, honest, serving, status
 
 SCENARIO = load_bank().scenarios(Split.TRAIN)[0]
 
@@ -115,3 +118,20 @@ def test_an_error_that_does_not_say_that_nobody_is_there_is_raised_at_once():
 def test_no_patience_means_that_every_failure_counts():
     found, _, _, now = ask("hi", "hi", back_at=50.0, longest_s=0.0)
     assert [type(error) for error in found] == [ConnectionRefusedError] * 2 and now == 1.0
+
+
+def test_a_server_that_fails_at_everything_for_a_while_is_waited_out_whatever_its_own_retries():
+    """Each call gives up after one retry; the dialogue goes on where it stood, over a real connection."""
+    pytest.importorskip("openai")
+    with serving(FakeEndpoint(always=status(500))) as server:
+        quick = {"first_backoff_s": 0.01, "max_backoff_s": 0.02, "circuit_pause_s": 0.05, "retries": 1, "cache": "off"}
+        outage = Outage(30.0)
+        user = PatientUser(LLMUser(LLMUserConfig(urls=[server.url], model="m", **quick)), outage)
+        threading.Timer(1.0, setattr, (server, "always", honest)).start()
+
+        async def talk():
+            dialogue = await user.open(SCENARIO, VANILLA, seed=0)
+            return await asyncio.gather(*(user.react(dialogue, f"tell me more, please ({i})") for i in range(4)))
+
+        assert [reaction.turn.change for reaction in asyncio.run(talk())] == [JUDGED["change"]] * 4
+    assert outage.paused_s > 0.0

@@ -10,20 +10,32 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+import ray
+from ray.cluster_utils import Cluster
 
 from policy.accounts import Accounts
+from policy.cluster import ClusterConfig
+from policy.crew import Crew
 from policy.engine import EngineConfig, EngineKind
 from policy.pool import RolloutPool
 from policy.restarts import LastingCounts, RestartBudget
 from policy.rollout import RolloutConfig
+from policy.weights import PackedWeights
+from simulator.bank import load_bank
 from simulator.dialogue import Outcome
+from simulator.llm_user import LLMUserConfig
+from simulator.scenario import Split
+from simulator.users import make_user
+from tests.fake_endpoint import FakeEndpoint, cut_off, garbage, honest, serving, slow, status, text
 from tests.policy_factories import group, rollout
 from tests.test_pool import load, mismatch, tasks_of
 from tests.tiny_policy import FakeScenarios, NumberingUser, save_tiny_policy
 
 CONFIG = RolloutConfig(num_engines=2, max_turns=3, max_new_tokens=8, max_context=256, hang_timeout_s=4.0, retry_backoff_s=0.0)
+SCENARIOS = load_bank().scenarios(Split.TRAIN)[:3]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +60,7 @@ class HangingUser(NumberingUser):
         return await super().react(dialogue, reply)
 
 
-def make_pool(folder, user=NumberingUser, **settings):
+def make_pool(folder, user=NumberingUser, *, cluster=None, **settings):
     return RolloutPool(
         replace(CONFIG, **settings),
         EngineConfig(engine=EngineKind.HF),
@@ -56,6 +68,7 @@ def make_pool(folder, user=NumberingUser, **settings):
         user_factory=user,
         scenarios=FakeScenarios,
         seed=0,
+        cluster=cluster,
     )
 
 
@@ -105,6 +118,66 @@ def test_workers_that_are_killed_stopped_or_hang_lose_no_dialogue(folder, tmp_pa
         pool.submit(tasks_of("plain", "plain", group_size=2))
         assert {rollout.policy_versions for group in pool.ready(2) for rollout in group.rollouts} == {(5, 5)}
         assert accounts_of(pool)["done"] == 16 and "in_flight" not in accounts_of(pool)
+
+
+@pytest.mark.engine
+def test_a_simulator_that_fails_in_every_way_for_a_while_costs_no_dialogue_and_a_full_object_store_none_either(folder):
+    """Answers too late, garbage, half a response and errors; then nothing but errors for three seconds, with every call's own retries
+    used up. Meanwhile the object store holds more than it has room for, so that Ray moves it to the disk.
+    """
+    pytest.importorskip("openai")
+    misbehaves = [slow(1.5), garbage, cut_off, text("not JSON"), status(500), status(503)]
+    tasks = [replace(task, scenario_id=s.scenario_id) for task, s in zip(tasks_of(*"abc", group_size=2), SCENARIOS, strict=True)]
+    with serving(FakeEndpoint(*misbehaves)) as server:
+        quick = {"timeout_s": 1.0, "first_backoff_s": 0.05, "max_backoff_s": 0.1, "circuit_pause_s": 0.2, "retries": 4, "cache": "off"}
+        user = functools.partial(make_user, "llm", LLMUserConfig(urls=[server.url], model="m", **quick))
+        with make_pool(folder, user, num_engines=1, max_context=1024, cluster=ClusterConfig(object_store_mb=80)) as pool:
+            held = [ray.put(np.full(5_000_000, i)) for i in range(3)]  # 40 MB each
+            pool.load_weights(load(folder).named_parameters(), 1)
+            pool.submit(tasks)
+            first = pool.ready(3)
+            assert not server.script
+            server.always = status(500)
+            threading.Timer(3.0, setattr, (server, "always", honest)).start()
+            pool.submit(tasks)
+            then = pool.ready(3)
+            assert [int(ray.get(ref)[0]) for ref in held] == [0, 1, 2]
+            assert {rollout.dialogue.outcome for group in first + then for rollout in group.rollouts} == {Outcome.MAX_TURNS}
+            assert accounts_of(pool) == {"dispatched": 12, "done": 12}
+            assert pool.user_counts()["paused_s"] > 0.0
+
+
+@pytest.mark.engine
+def test_a_machine_that_is_lost_is_made_good_on_another(folder):
+    machine = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "include_dashboard": False}
+    notices = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
+    cluster = Cluster(initialize_head=True, head_node_args={**machine, "_system_config": notices})
+    try:
+        lost = cluster.add_node(**machine)
+        with make_pool(folder, cluster=ClusterConfig(address=cluster.address)) as pool:
+            cluster.add_node(**machine)
+            pool.load_weights(load(folder).named_parameters(), 2)
+            tasks = tasks_of("slow", "slow", "slow", "slow", group_size=2)
+            pool.submit(tasks)
+            time.sleep(0.4)
+            cluster.remove_node(lost, allow_graceful=False)
+            groups = pool.ready(4)
+            assert [group.task for group in groups] == tasks
+            assert {rollout.policy_versions for group in groups for rollout in group.rollouts} == {(2, 2)}
+            stats = pool.stats()
+            assert stats["num_restarts"] == 1 and stats["num_done"] == 8 and stats["num_dispatched"] == 8 + stats["num_lost"]
+    finally:
+        cluster.shutdown()
+
+
+def test_weights_that_find_no_room_anywhere_stop_a_run_with_the_remedy(monkeypatch):
+    def refuse(packed):
+        raise ray.exceptions.OutOfDiskError("no space left on the device")
+
+    monkeypatch.setattr("policy.crew.ray.put", refuse)
+    crew = object.__new__(Crew)
+    with pytest.raises(RuntimeError, match=r"must have room for weights of 8 MiB, got no space left .*raise cluster\.object_store_mb"):
+        crew.load_weights(PackedWeights(version=1, arrays={"w": np.zeros(1 << 20)}, dtypes={"w": "float64"}))
 
 
 def test_a_worker_may_die_so_often_in_a_while_and_no_oftener():
