@@ -28,7 +28,7 @@ from policy.learner_config import LearnerConfig
 from policy.lora_config import LoraConfig
 from policy.ppo import CriticKind, PpoConfig
 from policy.prior_config import PriorConfig
-from policy.rollout import RolloutConfig
+from policy.rollout_config import RolloutConfig
 from simulator.register import Register
 from simulator.rule_user import RuleUserConfig
 from simulator.users import USERS

@@ -147,7 +147,7 @@ class TrainingRun:
         return {
             "rollout/tokens_per_s": since["num_tokens"] / rollout_s,
             "rollout/engine_busy_share": since["engine_busy_s"] / rollout_s / self.config.rollout.num_engines,
-            **{f"rollout/num_{name}": float(now[f"num_{name}"]) for name in ("restarts", "dispatched", "lost", "in_flight")},
+            **{f"rollout/num_{name}": float(now[f"num_{name}"]) for name in ("restarts", "dispatched", "lost", "retried", "in_flight")},
         }
 
     def user_metrics(self) -> dict[str, float]:

@@ -24,6 +24,8 @@ class Accounts:
     num_engine_errors: int = 0
     num_lost: int = 0
     num_abandoned: int = 0
+    num_retried: int = 0
+    """Further attempts that workers made at dialogues that broke, within a dispatch."""
     num_replies: int = 0
     num_tokens: int = 0
     """Sampled by what came back; what was lost with a worker is in no figure."""
@@ -49,6 +51,7 @@ class Accounts:
         self.num_done += not failed
         self.num_engine_errors += by_engine
         self.num_simulator_errors += failed and not by_engine
+        self.num_retried += rollout.num_attempts - 1
         self.num_replies += rollout.dialogue.num_replies
         self.num_tokens += rollout.num_sampled
 

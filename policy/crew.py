@@ -15,7 +15,8 @@ import ray
 from policy.cluster import ClusterConfig
 from policy.engine import Completion, EngineConfig, EngineError, Request
 from policy.restarts import LastingCounts, RestartBudget
-from policy.rollout import Conduct, PlainTask, RolloutConfig, RolloutGroup
+from policy.rollout import Conduct, PlainTask, RolloutGroup
+from policy.rollout_config import RolloutConfig
 from policy.weights import PackedWeights, Receipt
 from policy.worker import RolloutWorker
 
@@ -188,7 +189,7 @@ class Crew:
 
     def close(self) -> None:
         """Ends the workers."""
-        for worker in self._workers:
+        for worker in self._workers if ray.is_initialized() else ():
             ray.kill(worker)
         self._workers = []
 

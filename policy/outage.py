@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 AWAY = (OSError, SimulatorAwayError)
 """How a user fails that is not there: refused connections, calls without an answer. Whatever else it raises is about the dialogue."""
+PAUSED = "paused_s"
+"""Under which a worker counts the seconds of all outages that are over."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
 """Between two probes; doubled by each that fails."""
 

@@ -19,7 +19,8 @@ from policy.cluster import ClusterConfig
 from policy.crew import Crew, WorkerLostError
 from policy.engine import Completion, EngineConfig, EngineKind, Request, check_engine
 from policy.ray_session import start_ray, stop_ray
-from policy.rollout import Conduct, PlainTask, RolloutConfig, RolloutGroup, Task
+from policy.rollout import Conduct, PlainTask, RolloutGroup, Task
+from policy.rollout_config import RolloutConfig
 from policy.weights import check_receipts, pack_weights
 from policy.worker import Scenarios
 from simulator.user import UserSimulator

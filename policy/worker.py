@@ -9,8 +9,9 @@ from typing import Protocol
 
 from policy.chat import Chat
 from policy.engine import Completion, EngineConfig, EngineError, Generate, Request, Sampling, make_engine
-from policy.outage import Outage, PatientUser
-from policy.rollout import Conduct, Rollout, RolloutConfig, RolloutGroup, Task, roll_out_group, sampling_seed
+from policy.outage import PAUSED, Outage, PatientUser
+from policy.rollout import Conduct, Rollout, RolloutGroup, Task, roll_out_group, sampling_seed
+from policy.rollout_config import RolloutConfig
 from policy.weights import PackedWeights, Receipt
 from simulator.scenario import Scenario
 from simulator.user import Counts, UserSimulator
@@ -113,7 +114,7 @@ class RolloutWorker:
 
     async def user_counts(self) -> dict[str, float]:
         """What the user counted so far, and how long it was away if it ever was; empty for one that counts nothing."""
-        paused = {"paused_s": self._outage.paused_s} if self._outage.paused_s else {}
+        paused = {PAUSED: self._outage.paused_s} if self._outage.paused_s else {}
         return {**(self._user.counts() if isinstance(self._user, Counts) else {}), **paused}
 
     def close(self) -> None:

@@ -84,7 +84,7 @@ class FakePool:
 
     def stats(self):
         return dict.fromkeys(
-            ("rollout_s", "num_tokens", "engine_busy_s", "num_restarts", "num_dispatched", "num_lost", "num_in_flight"), 0.0
+            ("rollout_s", "num_tokens", "engine_busy_s", "num_restarts", "num_dispatched", "num_lost", "num_retried", "num_in_flight"), 0.0
         )
 
     def user_counts(self):

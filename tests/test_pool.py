@@ -17,7 +17,8 @@ from policy.cluster import ClusterConfig
 from policy.engine import EngineConfig, EngineKind
 from policy.pool import RolloutPool, check_pool
 from policy.restarts import summed
-from policy.rollout import Conduct, RolloutConfig
+from policy.rollout import Conduct
+from policy.rollout_config import RolloutConfig
 from policy.worker import RolloutWorker
 from simulator.dialogue import Outcome
 from simulator.difficulty import VANILLA, Difficulty

@@ -22,7 +22,7 @@ from policy.crew import Crew
 from policy.engine import EngineConfig, EngineKind
 from policy.pool import RolloutPool
 from policy.restarts import LastingCounts, RestartBudget
-from policy.rollout import RolloutConfig
+from policy.rollout_config import RolloutConfig
 from policy.weights import PackedWeights
 from simulator.bank import load_bank
 from simulator.dialogue import Outcome
@@ -34,7 +34,7 @@ from tests.policy_factories import group, rollout
 from tests.test_pool import load, mismatch, tasks_of
 from tests.tiny_policy import FakeScenarios, NumberingUser, save_tiny_policy
 
-CONFIG = RolloutConfig(num_engines=2, max_turns=3, max_new_tokens=8, max_context=256, hang_timeout_s=4.0, retry_backoff_s=0.0)
+CONFIG = RolloutConfig(num_engines=2, max_turns=3, max_new_tokens=8, max_context=256, hang_timeout_s=10.0, retry_backoff_s=0.0)
 SCENARIOS = load_bank().scenarios(Split.TRAIN)[:3]
 
 
@@ -203,13 +203,14 @@ def test_what_a_worker_counted_outlives_it():
 
 def test_every_dispatch_is_accounted_for_once_and_a_gap_is_seen():
     broken = rollout([1, 2], [0, 1], outcome=Outcome.ERROR)
-    by_engine = replace(broken, dialogue=replace(broken.dialogue, error="EngineError: gone"))
+    by_engine = replace(broken, dialogue=replace(broken.dialogue, error="EngineError: gone"), num_attempts=2)
     accounts = Accounts(num_dispatched=8)
     accounts.settle([group(rollout([1, 2], [0, 1]), broken), group(by_engine)])
     accounts.num_lost += 2
     accounts.num_abandoned += 1
     accounts.check(num_in_flight=2)
     assert (accounts.num_done, accounts.num_simulator_errors, accounts.num_engine_errors) == (1, 1, 1)
+    assert accounts.num_retried == 1
     assert accounts.totals()["num_dialogues"] == 3 and accounts.totals()["num_in_flight"] == 2
     with pytest.raises(AssertionError, match="accounted for once"):
         accounts.check(num_in_flight=1)
