@@ -35,7 +35,6 @@ from tests.test_pool import load, mismatch, tasks_of
 from tests.tiny_policy import FakeScenarios, NumberingUser, save_tiny_policy
 
 CONFIG = RolloutConfig(num_engines=2, max_turns=3, max_new_tokens=8, max_context=256, hang_timeout_s=10.0, retry_backoff_s=0.0)
-SCENARIOS = load_bank().scenarios(Split.TRAIN)[:3]
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +59,13 @@ class HangingUser(NumberingUser):
         return await super().react(dialogue, reply)
 
 
-def make_pool(folder, user=NumberingUser, *, cluster=None, **settings):
+def make_pool(folder, user=NumberingUser, *, scenarios=FakeScenarios, cluster=None, **settings):
     return RolloutPool(
         replace(CONFIG, **settings),
         EngineConfig(engine=EngineKind.HF),
         model_folder=folder,
         user_factory=user,
-        scenarios=FakeScenarios,
+        scenarios=scenarios,
         seed=0,
         cluster=cluster,
     )
@@ -127,11 +126,12 @@ def test_a_simulator_that_fails_in_every_way_for_a_while_costs_no_dialogue_and_a
     """
     pytest.importorskip("openai")
     misbehaves = [slow(1.5), garbage, cut_off, text("not JSON"), status(500), status(503)]
-    tasks = [replace(task, scenario_id=s.scenario_id) for task, s in zip(tasks_of(*"abc", group_size=2), SCENARIOS, strict=True)]
+    tasks = tasks_of(*(scenario.scenario_id for scenario in load_bank().scenarios(Split.TRAIN)[:3]), group_size=2)
     with serving(FakeEndpoint(*misbehaves)) as server:
         quick = {"timeout_s": 1.0, "first_backoff_s": 0.05, "max_backoff_s": 0.1, "circuit_pause_s": 0.2, "retries": 4, "cache": "off"}
         user = functools.partial(make_user, "llm", LLMUserConfig(urls=[server.url], model="m", **quick))
-        with make_pool(folder, user, num_engines=1, max_context=1024, cluster=ClusterConfig(object_store_mb=80)) as pool:
+        small = ClusterConfig(object_store_mb=80)
+        with make_pool(folder, user, scenarios=load_bank, num_engines=1, max_context=1024, cluster=small) as pool:
             held = [ray.put(np.full(5_000_000, i)) for i in range(3)]  # 40 MB each
             pool.load_weights(load(folder).named_parameters(), 1)
             pool.submit(tasks)
