@@ -66,9 +66,11 @@ class Ahead:
 
     def top_up(self, step: int) -> list[TaskSpec]:
         """Sees to it that this step and those ahead of it are under way; returns the tasks that were proposed for it just now."""
-        wanted = range(step, max(step, min(step + self._max_staleness, self._last_step or step + self._max_staleness)) + 1)
+        last = step + self._max_staleness
+        if self._last_step:
+            last = max(step, min(last, self._last_step))
         proposed = []
-        for number in wanted[len(self._planned) :]:
+        for number in range(step + len(self._planned), last + 1):
             self._planned.append(Planned(number, self._propose(), self._panel(number)))
             proposed += self._planned[-1].tasks
         for planned in self._planned:
