@@ -223,10 +223,10 @@ class Crew:
             needs = f"it needs {self._config.threads_per_engine} free CPUs and {self._cluster.gpus_per_engine:g} GPUs on one machine"
             got = f"got nothing in {timeout_s:g} s; {needs}"
             raise RuntimeError(f"a rollout worker must start within policy.start_timeout_s, {got}") from error
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause from error
         except LOST as error:
             raise WorkerLostError(_reason(error)) from error
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from error
 
     def _restart_hung(self, workers: set[int]) -> bool:
         """Starts the first of these workers anew that hangs, if one does."""

@@ -63,9 +63,7 @@ class Outage:
             return False
         now = self._clock()
         if self._since is None:
-            self._since = first_asked_s
-        self._next_probe_at = now + self._pause_s
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            self._since, self._next_probe_at = first_asked_s, now + self._pause_s
         return now - self._since < self._longest_s
 
     async def turn(self) -> None:
@@ -80,6 +78,7 @@ class Outage:
             wait_s = min(self._next_probe_at - self._clock(), left_s)
             if wait_s > 0:
                 await self._sleep(wait_s)
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
             self._next_probe_at = self._clock() + self._pause_s
 
 
@@ -91,22 +90,31 @@ class PatientUser:
 
     async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
         """A new dialogue that holds the user's opening turn."""
-        return await self._insist(lambda: self._user.open(scenario, difficulty, seed=seed))
+        # Most openings are written already: that one succeeds does not say that anybody is there.
+        return await self._insist(lambda: self._user.open(scenario, difficulty, seed=seed), asks=False)
 
     async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
         """The user's answer to `reply`."""
-        return await self._insist(lambda: self._user.react(dialogue, reply))
+        return await self._insist(lambda: self._user.react(dialogue, reply), asks=True)
 
-    async def _insist(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _insist(self, ask: Callable[[], Awaitable[T]], *, asks: bool) -> T:
+        """The answer, however long it takes, if it is an outage that it takes so long.
+
+        Args:
+            asks: whether somebody has to be there for an answer; what failed before shows that.
+        """
         first_asked_s: float | None = None
         while True:
-            await self._outage.turn()
+            if asks:
+                await self._outage.turn()
             first_asked_s = self._clock() if first_asked_s is None else first_asked_s
             try:
                 answer = await ask()
             except AWAY:
+                asks = True
                 if not self._outage.failed(first_asked_s):
                     raise
             else:
-                self._outage.answered()
+                if asks:
+                    self._outage.answered()
                 return answer

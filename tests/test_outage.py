@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
 
 import pytest
 
-from policy.outage import LONGEST_PAUSE_S, Outage, PatientUser
+from policy.outage import FIRST_PAUSE_S, LONGEST_PAUSE_S, Outage, PatientUser
 from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.difficulty import VANILLA
@@ -16,7 +15,7 @@ from simulator.endpoints import SimulatorAwayError, SimulatorError
 from simulator.llm_user import LLMUser, LLMUserConfig
 from simulator.scenario import Split
 from simulator.user import Reaction
-from tests.fake_endpoint import JUDGED, FakeEndpoint, honest, serving, status
+from tests.fake_endpoint import JUDGED, FakeEndpoint, serving, status
 
 SCENARIO = load_bank().scenarios(Split.TRAIN)[0]
 
@@ -97,6 +96,25 @@ def test_one_probe_goes_out_at_a_time_and_ever_more_rarely():
     assert gaps == sorted(gaps) and max(gaps) == LONGEST_PAUSE_S
 
 
+def test_openings_that_ask_nobody_do_not_end_an_outage():
+    time = Time()
+    user, outage = AwayUser(time, back_at=30.0), Outage(120.0, clock=time, sleep=time.sleep)
+    patient = PatientUser(user, outage, clock=time)
+
+    async def talk(starts_at):
+        await time.sleep(starts_at)
+        return await patient.react(await patient.open(SCENARIO, VANILLA, seed=0), "hi")
+
+    found = asyncio.run(time.run(*(talk(moment) for moment in (0.5, 3.0, 6.0, 12.0))))
+    assert all(isinstance(reaction, Reaction) for reaction in found)
+    assert 30.0 <= time() <= 30.0 + LONGEST_PAUSE_S
+
+
+def test_a_blip_costs_a_moment_however_many_ask_at_once():
+    found, _, _, now = ask(*["hi"] * 64, back_at=1.2)
+    assert all(isinstance(reaction, Reaction) for reaction in found) and now == 1.0 + FIRST_PAUSE_S
+
+
 def test_an_outage_that_lasts_counts_after_the_longest_wait_and_for_everybody():
     found, _, _, now = ask(*["hi"] * 5, back_at=1e9, longest_s=30.0)
     assert all(isinstance(error, ConnectionRefusedError) for error in found)
@@ -121,13 +139,12 @@ def test_no_patience_means_that_every_failure_counts():
 
 
 def test_a_server_that_fails_at_everything_for_a_while_is_waited_out_whatever_its_own_retries():
-    """Each call gives up after one retry; the dialogue goes on where it stood, over a real connection."""
+    """Twelve requests fail and each call gives up after its second; the dialogue goes on where it stood, over a real connection."""
     pytest.importorskip("openai")
-    with serving(FakeEndpoint(always=status(500))) as server:
-        quick = {"first_backoff_s": 0.01, "max_backoff_s": 0.02, "circuit_pause_s": 0.05, "retries": 1, "cache": "off"}
+    with serving(FakeEndpoint(*[status(500)] * 12)) as server:
+        quick = {"first_backoff_s": 0.01, "max_backoff_s": 0.02, "circuit_failures": 1000, "retries": 1, "cache": "off"}
         outage = Outage(30.0)
         user = PatientUser(LLMUser(LLMUserConfig(urls=[server.url], model="m", **quick)), outage)
-        threading.Timer(1.0, setattr, (server, "always", honest)).start()
 
         async def talk():
             dialogue = await user.open(SCENARIO, VANILLA, seed=0)
