@@ -29,7 +29,7 @@ from simulator.dialogue import Outcome
 from simulator.llm_user import LLMUserConfig
 from simulator.scenario import Split
 from simulator.users import make_user
-from tests.fake_endpoint import FakeEndpoint, cut_off, garbage, honest, serving, slow, status, text
+from tests.fake_endpoint import FakeEndpoint, cut_off, garbage, serving, slow, status, text
 from tests.policy_factories import group, rollout
 from tests.test_pool import load, mismatch, tasks_of
 from tests.tiny_policy import FakeScenarios, NumberingUser, save_tiny_policy
@@ -121,14 +121,14 @@ def test_workers_that_are_killed_stopped_or_hang_lose_no_dialogue(folder, tmp_pa
 
 @pytest.mark.engine
 def test_a_simulator_that_fails_in_every_way_for_a_while_costs_no_dialogue_and_a_full_object_store_none_either(folder):
-    """Answers too late, garbage, half a response and errors; then nothing but errors for three seconds, with every call's own retries
-    used up. Meanwhile the object store holds more than it has room for, so that Ray moves it to the disk.
+    """Answers too late, garbage, half a response and errors; then nothing but errors until a call has used up its own retries. Meanwhile
+    the object store holds more than it has room for, so that Ray moves it to the disk.
     """
     pytest.importorskip("openai")
-    misbehaves = [slow(1.5), garbage, cut_off, text("not JSON"), status(500), status(503)]
+    misbehaves = [slow(5.0), garbage, cut_off, text("not JSON"), status(500), status(503)]
     tasks = tasks_of(*(scenario.scenario_id for scenario in load_bank().scenarios(Split.TRAIN)[:3]), group_size=2)
     with serving(FakeEndpoint(*misbehaves)) as server:
-        quick = {"timeout_s": 1.0, "first_backoff_s": 0.05, "max_backoff_s": 0.1, "circuit_pause_s": 0.2, "retries": 4, "cache": "off"}
+        quick = {"timeout_s": 4.0, "first_backoff_s": 0.05, "max_backoff_s": 0.1, "circuit_failures": 1000, "retries": 4, "cache": "off"}
         user = functools.partial(make_user, "llm", LLMUserConfig(urls=[server.url], model="m", **quick))
         small = ClusterConfig(object_store_mb=80)
         with make_pool(folder, user, scenarios=load_bank, num_engines=1, max_context=1024, cluster=small) as pool:
@@ -137,8 +137,7 @@ def test_a_simulator_that_fails_in_every_way_for_a_while_costs_no_dialogue_and_a
             pool.submit(tasks)
             first = pool.ready(3)
             assert not server.script
-            server.always = status(500)
-            threading.Timer(3.0, setattr, (server, "always", honest)).start()
+            server.script = [status(500)] * 31  # five for each of six dialogues, and one more
             pool.submit(tasks)
             then = pool.ready(3)
             assert [int(ray.get(ref)[0]) for ref in held] == [0, 1, 2]
