@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 LONGEST_LOOK_S = 5.0
 """Seconds between two looks at whether workers are alive, at most."""
+MOST_CALLS = 100_000
+"""Under way at one worker; with Ray's 1000 the groups of a long evaluation would keep it from answering whether it is alive."""
 LOST = (
     *(ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError),
     EngineError,
@@ -210,6 +212,7 @@ class Crew:
             num_cpus=self._config.threads_per_engine,
             num_gpus=self._cluster.gpus_per_engine,
             scheduling_strategy="SPREAD",
+            max_concurrency=MOST_CALLS,
             runtime_env={"env_vars": {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(path)}},
         )
         return remote.remote(self._config, self._engine_config, **self._build)
