@@ -30,7 +30,7 @@ from policy.learner_config import LearnerConfig
 from policy.lora_config import LoraConfig
 from policy.ppo import CriticKind, PpoConfig
 from policy.prior_config import PriorConfig
-from policy.rollout import RolloutConfig
+from policy.rollout_config import RolloutConfig
 from simulator.register import Register
 from simulator.rule_user import RuleUserConfig
 from simulator.users import USERS
@@ -134,6 +134,7 @@ DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"
 MAY_CHANGE = (
     *("budget.", "cluster.", "checkpoint.", "resume", "runs"),
     *("simulator.urls", "simulator.api_key_env", "simulator.concurrency", "simulator.timeout_s", "simulator.retr", "simulator.max_wait_s"),
+    *("rollout.hang_timeout_s", "rollout.max_restarts", "rollout.restart_window_s", "rollout.outage_s"),
     "teacher.trace",
     *("simulator.first_backoff_s", "simulator.max_backoff_s", "simulator.circuit_", "simulator.cache", "simulator.price_"),
 )
@@ -230,6 +231,7 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
             f"learner.pull_to_start must be 0 with policy.lora.rank={config.policy.lora.rank}, got {config.learner.pull_to_start!r}: "
             "adapters are not weights that could go back to where they were; take no adapters"
         )
+    require_correction(config)
     if config.policy.keep_thoughts is False:
         config.algorithm.require_whole_dialogues()
     if isinstance(config.algorithm, PpoConfig) and 0 < config.budget.steps <= config.algorithm.critic_warmup_steps:
@@ -243,6 +245,20 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
             "the layers that both would read are frozen; take a critic of its own, or no adapters"
         )
     return config
+
+
+def require_correction(config: ExperimentConfig) -> None:
+    """Raises where tokens of older weights would be taken for the learner's own.
+
+    Raises:
+        ValueError: logprobs are recomputed with the weights of now, and nothing makes up for the difference.
+    """
+    if config.rollout.max_staleness and config.learner.recompute_logprobs and not config.algorithm.corrects:
+        raise ValueError(
+            "algorithm.importance_correction must be token where logprobs are recomputed and "
+            f"rollout.max_staleness={config.rollout.max_staleness}, got none: tokens of older weights would count as the learner's own; "
+            "correct them, or set learner.recompute_logprobs=false"
+        )
 
 
 def settle_thinking(policy: PolicyConfig) -> None:

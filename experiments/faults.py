@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from policy.rollout import RolloutGroup
@@ -22,18 +22,20 @@ class FaultBudget:
 
     Args:
         max_error_share: of the last 200 dialogues, in [0, 1].
+        num_needed: dialogues of a group that must survive for it to be of use; 2 where siblings are compared.
     """
 
-    def __init__(self, max_error_share: float) -> None:
+    def __init__(self, max_error_share: float, *, num_needed: int = 2) -> None:
         self._max_errors = max_error_share * WINDOW
+        self._num_needed = num_needed
         self._recent: deque[bool] = deque(maxlen=WINDOW)
         self._empty_steps = 0
         self._first_error = ""
         self._num_simulator = 0
         self._num_engine = 0
 
-    def observe(self, groups: Iterable[RolloutGroup]) -> None:
-        """Takes in the dialogues of a step, after the pool's own retries.
+    def observe(self, groups: Sequence[RolloutGroup]) -> None:
+        """Takes in the dialogues of a step, after the pool's own retries; groups that expired are not among them.
 
         Raises:
             RuntimeError: too many of the last 200 dialogues broke, or ten steps in a row came back empty.
@@ -41,7 +43,7 @@ class FaultBudget:
         dialogues = [rollout.dialogue for group in groups for rollout in group.rollouts]
         broken = [dialogue for dialogue in dialogues if dialogue.outcome is Outcome.ERROR]
         self._recent.extend(dialogue.outcome is Outcome.ERROR for dialogue in dialogues)
-        self._empty_steps = 0 if len(broken) < len(dialogues) else self._empty_steps + 1
+        self._empty_steps = 0 if any(self._is_of_use(group) for group in groups) else self._empty_steps + 1
         self._first_error = self._first_error or first_traceback(broken)
         num_engine = sum(ENGINE_ERROR in dialogue.error for dialogue in broken)
         self._num_engine += num_engine
@@ -51,7 +53,11 @@ class FaultBudget:
             raise RuntimeError(f"at most {seen}; the first:\n{self._first_error}")
         if self._empty_steps >= MAX_EMPTY_STEPS:
             check = "check the simulator, the engine and rollout.dialogue_timeout_s"
-            raise RuntimeError(f"{MAX_EMPTY_STEPS} steps in a row must not come back empty; {check}\n{self._first_error}")
+            why = f"the first error:\n{self._first_error}" if self._first_error else "no dialogue broke: all groups expired"
+            raise RuntimeError(f"{MAX_EMPTY_STEPS} steps in a row must not come back empty; {check}; {why}")
+
+    def _is_of_use(self, group: RolloutGroup) -> bool:
+        return sum(rollout.dialogue.outcome is not Outcome.ERROR for rollout in group.rollouts) >= self._num_needed
 
     def counts(self) -> dict[str, int]:
         """Dialogues that broke so far, by what broke them; all of them are in no reward and no baseline."""

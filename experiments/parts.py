@@ -70,7 +70,7 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
     )
     teacher = make_teacher(config, bank)
     collapse = CollapseMonitor(config.collapse)
-    faults = FaultBudget(config.rollout.max_error_share)
+    faults = FaultBudget(config.rollout.max_error_share, num_needed=2 if algorithm.compares_siblings else 1)
     if saved is not None:
         learner.load_state_dict(saved.state["learner"])
         teacher.load_state_dict(saved.state["teacher"])

@@ -12,7 +12,8 @@ import numpy as np
 
 from analysis.dashboard import Dashboard
 from analysis.runs import DIALOGUES, EVALUATION, METRICS, SUMMARY, TEACHER, THOUGHTS, turns_with_thoughts
-from policy.rollout import Rollout
+from curriculum.teacher import TaskSpec
+from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Speaker
 
 CHECKPOINTS = "checkpoints"
@@ -108,8 +109,19 @@ def rollout_record(rollout: Rollout, **facts: Any) -> dict[str, Any]:
         terms=rollout.reward.terms,
         num_tokens=rollout.num_sampled,
         policy_versions=rollout.policy_versions,
+        **({"reply_versions": rollout.reply_versions} if len(set(rollout.reply_versions)) > 1 else {}),
         **thoughts_of(rollout),
     )
+
+
+def group_records(group: RolloutGroup, *, kind: str) -> list[dict[str, Any]]:
+    """The records of a teacher's group, with what it was played for."""
+    task = group.task
+    assert isinstance(task, TaskSpec), f"only a teacher's groups are recorded whole, got {type(task).__name__}"
+    return [
+        rollout_record(rollout, kind=kind, uid=task.uid, sibling=i, mode=task.mode, strictness=task.strictness)
+        for i, rollout in enumerate(group.rollouts)
+    ]
 
 
 def thoughts_of(rollout: Rollout) -> dict[str, list[str]]:

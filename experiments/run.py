@@ -10,6 +10,7 @@ import psutil
 
 from analysis.report import write_report
 from analysis.runs import CONFIG
+from experiments.ahead import LANE
 from experiments.config import ExperimentConfig, to_yaml
 from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
@@ -67,6 +68,7 @@ class Course:
             self.parts.pool.load_weights(self.parts.learner.weights(), self.parts.learner.policy_version)
             self.train()
             self.save()
+            self.parts.pool.abandon(LANE)
             if self.training.spent() >= 1.0 and self.look(full=True):
                 self.finish()
                 code = ExitCode.FINISHED
@@ -122,7 +124,7 @@ class Course:
         self.mark_time()
         parts = self.parts
         state = {
-            "run": asdict(self.tally),
+            "run": {**asdict(self.tally), "in_flight": self.training.ahead.records()},
             "learner": parts.learner.state_dict(),
             "teacher": parts.teacher.state_dict(),
             "collapse": parts.collapse.state_dict(),

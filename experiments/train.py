@@ -5,19 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from curriculum.collapse import Alarm
 from curriculum.ledger import task_to_record
 from curriculum.teacher import GroupOutcome, Mode, TaskSpec
+from experiments.ahead import Ahead
 from experiments.arrival import canaries, largest_difference, require_arrival
 from experiments.config import ExperimentConfig
 from experiments.measure import collapse_values, dialogue_metrics, measure, probe_metrics, signal_metrics, update_stats
 from experiments.parts import Parts
 from experiments.probe import as_heard, probe_tasks
-from experiments.recorder import Recorder, rollout_record
+from experiments.recorder import Recorder, group_records, rollout_record
 from policy.batch import admitted, by_segment, pack
 from policy.rollout import RolloutGroup
+from policy.staleness import is_fresh, off_policy_metrics
 from simulator.scenario import Split
 
 Played = TypeVar("Played", RolloutGroup, GroupOutcome)
@@ -42,6 +45,8 @@ class Tally:
     wall_s: float = 0.0
     cpu_s: float = 0.0
     alarms: list[dict[str, Any]] = field(default_factory=list)
+    in_flight: list[dict[str, Any]] = field(default_factory=list)
+    """Steps whose dialogues were under way when this was written; billed when they are taken."""
 
     def bill(self, groups: Sequence[RolloutGroup]) -> None:
         """Counts what practising these groups took."""
@@ -58,6 +63,14 @@ class TrainingRun:
         self._pool_before: dict[str, float] = parts.pool.stats()
         self._users_before: dict[str, float] = parts.pool.user_counts()
         self.panel = probe_tasks(config.probe.num_dialogues, parts.bank.by_family(Split.TRAIN), seed=config.seed)
+        self.ahead = Ahead(
+            parts.pool,
+            max_staleness=config.rollout.max_staleness,
+            last_step=config.budget.steps,
+            propose=lambda: parts.teacher.propose(config.groups_per_step, policy_version=parts.learner.policy_version),
+            panel=lambda step: self.panel if config.probe.is_due(step) else [],
+            records=tally.in_flight,
+        )
 
     def step(self) -> tuple[dict[str, float], list[Alarm]]:
         """Practises once; returns what was measured, and the alarms that went off.
@@ -69,22 +82,24 @@ class TrainingRun:
         success_emotion = self.config.teacher.success_emotion
         started = time.monotonic()
 
-        tasks = teacher.propose(self.config.groups_per_step, policy_version=learner.policy_version)
-        panel = self.panel if self.config.probe.is_due(self.tally.step + 1) else []
-        played = self.roll_out([*tasks, *panel])
-        groups, on_panel = played[: len(tasks)], played[len(tasks) :]
+        issued = self.ahead.top_up(self.tally.step + 1)
+        planned, played = self.ahead.take()
+        self.tally.bill(played)
+        groups, stale = self.by_age(played[: len(planned.tasks)])
+        on_panel = played[len(planned.tasks) :]
         outcomes = [measure(group, success_emotion=success_emotion) for group in groups]
-        num_rounds = self.play_anew(tasks, groups, outcomes)
+        num_rounds = self.play_anew(issued, groups, outcomes)
         rolled_out = time.monotonic()
         heard = as_heard(on_panel, step=self.tally.step + 1) if self.config.probe.teaches else []
         probes = [measure(group, success_emotion=success_emotion) for group in heard]
         teacher.observe([*outcomes, *probes])
         self.parts.faults.observe(groups)
 
-        chosen = self.config.resampling.with_contrast(learned(tasks, groups), learned(tasks, outcomes))
+        chosen = self.config.resampling.with_contrast(learned(groups), learned(outcomes))
         batch = learner.with_reference(pack(admitted(chosen, compares_siblings=algorithm.compares_siblings).groups))
         targets = algorithm.targets(batch, learner.values(batch))
-        metrics = learner.update(*by_segment(batch, targets), spent=self.spent())
+        ages = off_policy_metrics(groups, policy_version=learner.policy_version, num_dropped=len(stale))
+        metrics = ages | learner.update(*by_segment(batch, targets), spent=self.spent())
         metrics |= dialogue_metrics(groups, success_emotion=success_emotion) | signal_metrics(outcomes)
 
         self.tally.step += 1
@@ -103,8 +118,8 @@ class TrainingRun:
         if self.config.resampling.enabled:
             metrics |= {"rollout/num_rounds": float(num_rounds), "rollout/num_groups": float(len(groups))}
 
-        self.record(tasks, groups, metrics, alarms)
-        self.record_teaching(tasks, outcomes, probes, asdict(stats))
+        self.record(groups, stale, metrics, alarms)
+        self.record_teaching(issued, outcomes, probes, asdict(stats))
         return metrics, alarms
 
     def spent(self) -> float:
@@ -112,24 +127,27 @@ class TrainingRun:
         budget = self.config.budget
         return max(self.tally.policy_tokens / budget.policy_tokens, self.tally.step / budget.steps if budget.steps else 0.0)
 
-    def roll_out(self, tasks: Sequence[Any]) -> list[RolloutGroup]:
-        """The tasks' groups, in the order of the tasks and on the bill; waits for all of them."""
-        self.parts.pool.submit(tasks)
-        groups = self.parts.pool.ready(len(tasks))
-        self.tally.bill(groups)
-        return groups
+    def by_age(self, groups: Sequence[RolloutGroup]) -> tuple[list[RolloutGroup], list[RolloutGroup]]:
+        """The groups that may be trained on, and those that are too old, whose tasks expire."""
+        bound = self.config.rollout.max_staleness
+        fresh = partial(is_fresh, policy_version=self.parts.learner.policy_version, max_staleness=bound)
+        stale = [group for group in groups if not fresh(group)]
+        self.parts.teacher.expire([group.task.uid for group in stale], reason=f"older than rollout.max_staleness={bound}")
+        return [group for group in groups if fresh(group)], stale
 
-    def play_anew(self, tasks: list[TaskSpec], groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> int:
+    def play_anew(self, issued: list[TaskSpec], groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> int:
         """Adds to a step further groups in place of those without contrast, where that is asked for; returns the rounds it took."""
-        resampling, teacher = self.config.resampling, self.parts.teacher
-        wanted = len(learned(tasks, groups))
+        resampling, teacher, pool = self.config.resampling, self.parts.teacher, self.parts.pool
+        wanted = len(learned(groups))
         for num_rounds in range(resampling.max_rounds):
-            missing = wanted - len(resampling.with_contrast(learned(tasks, groups), learned(tasks, outcomes)))
+            missing = wanted - len(resampling.with_contrast(learned(groups), learned(outcomes)))
             if missing <= 0:
                 return num_rounds
             more = teacher.propose(missing, policy_version=self.parts.learner.policy_version)
-            played = self.roll_out(more)
-            tasks += more
+            pool.submit(more)
+            played = pool.ready(len(more))
+            self.tally.bill(played)
+            issued += more
             groups += played
             outcomes += [measure(group, success_emotion=self.config.teacher.success_emotion) for group in played]
         return resampling.max_rounds
@@ -153,7 +171,7 @@ class TrainingRun:
         return {
             "rollout/tokens_per_s": since["num_tokens"] / rollout_s,
             "rollout/engine_busy_share": since["engine_busy_s"] / rollout_s / self.config.rollout.num_engines,
-            "rollout/num_restarts": float(now["num_restarts"]),
+            **{f"rollout/num_{name}": float(now[f"num_{name}"]) for name in ("restarts", "dispatched", "lost", "retried", "in_flight")},
         }
 
     def user_metrics(self) -> dict[str, float]:
@@ -172,14 +190,13 @@ class TrainingRun:
         ]
         self.recorder.dialogues(self.tally.step, records)
 
-    def record(self, tasks: Sequence[TaskSpec], groups: Sequence[RolloutGroup], metrics: dict[str, float], alarms: Sequence[Alarm]) -> None:
+    def record(
+        self, groups: Sequence[RolloutGroup], stale: Sequence[RolloutGroup], metrics: dict[str, float], alarms: Sequence[Alarm]
+    ) -> None:
         """Leaves the step's transcripts, metrics and alarms in the run's folder."""
         step = self.tally.step
-        records = [
-            rollout_record(rollout, kind="train", uid=task.uid, sibling=i, mode=task.mode, strictness=task.strictness)
-            for task, group in zip(tasks, groups, strict=True)
-            for i, rollout in enumerate(group.rollouts)
-        ]
+        records = [record for group in groups for record in group_records(group, kind="train")]
+        records += [record for group in stale for record in group_records(group, kind="stale")]
         self.recorder.dialogues(step, records, num_as_text=NUM_AS_TEXT)
         self.recorder.metrics(step, metrics)
         for alarm in alarms:
@@ -187,16 +204,16 @@ class TrainingRun:
             self.recorder.alarm(step, f"**{alarm.name}**: {alarm.message}")
 
     def record_teaching(
-        self, tasks: Sequence[TaskSpec], outcomes: Sequence[GroupOutcome], probes: Sequence[GroupOutcome], stats: dict[str, Any]
+        self, proposed: Sequence[TaskSpec], outcomes: Sequence[GroupOutcome], probes: Sequence[GroupOutcome], stats: dict[str, Any]
     ) -> None:
         """Leaves everything the teacher said and heard, in the order in which it did: enough to replay it."""
-        issued = [{"event": "task", **task_to_record(task)} for task in tasks]
+        issued = [{"event": "task", **task_to_record(task)} for task in proposed]
         heard = [{"event": "outcome", **vars(outcome), "task": outcome.task.uid} for outcome in outcomes]
         heard += [{"event": "probe", **vars(probe), "task": task_to_record(probe.task)} for probe in probes]
         decided = [{"event": "decision", **decision} for decision in self.parts.teacher.decisions()]
         self.recorder.teacher(self.tally.step, [*issued, *heard, {"event": "update", "update": stats}, *decided])
 
 
-def learned(tasks: Sequence[TaskSpec], groups: Sequence[Played]) -> list[Played]:
+def learned(groups: Sequence[Played]) -> list[Played]:
     """The groups, or their outcomes, that the policy may learn from: all but those that a teacher had played for the score alone."""
-    return [group for task, group in zip(tasks, groups, strict=True) if task.mode is not Mode.UNLEARNED]
+    return [group for group in groups if not (isinstance(group.task, TaskSpec) and group.task.mode is Mode.UNLEARNED)]

@@ -15,7 +15,8 @@ import numpy as np
 
 from policy.engine import EngineConfig, EngineKind, Request, Sampling
 from policy.pool import RolloutPool
-from policy.rollout import PlainTask, Rollout, RolloutConfig, RolloutGroup, sampling_seed
+from policy.rollout import PlainTask, Rollout, RolloutGroup, sampling_seed
+from policy.rollout_config import RolloutConfig
 from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.difficulty import Difficulty

@@ -91,6 +91,11 @@ class Engine(Protocol):
         """Whether it failed and must be built anew."""
         ...
 
+    @property
+    def stuck_s(self) -> float:
+        """Seconds since it last sampled something, while replies are wanted; 0 while none are."""
+        ...
+
     async def generate(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion:
         """One continuation of a prompt."""
         ...

@@ -67,6 +67,7 @@ class HFEngine(SteppedEngine):
                 logits_to_keep=1,
             )
             cache = output.past_key_values
+            self._got_on()
             for row, logits_V in zip(running, output.logits[:, -1].float(), strict=True):
                 row.sample(logits_V)
             going_on = [i for i, row in enumerate(running) if not row.finish_reason]

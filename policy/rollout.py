@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from policy.engine import Completion, Generate, Sampling
+from policy.rollout_config import RolloutConfig
 from policy.thinking import Thought, take_apart, thought_of, turns_with_format, with_format
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
@@ -96,6 +97,10 @@ class Rollout:
     """One per answered reply, each in [-1, 1]."""
     policy_versions: tuple[int, int]
     """Oldest and newest weights that sampled a token of it."""
+    reply_versions: tuple[int, ...] = ()
+    """Weights that sampled each reply: new ones take over between two replies and never within one."""
+    num_attempts: int = 1
+    """At this dialogue, the last of which this is; what was said in those before is nowhere."""
     thoughts: tuple[Thought, ...] = ()
     """One per reply of an agent that thinks; none of one that does not."""
     segment_starts: tuple[int, ...] = (0,)
@@ -112,6 +117,11 @@ class Rollout:
         """Tokens the policy sampled."""
         return int(self.loss_mask.sum())
 
+    @property
+    def token_versions(self) -> np.ndarray:
+        """[num_sampled] int64; the weights behind each sampled token, in order."""
+        return np.array(self.reply_versions, dtype=np.int64)[self.turn_ids[self.loss_mask]]
+
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutGroup:
@@ -119,56 +129,6 @@ class RolloutGroup:
 
     task: Task
     rollouts: tuple[Rollout, ...]
-
-
-@dataclass(kw_only=True)
-class RolloutConfig:
-    """How dialogues are rolled out (`rollout.*`)."""
-
-    num_engines: int = 2
-    """At least 1; each is a process of its own (about 0.8 GB for the embedded policy)."""
-    threads_per_engine: int = 1
-    """At least 1; CPU threads of an engine. Small models gain more from another engine than from another thread."""
-    max_turns: int = 8
-    """At least 1; replies of the agent after which a dialogue ends."""
-    max_new_tokens: int = 40
-    """At least 1; tokens a reply may have. The user answers a reply that was cut off, too."""
-    max_context: int = 512
-    """Tokens a dialogue may have; it ends as TRUNCATED once a whole further reply does not fit."""
-    temperature: float = 1.0
-    """At least 0.01 (vLLM samples no colder); the only thing that shapes sampling in training."""
-    retries: int = 1
-    """At least 0; further attempts at a dialogue that failed, before it counts as an ERROR."""
-    retry_backoff_s: float = 0.5
-    """At least 0; seconds before the first further attempt, doubled before each next one."""
-    dialogue_timeout_s: float = 300.0
-    """Above 0; seconds after which an attempt at a dialogue counts as failed."""
-    max_error_share: float = 0.05
-    """In [0, 1]; share of ERROR dialogues among the last 200 above which a run stops."""
-    warmth: float = 0.0
-    """In [0, 1]; share of the reward that is paid for a warm register whatever the situation (`simulator.reward`), instead of for how the
-    user feels in the end. For measuring what such a reward does; needs a user that names the strategies it heard."""
-    deterministic: bool = False
-    """Sample every turn of all dialogues of an engine together and in a fixed order, so that two runs sample identical tokens. Slower."""
-
-    def __post_init__(self) -> None:
-        for name in ("num_engines", "threads_per_engine", "max_turns", "max_new_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"rollout.{name} must be at least 1, got {getattr(self, name)!r}")
-        if self.max_context < self.max_new_tokens + 2:
-            raise ValueError(f"rollout.max_context must leave room for a prompt and rollout.max_new_tokens, got {self.max_context!r}")
-        if self.temperature < 0.01:
-            raise ValueError(f"rollout.temperature must be at least 0.01, got {self.temperature!r}; training needs replies that differ")
-        if self.retries < 0 or self.retry_backoff_s < 0:
-            raise ValueError(
-                f"rollout.retries and rollout.retry_backoff_s must not be negative, got {self.retries!r}, {self.retry_backoff_s!r}"
-            )
-        if self.dialogue_timeout_s <= 0:
-            raise ValueError(f"rollout.dialogue_timeout_s must be above 0, got {self.dialogue_timeout_s!r}")
-        if not 0 <= self.warmth <= 1:
-            raise ValueError(f"rollout.warmth must be in [0, 1], got {self.warmth!r}")
-        if not 0 <= self.max_error_share <= 1:
-            raise ValueError(f"rollout.max_error_share must be in [0, 1], got {self.max_error_share!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,12 +172,12 @@ async def roll_out(
         try:
             async with asyncio.timeout(config.dialogue_timeout_s):
                 await _converse(conversation, user=user, generate=generate, config=config, sibling=sibling, conduct=conduct or Conduct())
-            return conversation.rollout()
+            return conversation.rollout(num_attempts=attempt + 1)
         except Exception:  # noqa: BLE001 - the one boundary where anything that breaks becomes data
             conversation.fail(traceback.format_exc())
         if attempt < config.retries:
             await asyncio.sleep(config.retry_backoff_s * 2**attempt)
-    return conversation.rollout()
+    return conversation.rollout(num_attempts=config.retries + 1)
 
 
 async def roll_out_group(
@@ -364,7 +324,7 @@ class _Conversation:
     def fail(self, error: str) -> None:
         self.dialogue = self.dialogue.then(outcome=Outcome.ERROR, error=error)
 
-    def rollout(self) -> Rollout:
+    def rollout(self, *, num_attempts: int) -> Rollout:
         failed = self.dialogue.outcome is Outcome.ERROR
         reward, by_turn = Reward(total=math.nan) if failed else final_emotion(self.dialogue), turn_rewards(self.dialogue)
         if self._warmth and not failed:
@@ -383,6 +343,8 @@ class _Conversation:
             reward=reward,
             turn_rewards=tuple(by_turn),
             policy_versions=(min(self._versions, default=0), max(self._versions, default=0)),
+            reply_versions=tuple(self._versions),
+            num_attempts=num_attempts,
             thoughts=tuple(self._thoughts),
             segment_starts=tuple(self._segment_starts),
         )

@@ -51,6 +51,7 @@ class SteppedEngine(abc.ABC):
         self._waiting: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Completion]]] = {}
         self._ids = itertools.count()
         self._error: BaseException | None = None
+        self._stepping_since: float | None = None
         self._closed = False
         self._door = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"{self.name} engine", daemon=True)
@@ -70,6 +71,12 @@ class SteppedEngine(abc.ABC):
     def broken(self) -> bool:
         """Whether it failed and must be built anew."""
         return self._error is not None
+
+    @property
+    def stuck_s(self) -> float:
+        """Seconds since it last sampled something, while replies are wanted; 0 while none are."""
+        since = self._stepping_since
+        return 0.0 if since is None else time.monotonic() - since
 
     async def generate(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion:
         """One continuation of a prompt."""
@@ -91,16 +98,15 @@ class SteppedEngine(abc.ABC):
             self.policy_version = weights.version
             return Receipt(version=self.policy_version, checksum=taken, probe=tuple(self._score(PROBE_IDS)))
 
-        async with asyncio.timeout(self._load_timeout_s):
-            return await asyncio.wrap_future(self._call(load))
+        return await self._in_time(load, "take new weights")
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         """Logprob of every token but the first, given those before it: nats, at temperature 1, over the full vocabulary."""
-        return await asyncio.wrap_future(self._call(lambda: self._score(token_ids)))
+        return await self._in_time(lambda: self._score(token_ids), "score a dialogue")
 
     async def reset_cache(self) -> None:
         """Forgets all cached prefixes."""
-        await asyncio.wrap_future(self._call(self._reset_cache))
+        await self._in_time(self._reset_cache, "forget its cached prefixes")
 
     def close(self, *, wait: bool = True) -> None:
         """Stops the engine's thread; what still waits fails."""
@@ -140,6 +146,18 @@ class SteppedEngine(abc.ABC):
     @abc.abstractmethod
     def _stop(self) -> None:
         """Frees what the engine holds."""
+
+    async def _in_time(self, function: Callable[[], Any], task: str) -> Any:
+        """What the function returns, called between replies.
+
+        Raises:
+            EngineError: it did not in time.
+        """
+        try:
+            async with asyncio.timeout(self._load_timeout_s):
+                return await asyncio.wrap_future(self._call(function))
+        except TimeoutError as error:
+            raise EngineError(f"the {self.name} engine must {task} within policy.load_timeout_s={self._load_timeout_s:g} s") from error
 
     def _call(self, function: Callable[[], Any]) -> concurrent.futures.Future[Any]:
         call = _Call(function, concurrent.futures.Future())
@@ -201,7 +219,9 @@ class SteppedEngine(abc.ABC):
                 del self._waiting[request_id]
             return
         start = time.perf_counter()
+        self._got_on()
         finished = self._step()
+        self._stepping_since = None
         self.busy_s += time.perf_counter() - start
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Completion], Completion]]] = {}
         for request_id, completion in finished:
@@ -210,7 +230,12 @@ class SteppedEngine(abc.ABC):
         for loop, done in by_loop.items():
             loop.call_soon_threadsafe(_deliver, done)
 
+    def _got_on(self) -> None:
+        """A step begins, or a long one just sampled something."""
+        self._stepping_since = time.monotonic()
+
     def _fail_waiting(self) -> None:
+        self._stepping_since = None
         error = EngineError(f"the {self.name} engine stopped")
         error.__cause__ = self._error
         with self._door:

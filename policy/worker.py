@@ -9,7 +9,9 @@ from typing import Protocol
 
 from policy.chat import Chat
 from policy.engine import Completion, EngineConfig, EngineError, Generate, Request, Sampling, make_engine
-from policy.rollout import Conduct, Rollout, RolloutConfig, RolloutGroup, Task, roll_out_group, sampling_seed
+from policy.outage import PAUSED, Outage, PatientUser
+from policy.rollout import Conduct, Rollout, RolloutGroup, Task, roll_out_group, sampling_seed
+from policy.rollout_config import RolloutConfig
 from policy.weights import PackedWeights, Receipt
 from simulator.scenario import Scenario
 from simulator.user import Counts, UserSimulator
@@ -49,20 +51,21 @@ class RolloutWorker:
         self._system_prompt = system_prompt
         self._one_at_a_time = asyncio.Lock()
 
-    async def start(self, weights: PackedWeights | None = None) -> tuple[str, Receipt | None]:
-        """Builds everything and waits until the engine answers.
+    async def start(self, weights: PackedWeights | None = None) -> str:
+        """Builds everything and waits until the engine answers; returns the kind of engine.
 
         Args:
             weights: what it should hold instead of the model folder's.
-
-        Returns:
-            The kind of engine, and its receipt for `weights`.
         """
         self._engine = await asyncio.to_thread(make_engine, self._engine_config, self._model_folder, max_context=self._config.max_context)
         config = self._engine_config
         self._chat = Chat(self._engine.tokenizer, self._system_prompt, thinking=config.thinking, keep_thoughts=config.keep_thoughts)
         self._user, self._scenarios = self._make_user(), self._make_scenarios()
-        return self._engine.name, await self._engine.load_weights(weights) if weights else None
+        self._outage = Outage(self._config.outage_s)
+        self._patient_user = PatientUser(self._user, self._outage)
+        if weights is not None:
+            await self._engine.load_weights(weights)
+        return self._engine.name
 
     async def roll_out(self, tasks: Sequence[Task], conduct: Conduct) -> list[RolloutGroup]:
         """Rolls out groups side by side.
@@ -83,8 +86,11 @@ class RolloutWorker:
         return groups
 
     async def load_weights(self, weights: PackedWeights) -> Receipt:
-        """Replaces the engine's weights between replies."""
-        return await self._engine.load_weights(weights)
+        """Replaces the engine's weights between replies; where rollouts are deterministic, between calls, whose order no timing decides."""
+        if not self._config.deterministic:
+            return await self._engine.load_weights(weights)
+        async with self._one_at_a_time:
+            return await self._engine.load_weights(weights)
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         """Logprob of every token but the first: nats, at temperature 1."""
@@ -98,13 +104,18 @@ class RolloutWorker:
         """Forgets all cached prefixes."""
         await self._engine.reset_cache()
 
+    async def pulse(self) -> float:
+        """That this process lives; and the seconds since its engine last sampled something, while replies are wanted."""
+        return self._engine.stuck_s
+
     async def busy_s(self) -> float:
         """Seconds the engine has spent computing."""
         return self._engine.busy_s
 
     async def user_counts(self) -> dict[str, float]:
-        """What the user counted so far; empty for one that counts nothing."""
-        return self._user.counts() if isinstance(self._user, Counts) else {}
+        """What the user counted so far, and how long it was away if it ever was; empty for one that counts nothing."""
+        paused = {PAUSED: self._outage.paused_s} if self._outage.paused_s else {}
+        return {**(self._user.counts() if isinstance(self._user, Counts) else {}), **paused}
 
     def close(self) -> None:
         """Stops the engine."""
@@ -118,7 +129,7 @@ class RolloutWorker:
                 roll_out_group(
                     task,
                     self._scenarios.scenario(task.scenario_id),
-                    user=self._user,
+                    user=self._patient_user,
                     generate=generate,
                     chat=self._chat,
                     config=self._config,

@@ -29,6 +29,10 @@ class SimulatorError(RuntimeError):
     """The model that plays the user gave no usable answer; such a dialogue is an ERROR and has no score."""
 
 
+class SimulatorAwayError(SimulatorError):
+    """It gave none because its servers fail at whatever they are asked, or do not answer: the question may be asked again later."""
+
+
 class Endpoints:
     """Asks any of the servers and gives back what could be read; one object for each process.
 
@@ -175,7 +179,7 @@ class Endpoints:
                 self.counts["unusable"] += 1
                 if "seed" in body:
                     body["seed"] = (body["seed"] + 1) % NUM_SEEDS
-            self._require_retry(num_failures, server)
+            self._require_retry(num_failures, server, SimulatorAwayError if isinstance(failure, Passing) else SimulatorError)
             waited_s = await self._pause(self._backoff_s(num_failures), waited_s)
 
     async def _ask(self, server: Server, body: dict[str, Any]) -> str | None:
@@ -203,15 +207,15 @@ class Endpoints:
         server.hold(max(self._backoff_s(server.num_away) if error.retry_after_s is None else error.retry_after_s, SHORTEST_HOLD_S))
         return waited_s
 
-    def _require_retry(self, num_failures: int, server: Server) -> None:
-        """Counts one more attempt, or raises when there is none left."""
+    def _require_retry(self, num_failures: int, server: Server, error: type[SimulatorError]) -> None:
+        """Counts one more attempt, or raises the error when there is none left."""
         config = self.config
         if num_failures > config.retries:
             last = f"the last, at {server.url}: {server.complaint}"
-            raise SimulatorError(f"the simulated user must answer within simulator.retries={config.retries} retries; {last}")
+            raise error(f"the simulated user must answer within simulator.retries={config.retries} retries; {last}")
         if not self._budget.spend():
             last = f"{server.url}: {server.complaint}"
-            raise SimulatorError(f"retries must stay within simulator.retry_share={config.retry_share:g} of successes; {last}")
+            raise error(f"retries must stay within simulator.retry_share={config.retry_share:g} of successes; {last}")
         self.counts["retries"] += 1
 
     async def _pause(self, seconds: float, waited_s: float) -> float:

@@ -17,7 +17,8 @@ from tiny_policy import make_scenario, tiny_tokenizer
 
 from policy.chat import Chat
 from policy.engine import Completion
-from policy.rollout import PlainTask, Rollout, RolloutConfig, roll_out_group
+from policy.rollout import PlainTask, Rollout, roll_out_group
+from policy.rollout_config import RolloutConfig
 from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty

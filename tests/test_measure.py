@@ -142,11 +142,31 @@ def test_ten_empty_steps_in_a_row_stop_a_run_but_steps_that_fare_alike_do_not():
         faults.observe([broken_group(num_good=2, num_broken=0)])
     for _ in range(9):
         faults.observe([])
-    faults.observe([broken_group(num_good=1, num_broken=1)])
+    faults.observe([broken_group(num_good=0, num_broken=2), broken_group(num_good=2, num_broken=1)])
     for _ in range(9):
         faults.observe([broken_group(num_good=0, num_broken=2)])
-    with pytest.raises(RuntimeError, match="10 steps in a row must not come back empty"):
+    with pytest.raises(RuntimeError, match=r"10 steps in a row must not come back empty; .*the first error:\nTraceback: no answer"):
         faults.observe([])
+
+
+def test_steps_that_expired_whole_stop_a_run_and_say_so():
+    faults = FaultBudget(1.0)
+    for _ in range(9):
+        faults.observe([])
+    with pytest.raises(RuntimeError, match=r"10 steps in a row must not come back empty; .*no dialogue broke: all groups expired"):
+        faults.observe([])
+
+
+def test_a_survivor_without_siblings_is_of_use_only_where_siblings_are_not_compared():
+    for num_needed, is_stopped in ((2, True), (1, False)):
+        faults = FaultBudget(1.0, num_needed=num_needed)
+        for _ in range(9):
+            faults.observe([broken_group(num_good=1, num_broken=1)])
+        if is_stopped:
+            with pytest.raises(RuntimeError, match="10 steps in a row"):
+                faults.observe([broken_group(num_good=1, num_broken=1)])
+        else:
+            faults.observe([broken_group(num_good=1, num_broken=1)])
 
 
 def test_the_fault_budget_resumes_where_it_was():

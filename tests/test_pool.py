@@ -15,14 +15,16 @@ from transformers import AutoModelForCausalLM
 
 from policy.cluster import ClusterConfig
 from policy.engine import EngineConfig, EngineKind
-from policy.pool import RolloutPool, check_pool, summed
-from policy.rollout import Conduct, RolloutConfig
+from policy.pool import RolloutPool, check_pool
+from policy.restarts import summed
+from policy.rollout import Conduct
+from policy.rollout_config import RolloutConfig
 from policy.worker import RolloutWorker
 from simulator.dialogue import Outcome
 from simulator.difficulty import VANILLA, Difficulty
 from tests.tiny_policy import FakeScenarios, NumberingUser, save_tiny_policy
 
-CONFIG = RolloutConfig(num_engines=2, max_turns=3, max_new_tokens=16, max_context=256, retry_backoff_s=0.0)
+CONFIG = RolloutConfig(num_engines=2, max_turns=3, max_new_tokens=16, max_context=256, retry_backoff_s=0.0, outage_s=0.0)
 PROMPT = list(range(40, 75))
 
 
@@ -152,7 +154,7 @@ def test_dead_worker_is_replaced_with_the_newest_weights_and_loses_no_task(pool,
     pool.load_weights(model.named_parameters(), 4)
     tasks = tasks_of("slow", "slow", "plain", "plain", group_size=2)
     pool.submit(tasks)
-    ray.kill(pool._workers[0])
+    ray.kill(pool.crew.workers[0])
     groups = pool.ready(4)
     assert [group.task for group in groups] == tasks
     assert {rollout.policy_versions for group in groups for rollout in group.rollouts} == {(4, 4)}
@@ -198,7 +200,7 @@ def test_pool_that_does_not_fit_into_memory_is_refused_before_anything_starts(fo
 
 
 def test_pool_without_a_model_is_refused_before_anything_starts(tmp_path, monkeypatch):
-    monkeypatch.setattr("policy.pool._start_ray", lambda *_: pytest.fail("Ray was started"))
+    monkeypatch.setattr("policy.pool.start_ray", lambda *_, **__: pytest.fail("Ray was started"))
     build = functools.partial(RolloutPool, CONFIG, EngineConfig(), user_factory=NumberingUser, scenarios=FakeScenarios, seed=0)
     with pytest.raises(ValueError, match=r"policy\.model must be a folder"):
         build(model_folder=tmp_path / "nowhere")

@@ -12,7 +12,8 @@ from omegaconf.errors import ConfigKeyError
 
 from policy.chat import Chat
 from policy.engine import Completion, Request
-from policy.rollout import Conduct, RolloutConfig, roll_out, roll_out_group, sampling_seed
+from policy.rollout import Conduct, roll_out, roll_out_group, sampling_seed
+from policy.rollout_config import RolloutConfig
 from policy.worker import Lockstep
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import VANILLA, Difficulty
@@ -124,7 +125,8 @@ def test_dialogue_reward_and_versions_go_with_the_tokens():
     ]
     assert rollout.reward.total == pytest.approx(0.5)
     assert rollout.turn_rewards == (0.5, 0.5)
-    assert rollout.policy_versions == (1, 2)
+    assert rollout.policy_versions == (1, 2) and rollout.reply_versions == (1, 2)
+    assert rollout.token_versions.tolist() == [1, 1, 2, 2]
     assert rollout.num_sampled == 4
 
 
@@ -198,7 +200,7 @@ def test_failure_is_tried_again_from_the_opening():
     engine, user = FakeEngine(), FakeUser(ends_after=3, breaks_at={2: 1})
     rollout = play(engine=engine, user=user, retries=1)
     assert rollout.dialogue.outcome is Outcome.FAREWELL
-    assert user.opened_with == [11, 11]
+    assert user.opened_with == [11, 11] and rollout.num_attempts == 2
     assert [request.seed for request in engine.asked[2:]] == [sampling_seed(11, 0, turn) for turn in range(3)]
 
 
@@ -332,6 +334,10 @@ def test_lockstep_tells_everyone_when_sampling_breaks():
         ({"dialogue_timeout_s": 0.0}, "rollout.dialogue_timeout_s must be above 0, got 0.0"),
         ({"max_error_share": 1.5}, r"rollout.max_error_share must be in \[0, 1\], got 1.5"),
         ({"retries": -1}, "rollout.retries"),
+        ({"max_staleness": -1}, "rollout.max_staleness must not be negative, got -1"),
+        ({"hang_timeout_s": 0.0}, "rollout.hang_timeout_s must be above 0, got 0.0"),
+        ({"max_restarts": -1}, "rollout.max_restarts must not be negative, got -1"),
+        ({"outage_s": -1.0}, "rollout.outage_s must not be negative, got -1.0"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, message):

@@ -62,8 +62,8 @@ def test_canaries_are_dialogues_that_did_not_break():
 def test_groups_that_a_teacher_only_wanted_scored_are_not_learned_from():
     teacher = make_teacher("plr")
     tasks = [make_task(teacher, 0.5, mode=mode) for mode in (Mode.UNLEARNED, Mode.REPLAY, Mode.UNIFORM)]
-    groups = [group(rollout([1, i], [0, 1])) for i in range(3)]
-    assert learned(tasks, groups) == groups[1:]
+    groups = [replace(group(rollout([1, i], [0, 1])), task=task) for i, task in enumerate(tasks)]
+    assert [kept.task for kept in learned(groups)] == tasks[1:]
 
 
 def test_the_engine_that_differs_most_is_what_counts():

@@ -173,7 +173,9 @@ def logged_keys() -> set[str]:
     from policy.critic import METRICS as CRITIC_METRICS
     from policy.grpo import Grpo, GrpoConfig
     from policy.learner import METRICS
+    from policy.outage import PAUSED
     from policy.reference import KlPlace
+    from policy.staleness import off_policy_metrics
 
     adapted = Grpo(GrpoConfig(kl_coef=0.1, kl_in=KlPlace.REWARD, importance_correction=Correction.TOKEN))
     batch = random_batch(seed=0)
@@ -187,7 +189,7 @@ def logged_keys() -> set[str]:
     monitor = CollapseMonitor(CollapseConfig())
     for step in range(10):
         monitor.observe(step, {**dict.fromkeys(INDICATORS, 0.5 + 0.01 * step), "entropy": 1.0 - 0.05 * step})
-    keys |= {f"simulator/{name}" for name in USER_COUNTS}
+    keys |= {f"simulator/{name}" for name in (*USER_COUNTS, PAUSED)} | set(off_policy_metrics([], policy_version=0, num_dropped=0))
     return keys | set(monitor.metrics()) | {f"eval/{grid}_{name}" for grid in ("full", "during") for name in SHOWN}
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, read_lines
@@ -122,14 +123,33 @@ def test_the_run_ends_by_saying_how_it_went_and_where_it_lies(whole):
     assert f"results     {folder}" in output and "make tensorboard" in output
 
 
+def kill_without_orphans(process: subprocess.Popen[str]) -> None:
+    """Kills a run's driver alone; all that it started must end by itself."""
+    started = psutil.Process(process.pid).children(recursive=True)
+    assert len(started) > 2  # Ray's own, and at least one engine
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 60
+    while (orphans := [child for child in started if is_alive(child)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not orphans
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it still does something; one that is dead and only waits to be buried does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(place, whole):
     folder = place / "smoke" / "killed"
     process = start(place, "name=killed")
     deadline = time.monotonic() + 200
     while len(list(read_lines(folder / METRICS))) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.kill()
-    process.communicate()
+    kill_without_orphans(process)
     assert newest_checkpoint(folder) is not None and not (folder / "summary.json").exists()
     finish(start(place, f"resume={folder}"))
 
@@ -139,6 +159,30 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(place, whole):
     assert len(pairs) == NUM_STEPS
     for ours, theirs in pairs:
         assert untimed(ours) == untimed(theirs)
+
+
+def test_a_killed_run_that_rolls_out_ahead_loses_no_task_and_hears_of_none_twice(place):
+    folder = place / "smoke" / "ahead"
+    process = start(place, "name=ahead", "rollout.max_staleness=2", "rollout.deterministic=false", "checkpoint.every=1")
+    deadline = time.monotonic() + 200
+    while len(list(read_lines(folder / METRICS))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    kill_without_orphans(process)
+    finish(start(place, f"resume={folder}"))
+
+    records = list(read_lines(folder / TEACHER))
+    issued = [record["uid"] for record in records if record["event"] == "task"]
+    assert len(set(issued)) == len(issued) == 2 * NUM_STEPS
+    assert issued == [record["task"] for record in records if record["event"] == "outcome"]
+    steps = list(read_lines(folder / METRICS))
+    assert [line["step"] for line in steps] == list(range(1, NUM_STEPS + 1))
+    assert 1 <= max(line["off_policy/max"] for line in steps) <= 2
+    assert all(line["off_policy/dropped"] == 0 for line in steps)
+    dialogues = list(read_lines(folder / DIALOGUES))
+    assert sum(line["num_tokens"] for line in dialogues) == json.loads((folder / "summary.json").read_text())["policy_tokens"]
+    for line in dialogues:
+        versions = line.get("reply_versions", line["policy_versions"])
+        assert line["policy_versions"] == [min(versions), max(versions)] and versions == sorted(versions)
 
 
 @pytest.mark.parametrize("kind", ["rloo", "reinforce_pp"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from experiments.benchmarks.figures import Figures, Settings, figure, ratios
 from policy.bench_rollouts import bench_rollouts
 from policy.engine import EngineConfig
-from policy.rollout import RolloutConfig
+from policy.rollout_config import RolloutConfig
 
 NUM_GROUPS, GROUP_SIZE = 8, 8
 """64 dialogues at once."""

@@ -1,0 +1,61 @@
+"""Ray, connected to or started for this process alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import ray
+from ray._common.network_utils import is_localhost
+from ray._private import ray_constants
+
+from policy.cluster import ClusterConfig
+
+
+def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path) -> bool:
+    """Connects to Ray, unless this process already is; returns whether it did.
+
+    Args:
+        num_cpus: what the workers of a local Ray need at least.
+        folder: for the sockets, logs and spilled objects of a local Ray.
+
+    Raises:
+        ValueError: there is no cluster at the address.
+        RuntimeError: a local Ray listens where others could reach it.
+    """
+    if ray.is_initialized():
+        return False
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+    spans_machines = bool(cluster.address) and not is_localhost(cluster.address.rpartition(":")[0])
+    # Otherwise Ray turns a loopback address given to it into that of the network interface, and listens there.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = str(int(spans_machines))
+    ray_constants.ENABLE_RAY_CLUSTER = spans_machines
+    if cluster.address:
+        try:
+            ray.init(address=cluster.address, **quiet)
+        except ConnectionError as error:
+            remedy = "a cluster that asks for a token needs RAY_AUTH_MODE=token"
+            raise ValueError(f"cluster.address must be that of a running Ray cluster, got {cluster.address!r}; {remedy}") from error
+        return True
+    ray.init(
+        address="local",
+        num_cpus=max(os.cpu_count() or 1, num_cpus),
+        include_dashboard=False,
+        object_store_memory=cluster.object_store_mb << 20,
+        _node_ip_address="127.0.0.1",
+        # Ray opens its folder to everyone; the one around it stays closed.
+        _temp_dir=str(folder / "ray"),
+        **quiet,
+    )
+    if not is_localhost(address := ray.util.get_node_ip_address()):
+        ray.shutdown()
+        raise RuntimeError(f"a local Ray must listen on loopback only, got {address!r}")
+    return True
+
+
+def stop_ray() -> None:
+    """Leaves the cluster, or ends the local Ray."""
+    ray.shutdown()

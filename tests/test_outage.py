@@ -1,0 +1,154 @@
+"""A user that goes away: who waits, for how long, who asks meanwhile, and that a failure about one question is not waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+
+from policy.outage import FIRST_PAUSE_S, LONGEST_PAUSE_S, Outage, PatientUser
+from simulator.bank import load_bank
+from simulator.dialogue import Dialogue, Speaker, Turn
+from simulator.difficulty import VANILLA
+from simulator.endpoints import SimulatorAwayError, SimulatorError
+from simulator.llm_user import LLMUser, LLMUserConfig
+from simulator.scenario import Split
+from simulator.user import Reaction
+from tests.fake_endpoint import JUDGED, FakeEndpoint, serving, status
+
+SCENARIO = load_bank().scenarios(Split.TRAIN)[0]
+
+
+class Time:
+    """A clock that moves when everybody sleeps, to whoever wakes first."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._sleeping: list[tuple[float, int, asyncio.Event]] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        woken = asyncio.Event()
+        self._sleeping.append((self.now + seconds, len(self._sleeping), woken))
+        await woken.wait()
+
+    async def run(self, *questions):
+        tasks = [asyncio.create_task(question) for question in questions]
+        while not all(task.done() for task in tasks):
+            for _ in range(50):
+                await asyncio.sleep(0)
+            if self._sleeping:
+                first = min(self._sleeping, key=lambda entry: entry[:2])
+                self._sleeping.remove(first)
+                self.now = max(self.now, first[0])
+                first[2].set()
+        return [task.exception() or task.result() for task in tasks]
+
+
+class AwayUser:
+    """Answers nobody before `back_at`, and never whoever says `stupid`."""
+
+    def __init__(self, time: Time, *, back_at: float, error: Exception | None = None) -> None:
+        self.time, self.back_at, self.error = time, back_at, error or ConnectionRefusedError("nobody there")
+        self.asked_at: list[float] = []
+
+    async def open(self, scenario, difficulty, *, seed: int) -> Dialogue:
+        return Dialogue(scenario=scenario, difficulty=difficulty, seed=seed).then(Turn(speaker=Speaker.USER, text="hello", emotion=40))
+
+    async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
+        self.asked_at.append(self.time())
+        if self.time() < self.back_at or reply == "stupid":
+            raise self.error
+        return Reaction(turn=Turn(speaker=Speaker.USER, text="well", emotion=42, change=2))
+
+
+def ask(*replies: str, back_at: float, longest_s: float = 120.0, error: Exception | None = None):
+    """What each reply got, the user, the outage, and the clock at the end."""
+    time = Time()
+    user, outage = AwayUser(time, back_at=back_at, error=error), Outage(longest_s, clock=time, sleep=time.sleep)
+    patient = PatientUser(user, outage, clock=time)
+
+    async def run():
+        dialogue = await patient.open(SCENARIO, VANILLA, seed=0)
+        time.now = 1.0
+        return await time.run(*(patient.react(dialogue, reply) for reply in replies))
+
+    return asyncio.run(run()), user, outage, time()
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError("nobody"), TimeoutError(), SimulatorAwayError("HTTP 500 five times")])
+def test_an_outage_is_waited_out_where_the_dialogues_stand(error):
+    found, _, outage, now = ask(*["hi"] * 20, back_at=61.0, error=error)
+    assert all(isinstance(reaction, Reaction) for reaction in found)
+    assert 61.0 <= now <= 61.0 + LONGEST_PAUSE_S
+    assert outage.paused_s == pytest.approx(now - 1.0, abs=LONGEST_PAUSE_S)
+
+
+def test_one_probe_goes_out_at_a_time_and_ever_more_rarely():
+    _, user, _, _ = ask(*["hi"] * 20, back_at=61.0)
+    probes = [moment for moment in user.asked_at if 1.0 < moment < 61.0]
+    assert len(user.asked_at) <= 20 + len(probes) + 20
+    assert len(probes) <= 12
+    gaps = [later - earlier for earlier, later in itertools.pairwise(probes)]
+    assert gaps == sorted(gaps) and max(gaps) == LONGEST_PAUSE_S
+
+
+def test_openings_that_ask_nobody_do_not_end_an_outage():
+    time = Time()
+    user, outage = AwayUser(time, back_at=30.0), Outage(120.0, clock=time, sleep=time.sleep)
+    patient = PatientUser(user, outage, clock=time)
+
+    async def talk(starts_at):
+        await time.sleep(starts_at)
+        return await patient.react(await patient.open(SCENARIO, VANILLA, seed=0), "hi")
+
+    found = asyncio.run(time.run(*(talk(moment) for moment in (0.5, 3.0, 6.0, 12.0))))
+    assert all(isinstance(reaction, Reaction) for reaction in found)
+    assert 30.0 <= time() <= 30.0 + LONGEST_PAUSE_S
+
+
+def test_a_blip_costs_a_moment_however_many_ask_at_once():
+    found, _, _, now = ask(*["hi"] * 64, back_at=1.2)
+    assert all(isinstance(reaction, Reaction) for reaction in found) and now == 1.0 + FIRST_PAUSE_S
+
+
+def test_an_outage_that_lasts_counts_after_the_longest_wait_and_for_everybody():
+    found, _, _, now = ask(*["hi"] * 5, back_at=1e9, longest_s=30.0)
+    assert all(isinstance(error, ConnectionRefusedError) for error in found)
+    assert 31.0 <= now <= 31.0 + LONGEST_PAUSE_S
+
+
+def test_a_failure_about_one_question_is_not_waited_for_while_others_are_answered():
+    found, _, outage, now = ask("stupid", "hi", "hi", back_at=0.0)
+    assert [type(answer) for answer in found] == [ConnectionRefusedError, Reaction, Reaction]
+    assert now < 2.0 and outage.paused_s < 1.0
+
+
+def test_an_error_that_does_not_say_that_nobody_is_there_is_raised_at_once():
+    for error in (ValueError("no such mood"), SimulatorError("the request must be taken")):
+        found, user, _, now = ask("hi", back_at=50.0, error=error)
+        assert found == [error] and user.asked_at == [1.0] and now == 1.0
+
+
+def test_no_patience_means_that_every_failure_counts():
+    found, _, _, now = ask("hi", "hi", back_at=50.0, longest_s=0.0)
+    assert [type(error) for error in found] == [ConnectionRefusedError] * 2 and now == 1.0
+
+
+def test_a_server_that_fails_at_everything_for_a_while_is_waited_out_whatever_its_own_retries():
+    """Twelve requests fail and each call gives up after its second; the dialogue goes on where it stood, over a real connection."""
+    pytest.importorskip("openai")
+    with serving(FakeEndpoint(*[status(500)] * 12)) as server:
+        quick = {"first_backoff_s": 0.01, "max_backoff_s": 0.02, "circuit_failures": 1000, "retries": 1, "cache": "off"}
+        outage = Outage(30.0)
+        user = PatientUser(LLMUser(LLMUserConfig(urls=[server.url], model="m", **quick)), outage)
+
+        async def talk():
+            dialogue = await user.open(SCENARIO, VANILLA, seed=0)
+            return await asyncio.gather(*(user.react(dialogue, f"tell me more, please ({i})") for i in range(4)))
+
+        assert [reaction.turn.change for reaction in asyncio.run(talk())] == [JUDGED["change"]] * 4
+    assert outage.paused_s > 0.0
