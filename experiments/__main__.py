@@ -1,4 +1,4 @@
-"""The door of this package: `python -m experiments <EXPERIMENT> [setting=value ...]`, or `evaluate AGENT`."""
+"""The door of this package: `python -m experiments <EXPERIMENT> [setting=value ...]`, `evaluate AGENT`, `reliability AGENT`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from experiments.agents.command import evaluate
 
         return evaluate(arguments[1:])
+    if arguments[:1] == ["reliability"]:
+        from experiments.agents.reliability_command import reliability
+
+        return reliability(arguments[1:])
     parser = argparse.ArgumentParser(
         prog="python -m experiments",
         description="Run an experiment. Without a name, list the experiments.",
-        epilog="`python -m experiments evaluate AGENT` evaluates any agent (see its --help).",
+        epilog="`evaluate AGENT` evaluates any agent, `reliability AGENT` says what training cost it (see their --help).",
     )
     parser.add_argument("experiment", nargs="?", help="name of a file in experiments/, without .yaml")
     parser.add_argument("overrides", nargs="*", metavar="setting=value", help="dotted settings, e.g. teacher.kind=fixed budget.steps=10")

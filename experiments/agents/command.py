@@ -71,12 +71,7 @@ def check_options(options: argparse.Namespace, agent: Agent) -> None:
     Raises:
         ConfigError: says which.
     """
-    if not options.temperature >= 0.0:
-        raise ConfigError(f"--temperature must be at least 0, got {options.temperature:g}; 0 is greedy")
-    for name in ("max_tokens", "max_context", "concurrency"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+    check_speaking(options)
     if options.profiles and agent.kind is Kind.SCRIPTED:
         raise ConfigError(f"AGENT must be another with --profiles, got {agent.source!r}, which speaks of what the built-in world tells")
     if options.samples > 1 and agent.kind is Kind.SCRIPTED:
@@ -89,6 +84,20 @@ def check_options(options: argparse.Namespace, agent: Agent) -> None:
         raise ConfigError(
             f"--judge-model goes with --user llm, got {options.judge_model!r}; the embedded user's dialogues are judged by rule"
         )
+
+
+def check_speaking(options: argparse.Namespace) -> None:
+    """Refuses a way of speaking that is out of range.
+
+    Raises:
+        ConfigError: says which option.
+    """
+    if not options.temperature >= 0.0:
+        raise ConfigError(f"--temperature must be at least 0, got {options.temperature:g}; 0 is greedy")
+    for name in ("max_tokens", "max_context", "concurrency"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
 
 
 def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
@@ -208,23 +217,30 @@ def make_player(options: argparse.Namespace, agent: Agent, setting: Setting, use
         return ModelPlayer(weights_folder(agent), speech_of(options, agent, max_turns=setting.max_turns), user, seed=options.seed)
     if agent.kind is Kind.SCRIPTED:
         return WordsPlayer(Scripted(AGENTS[agent.source]), user, max_turns=setting.max_turns, seed=options.seed)
-    config = server_config(
-        {
-            "urls": [agent.source],
-            "model": options.model,
-            "api_key_env": options.key_env,
-            "temperature": options.temperature,
-            "send_seed": not options.no_seed,
-            "max_tokens": options.max_tokens or SERVER_TOKENS,
-            "extra_body": options.extra_body,
-            "concurrency": options.concurrency or AT_A_SERVER,
-            "timeout_s": options.timeout,
-            "retries": options.retries,
-            "max_wait_s": options.max_wait,
-            "cache": str(folder / ANSWERS),
-        }
-    )
+    config = server_config(server_settings(options, agent, answers=folder / ANSWERS))
     return WordsPlayer(ServerAgent(config, system=options.system), user, max_turns=setting.max_turns, seed=options.seed)
+
+
+def server_settings(options: argparse.Namespace, agent: Agent, *, answers: Path) -> dict[str, Any]:
+    """The settings of an agent's server.
+
+    Args:
+        answers: folder in which its answers are kept.
+    """
+    return {
+        "urls": [agent.source],
+        "model": options.model,
+        "api_key_env": options.key_env,
+        "temperature": options.temperature,
+        "send_seed": not options.no_seed,
+        "max_tokens": options.max_tokens or SERVER_TOKENS,
+        "extra_body": options.extra_body,
+        "concurrency": options.concurrency or AT_A_SERVER,
+        "timeout_s": options.timeout,
+        "retries": options.retries,
+        "max_wait_s": options.max_wait,
+        "cache": str(answers),
+    }
 
 
 def weights_folder(agent: Agent) -> Path:

@@ -1,4 +1,4 @@
-"""What `python -m experiments evaluate` takes; nothing but words, so that `--help` answers at once."""
+"""What `python -m experiments evaluate | reliability` takes; nothing but words, so that `--help` answers at once."""
 
 from __future__ import annotations
 
@@ -58,10 +58,39 @@ def user_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", default="default", help="folder of the answers of user and judge (default as in runs; off keeps none)")
 
 
-def speaking_options(parser: argparse.ArgumentParser) -> None:
-    """How the agent is asked."""
+def reliability_parser() -> argparse.ArgumentParser:
+    """The command line of `reliability`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments reliability",
+        description=(
+            "What training cost: facts asked plainly, after an emotional turn, and against a false belief that asks for agreement. "
+            "Without a file of questions the embedded policy is asked for what users told it; any other agent needs the file."
+        ),
+        epilog="Exit code 0: measured; 1: no question got an answer of use; 2: refused before anything started.",
+    )
+    parser.add_argument("agent", metavar="AGENT", help=AGENT)
+    parser.add_argument("--dry-run", action="store_true", help="say what would be asked, and start nothing")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes (default: the agent's evaluation, runs/evaluate/<name>)")
+    parser.add_argument("--name", help="what the agent is called (default: follows from AGENT)")
+    parser.add_argument(
+        "--against", type=Path, metavar="FOLDER", help="of an agent that was probed before, such as the one before training"
+    )
+    parser.add_argument("--questions", type=Path, metavar="FILE", help="JSONL: id, question, right (a list), wrong (docs/evaluation.md)")
+    parser.add_argument("--num", type=int, default=200, metavar="N", help="facts that the embedded policy is asked for (default 200)")
+    parser.add_argument("--seed", type=int, default=0, help="of these facts and of the intervals (default 0)")
+    speaking_options(parser, temperature=0.0)
+    return parser
+
+
+def speaking_options(parser: argparse.ArgumentParser, *, temperature: float = 1.0) -> None:
+    """How the agent is asked.
+
+    Args:
+        temperature: the default one.
+    """
     group = parser.add_argument_group("how the agent speaks")
-    group.add_argument("--temperature", type=float, default=1.0, help="at which it is sampled, as in training (default 1); 0 is greedy")
+    usual = f"at which it is sampled (default {temperature:g}); 0 is greedy, training samples at 1"
+    group.add_argument("--temperature", type=float, default=temperature, help=usual)
     group.add_argument("--system", default="", metavar="TEXT", help="a system prompt before the dialogue (default none)")
     group.add_argument("--max-tokens", type=int, metavar="N", help="of a reply (default: as the run; 40 embedded, 800 server, else 256)")
     group.add_argument("--concurrency", type=int, metavar="N", help="dialogues at once (default 64; a server 16)")

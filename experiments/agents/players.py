@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -140,12 +141,20 @@ class ServerAgent:
         self._opening = (("system", system),) if system else ()
 
     async def reply(self, dialogue: Dialogue, *, seed: int) -> Reply:
-        """The answer, its thought aside. Sent are the words that were said, never what the user feels, thinks or hides.
+        """The answer to a dialogue: sent are the words that were said, never what the user feels, thinks or hides.
 
         Raises:
             SilentAgent: there is none after all retries; says why.
         """
-        said = tuple((message["role"], message["content"]) for message in dialogue.messages())
+        return await self.answer(dialogue.messages(), seed=seed)
+
+    async def answer(self, messages: Sequence[Mapping[str, str]], *, seed: int) -> Reply:
+        """The answer to chat messages, its thought aside.
+
+        Raises:
+            SilentAgent: there is none after all retries; says why.
+        """
+        said = tuple((message["role"], message["content"]) for message in messages)
         question = Question(name="reply", messages=(*self._opening, *said), schema={}, seed=seed)
         try:
             return await self.endpoints.ask(question, read_reply)

@@ -12,6 +12,7 @@ from typing import Any
 
 from analysis.runs import CONFIG, METRICS, read_config, setting
 from experiments.keys import ConfigError
+from policy.thinking import RECIPE
 from simulator.endpoint_config import check_url
 from simulator.ladder import AGENTS
 
@@ -51,7 +52,9 @@ class Agent:
     @property
     def is_embedded(self) -> bool:
         """Whether it is the small embedded policy, before or after training."""
-        return self.source == PRIOR or setting(self.run_config, "policy.model") == EMBEDDED
+        if self.source == PRIOR or setting(self.run_config, "policy.model") == EMBEDDED:
+            return True
+        return self.folder is not None and (self.folder / RECIPE).is_file()
 
     def recorded(self, name: str, default: Any) -> Any:
         """A setting of the run it comes from, by dotted name, or the default."""
