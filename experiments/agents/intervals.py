@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from analysis.clusters import HIGH, LOW, NOTHING, NUM_RESAMPLES, Estimate, Sample, share
+from analysis.length_control import Z
 
 NUM_GROUPS = 20
 """Parts of the scenarios that the jackknife leaves out in turn."""
-Z = 1.959964
-"""Half the width of a 95 % interval in standard errors."""
 
 Row = tuple[str, int, int, float, float, float]
 """Scenario, number of the dialogue, of the reply, strictness; what was reached and what could have been."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.agents.intervals import Z, resampled
+from analysis.length_control import Z, score_at
+from experiments.agents.intervals import resampled
 from experiments.agents.players import Played
 from simulator.chinese import num_words
 
@@ -65,14 +66,6 @@ def length_control(played: Sequence[Played], *, seed: int) -> dict[str, Any]:
         "score_at_reference": {"words": REFERENCE_WORDS, **score_at(found, REFERENCE_WORDS)},
         "line": found,
     }
-
-
-def score_at(line: dict[str, Any], words: float) -> dict[str, float]:
-    """The length-controlled score at so many words a reply, with its interval."""
-    at = np.array([1.0, math.log2(words)])
-    value = float(at @ [line["intercept"], line["slope"]])
-    error = math.sqrt(max(0.0, float(at @ np.array(line["covariance"]) @ at)))
-    return {"value": value, "low": value - Z * error, "high": value + Z * error}
 
 
 def best_of_k(played: Sequence[Played], *, samples: int, seed: int) -> dict[str, Any] | None:
