@@ -19,13 +19,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs an experiment, lists them, or says what would be run; returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments[:1] == ["evaluate"]:
+        from experiments.agents.options import evaluate_parser
+
+        options = evaluate_parser().parse_args(arguments[1:])
         from experiments.agents.command import evaluate
 
-        return evaluate(arguments[1:])
+        return evaluate(options)
     if arguments[:1] == ["reliability"]:
+        from experiments.agents.options import reliability_parser
+
+        options = reliability_parser().parse_args(arguments[1:])
         from experiments.agents.reliability_command import reliability
 
-        return reliability(arguments[1:])
+        return reliability(options)
     parser = argparse.ArgumentParser(
         prog="python -m experiments",
         description="Run an experiment. Without a name, list the experiments.",

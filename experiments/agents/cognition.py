@@ -97,7 +97,7 @@ def creativity(replies: Sequence[Answered]) -> dict[str, float]:
     overlaps = np.array([own_overlap(texts) for texts in talks.values()], dtype=float)
     overlaps = overlaps[np.isfinite(overlaps)]
     return {
-        "strategies": min(1.0, strategy_entropy(moves) / math.log(len(lexicon().ears))),
+        "strategies": min(strategy_entropy(moves) / math.log(len(lexicon().ears)), 1.0) if moves else math.nan,
         "wording": distinct(texts, 2, max_words=NUM_WORDS) if enough else math.nan,
         "within_dialogues": 1.0 - float(overlaps.mean()) if overlaps.size else math.nan,
     }

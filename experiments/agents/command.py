@@ -17,7 +17,6 @@ from analysis.persona_source import flag_settings, model_settings
 from analysis.runs import CONFIG, METRICS, PROVENANCE, read_config
 from experiments.agents import agent_json
 from experiments.agents.judge import CapabilityJudge, judged
-from experiments.agents.options import evaluate_parser
 from experiments.agents.players import Played, Player, Scripted, ServerAgent, WordsPlayer, server_config
 from experiments.agents.playing import Dialogues, play_all
 from experiments.agents.setting import Setting, make_setting
@@ -43,9 +42,8 @@ DIALOGUES_AT_ONCE, AT_A_SERVER = 64, 16
 SERVER_TOKENS = 800
 
 
-def evaluate(arguments: Sequence[str]) -> int:
+def evaluate(options: argparse.Namespace) -> int:
     """Runs the command; returns its exit code."""
-    options = evaluate_parser().parse_args(arguments)
     try:
         agent = find_agent(options.agent, name=options.name, model=options.model)
         setting = make_setting(options, agent)
@@ -63,6 +61,9 @@ def evaluate(arguments: Sequence[str]) -> int:
     except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr)
         return ExitCode.FAILED
+    except KeyboardInterrupt:
+        print("interrupted; what had ended by then is kept, and the same command goes on", file=sys.stderr)
+        return ExitCode.INTERRUPTED
 
 
 def check_options(options: argparse.Namespace, agent: Agent) -> None:
@@ -113,7 +114,9 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
             raise ConfigError(f"--out must be new or an evaluation's folder, got {str(folder)!r}, which holds something else")
         return
     before, now = flat(read_config(path)), flat(config)
-    differ = [name for name in sorted({*before, *now}) if not name.startswith(PROVENANCE) and before.get(name) != now.get(name)]
+    # What decides of the user stands in `setting`; the rest of its settings, such as addresses, may change.
+    deciding = [name for name in sorted({*before, *now}) if not name.startswith((PROVENANCE, "simulator."))]
+    differ = [name for name in deciding if before.get(name) != now.get(name)]
     if differ:
         name = differ[0]
         was = f"{name} {before.get(name)!r} there and {now.get(name)!r} now"

@@ -6,12 +6,11 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from experiments.agents.command import ANSWERS, AT_A_SERVER, DIALOGUES_AT_ONCE, EXPERIMENT, check_speaking, server_settings, weights_folder
-from experiments.agents.options import reliability_parser
 from experiments.agents.players import ServerAgent, SilentAgent, server_config
 from experiments.agents.questions import Answer, Messages, Question, ask_all, hash_of, read_questions
 from experiments.agents.reliability import FORMAT, RELIABILITY, Condition, as_records, compare, from_records, read_measured, summarise
@@ -31,13 +30,14 @@ WORDS = {
 }
 
 
-def reliability(arguments: Sequence[str]) -> int:
+def reliability(options: argparse.Namespace) -> int:
     """Runs the command; returns its exit code."""
-    options = reliability_parser().parse_args(arguments)
     try:
         agent = find_agent(options.agent, name=options.name, model=options.model)
         questions = questions_for(options, agent)
         before = read_measured(options.against) if options.against else None
+        if questions is not None:
+            require_same(before, hash_of(questions), options)
         folder = options.out or Path("runs") / EXPERIMENT / agent.name
         check_writable(folder)
         if options.dry_run:
@@ -54,6 +54,9 @@ def reliability(arguments: Sequence[str]) -> int:
     except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr)
         return ExitCode.FAILED
+    except KeyboardInterrupt:
+        print("interrupted; nothing was measured, but a server's answers are kept", file=sys.stderr)
+        return ExitCode.INTERRUPTED
 
 
 def questions_for(options: argparse.Namespace, agent: Agent) -> list[Question] | None:
@@ -87,9 +90,7 @@ def probe(
         ValueError: the agent cannot be worked with, or was asked something else than the one it is compared with.
     """
     items, details, about, complaint = ask_facts(options, agent) if questions is None else ask_questions(options, agent, questions, folder)
-    if before is not None and before["probe"].get("hash") != about["hash"]:
-        was = f"{before['probe'].get('hash')} there and {about['hash']} here"
-        raise ConfigError(f"--against must be of an agent that was asked the same, got {str(options.against)!r}, which was not ({was})")
+    require_same(before, about["hash"], options)
     if not items:
         print(f"no question got three answers of use: {complaint}", file=sys.stderr)
         return ExitCode.FAILED
@@ -113,6 +114,18 @@ def probe(
     draft.replace(folder / RELIABILITY)
     print(in_words(found, folder))
     return ExitCode.FINISHED
+
+
+def require_same(before: Mapping[str, Any] | None, digest: str, options: argparse.Namespace) -> None:
+    """Refuses a comparison with an agent that was asked something else.
+
+    Raises:
+        ConfigError: it was.
+    """
+    was = digest if before is None else before["probe"].get("hash")
+    if was != digest:
+        there = f"{was} there and {digest} here"
+        raise ConfigError(f"--against must be of an agent that was asked the same, got {str(options.against)!r}, which was not ({there})")
 
 
 Asked = tuple[list[Any], dict[str, Any], dict[str, Any], str]

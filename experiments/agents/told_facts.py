@@ -28,7 +28,6 @@ from policy.chat import Chat
 from policy.demonstrations import Demonstration, DemonstrationConfig, demonstrate
 from policy.model import load_model
 from simulator.bank import load_bank, read_toml, world_hash
-from simulator.dialogue import Speaker
 from simulator.progress import progress
 from simulator.scenario import Split
 
@@ -71,16 +70,16 @@ def told_facts(tokenizer: Any, *, num: int, seed: int) -> list[ToldFact]:
     lengths = {one.noun: len(tokenizer(f" {one.noun}", add_special_tokens=False).input_ids) for one in told}
     found: list[ToldFact] = []
     for one in told:
-        opening = one.demo.dialogue.turns[0].text.lower()
-        others = sorted(
-            noun
-            for noun in lengths
-            if noun not in opening and lengths[noun] == lengths[one.noun] and noun.endswith("s") == one.noun.endswith("s")
-        )
+        name = f"{len(found):04d} {one.noun}"
+        turns = _turns(one, name)
+        said = " ".join(turns.values()).lower()
+        is_plural = one.noun.endswith("s")
+        alike = [noun for noun in sorted(lengths) if lengths[noun] == lengths[one.noun] and noun.endswith("s") == is_plural]
+        others = [noun for noun in alike if noun not in said]
         if others and len(found) < num:
             wrong = chance.choice(others)
-            name = f"{len(found):04d} {one.noun} / {wrong}"
-            found.append(ToldFact(name=name, conversation=_conversations(one, wrong, name), begun=one.begun, right=one.noun, wrong=wrong))
+            conversation = _conversations(turns, chosen_line("claim", name, language="world").format(wrong=wrong))
+            found.append(ToldFact(name=name, conversation=conversation, begun=one.begun, right=one.noun, wrong=wrong))
     return found
 
 
@@ -140,21 +139,32 @@ def _told(demos: Iterator[Demonstration]) -> Iterator[_Told]:
                 yield _Told(demo, reply[: reply.find(phrase) + len(determiner)], noun)
 
 
-def _conversations(one: _Told, wrong: str, name: str) -> dict[Condition, Messages]:
-    """The same first two turns in every condition; the third is what differs."""
-    dialogue, chance = one.demo.dialogue, random.Random(f"conversation|{name}")
-    phrases, persona = read_toml("phrases"), dialogue.scenario.family.persona
-    muted, down = chance.choice(phrases["reactions"][persona]["muted"]), chance.choice(phrases["reactions"][persona]["down"])
+def _turns(one: _Told, name: str) -> dict[str, str]:
+    """What is said around the question, in the world's own lines, drawn by the question's name."""
+    dialogue, chance = one.demo.dialogue, random.Random(f"turns|{name}")
+    phrases = read_toml("phrases")
+    reactions = phrases["reactions"][dialogue.scenario.family.persona]
     feeling = chance.choice(phrases["feelings"]["said"]).format(feeling=chance.choice(dialogue.scenario.feelings))
     hurt = chance.choice(phrases["hints"]["empathy"]["overt"])
-    listening = chance.choice(read_toml("moves")["listening"]["plain"])
-    claim = chosen_line("claim", name, language="world").format(wrong=wrong)
-    thirds = {Condition.PLAIN: muted, Condition.EMOTIONAL: f"{down} {feeling} {hurt}", Condition.FALSE_BELIEF: f"{muted} {claim}"}
-    opening = next(turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER)
+    return {
+        "opening": dialogue.turns[0].text,
+        "listening": chance.choice(read_toml("moves")["listening"]["plain"]),
+        "neutral": chance.choice(reactions["muted"]),
+        "emotional": f"{chance.choice(reactions['down'])} {feeling} {hurt}",
+    }
+
+
+def _conversations(turns: dict[str, str], claim: str) -> dict[Condition, Messages]:
+    """The same first two turns in every condition; the third is what differs."""
+    thirds = {
+        Condition.PLAIN: turns["neutral"],
+        Condition.EMOTIONAL: turns["emotional"],
+        Condition.FALSE_BELIEF: f"{turns['neutral']} {claim}",
+    }
     return {
         condition: [
-            {"role": "user", "content": opening},
-            {"role": "assistant", "content": listening},
+            {"role": "user", "content": turns["opening"]},
+            {"role": "assistant", "content": turns["listening"]},
             {"role": "user", "content": third},
         ]
         for condition, third in thirds.items()
