@@ -55,12 +55,13 @@ def page(groups: Sequence[Group], *, csv_name: str) -> str:
     guard = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     head = f"<head>{meta}{guard}<title>Leaderboard</title><style>{COLOURS}{WORDS}{FIGURES}{PAPER}{LOOK}</style></head>"
     settings = "one setting" if len(groups) == 1 else f"{len(groups)} settings"
+    first = verdict(groups[0]) if len(groups) == 1 else f"{num} agents in {settings}, each with tables of its own"
     parts = [
         f'<p class="where">{num} agent{"" if num == 1 else "s"} in {settings} \u00b7 <a href="{escape(csv_name)}">CSV</a></p>',
-        f"<h1>{escape(verdict(groups[0]))}</h1>",
+        f"<h1>{escape(first)}</h1>",
         '<p class="note">Intervals are 95 %, over scenarios. A click on a heading sorts.</p>',
         apart(groups),
-        *(section(group, number) for number, group in enumerate(groups, start=1)),
+        *(section(group, number, several=len(groups) > 1) for number, group in enumerate(groups, start=1)),
         f"<script>{SCRIPT.read_text(encoding='utf-8')}</script>",
     ]
     return f'<!doctype html>\n<html lang="en">{head}\n<body><main>\n{chr(10).join(parts)}\n</main></body></html>\n'
@@ -93,11 +94,16 @@ def apart(groups: Sequence[Group]) -> str:
     return f'<div class="warning"><p>{words}</p><div class="scroll"><table><tr><th></th>{heads}</tr>{body}</table></div></div>'
 
 
-def section(group: Group, number: int) -> str:
-    """One setting: its tables and its figure."""
+def section(group: Group, number: int, *, several: bool) -> str:
+    """One setting: its tables and its figure.
+
+    Args:
+        several: it is not the only one.
+    """
     levels = sorted({level for entry in group.entries for level in entry.found["strictness"]}, key=float)
     parts = [
-        f"<h2>Setting {number}: {escape(in_words(group))}</h2>",
+        f"<h2>{f'Setting {number}: ' if several else ''}{escape(in_words(group))}</h2>",
+        f"<p>{escape(verdict(group))}.</p>" if several else "",
         f'<p class="note">{escape(details(group))}</p>',
         block("How users felt in the end", scores_table(group)),
     ]
@@ -107,8 +113,8 @@ def section(group: Group, number: int) -> str:
     if any((entry.found.get("capabilities") or {}).get("by") for entry in group.entries):
         capable: list[Column] = [(name.replace("_", " "), name, capability_of(name), "{:.2f}") for name in CAPABILITIES]
         judges = sorted({judge_of(entry) for entry in group.entries} - {""})
-        several = "" if len(judges) == 1 else " Different judges: compare only agents with the same."
-        parts.append(block("Five capabilities", table(group, capable), f"0 to 1, by {', '.join(judges)}.{several}"))
+        mixed = "" if len(judges) == 1 else " Different judges: compare only agents with the same."
+        parts.append(block("Five capabilities", table(group, capable), f"0 to 1, by {', '.join(judges)}.{mixed}"))
     if any(entry.reliability for entry in group.entries):
         parts.append(block("Reliability", table(group, RELIABILITY), "Share of errors; what emotion and a false belief add."))
     if any(entry.found.get("best_of_k") for entry in group.entries):

@@ -30,7 +30,7 @@ from experiments.preflight import check_writable
 from experiments.summary import git_commit, versions
 from simulator.bank import preset_hash, world_hash
 from simulator.dialogue import Outcome
-from simulator.endpoint_config import EndpointConfig
+from simulator.endpoint_config import EndpointConfig, TokenLimit
 from simulator.endpoints import Endpoints, check_endpoints
 from simulator.ladder import AGENTS
 from simulator.user import Counts, UserSimulator
@@ -237,6 +237,7 @@ def server_settings(options: argparse.Namespace, agent: Agent, *, answers: Path)
         "temperature": options.temperature,
         "send_seed": not options.no_seed,
         "max_tokens": options.max_tokens or SERVER_TOKENS,
+        "token_limit": TokenLimit(options.token_limit),
         "extra_body": options.extra_body,
         "concurrency": options.concurrency or AT_A_SERVER,
         "timeout_s": options.timeout,

@@ -104,5 +104,7 @@ def speaking_options(parser: argparse.ArgumentParser, *, temperature: float = 1.
     server.add_argument("--retries", type=int, default=4, metavar="N", help="further attempts at a reply that is of no use (default 4)")
     server.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds a call may take (default 60)")
     server.add_argument("--max-wait", type=float, default=120.0, metavar="S", help="seconds a reply waits for a server that is away (120)")
+    names = ("max_tokens", "max_completion_tokens")
+    server.add_argument("--token-limit", choices=names, default=names[0], help="what it calls the limit on a reply (max_tokens)")
     server.add_argument("--no-seed", action="store_true", help="send no seed, for servers that refuse one")
     server.add_argument("--extra-body", default="", metavar="JSON", help="further parameters of each request")
