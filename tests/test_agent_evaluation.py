@@ -259,4 +259,4 @@ def test_a_run_without_a_checkpoint_is_refused(tmp_path, capsys):
 def test_help_says_what_an_agent_may_be(capsys):
     with pytest.raises(SystemExit):
         main(["evaluate", "--help"])
-    assert "OpenAI-compatible" in " ".join(capsys.readouterr().out.split())
+    assert "a Hugging Face folder or id" in " ".join(capsys.readouterr().out.split())

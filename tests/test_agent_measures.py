@@ -18,7 +18,7 @@ from experiments.agents.capabilities import (
     solution_crafting,
     style_flexibility,
 )
-from experiments.agents.cognition import creativity, empathy_to_solution, plane, strategy_shares
+from experiments.agents.cognition import creativity, empathy_to_solution, own_overlaps, plane, strategy_shares
 from experiments.agents.heard import Answered, answered
 from experiments.agents.intervals import jackknifed, resampled
 from experiments.agents.judge import read_grades
@@ -182,7 +182,7 @@ def test_an_agent_of_advice_stands_at_the_end_of_solutions(ladder):
 
 
 def test_more_wordings_and_moves_are_more_creative(ladder):
-    praise, skilled = creativity(ladder["praise"]), creativity(ladder["L6"])
+    praise, skilled = (creativity(ladder[agent], own_overlaps(ladder[agent])) for agent in ("praise", "L6"))
     assert praise["strategies"] < 0.1 < skilled["strategies"] and praise["within_dialogues"] < skilled["within_dialogues"]
 
 

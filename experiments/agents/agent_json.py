@@ -44,6 +44,8 @@ def describe(
         judge: which model judged, how many dialogues got no grades, or why nobody judged.
         usage: requests, tokens and money of this sitting, by who used them.
     """
+    # In an order that does not depend on which ended first: sums are then the same to the last bit.
+    played = sorted(played, key=lambda one: (one.task.uid, one.sibling))
     alive = sound_ones(played)
     replies = answered(alive, setting.register())
     is_rule = isinstance(setting.user_config, RuleUserConfig)

@@ -6,7 +6,7 @@ Source: the axes are RLVER's (arXiv 2507.03112), who have a model place agents o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,11 +66,11 @@ def plane(replies: Sequence[Answered], *, seed: int) -> dict[str, Any]:
         kept = set(chosen.tolist())
         return [reply for i in order.tolist() if i in kept for reply in by_scenario[i]]
 
-    num = len(names)
+    num, overlaps = len(names), own_overlaps(replies)
     return {
         "empathy_to_solution": jackknifed(lambda chosen: empathy_to_solution(of(chosen)), num, seed=seed),
-        "structured_to_creative": jackknifed(lambda chosen: structured_to_creative(of(chosen)), num, seed=seed),
-        "parts": creativity(of(np.arange(num))),
+        "structured_to_creative": jackknifed(lambda chosen: structured_to_creative(of(chosen), overlaps), num, seed=seed),
+        "parts": creativity(of(np.arange(num)), overlaps),
     }
 
 
@@ -81,26 +81,35 @@ def empathy_to_solution(replies: Sequence[Answered]) -> float:
     return (solutions - feelings) / (solutions + feelings) if solutions + feelings else math.nan
 
 
-def structured_to_creative(replies: Sequence[Answered]) -> float:
+def structured_to_creative(replies: Sequence[Answered], overlaps: Mapping[int, float]) -> float:
     """2 c - 1, c the mean of the parts of `creativity`; NaN where one of them could not be measured."""
-    return 2.0 * float(np.mean(list(creativity(replies).values()))) - 1.0
+    return 2.0 * float(np.mean(list(creativity(replies, overlaps).values()))) - 1.0
 
 
-def creativity(replies: Sequence[Answered]) -> dict[str, float]:
-    """The three parts, each in [0, 1]."""
+def creativity(replies: Sequence[Answered], overlaps: Mapping[int, float]) -> dict[str, float]:
+    """The three parts, each in [0, 1].
+
+    Args:
+        overlaps: of each dialogue's replies with its own earlier ones, as `own_overlaps` has them.
+    """
     moves = [move for reply in replies for move in sorted(reply.moves)]
     texts = [said(reply) for reply in replies]
     enough = sum(len(text.split()) if text.isascii() else len(text) for text in texts) >= NUM_WORDS
-    talks: dict[int, list[str]] = {}
-    for reply, text in zip(replies, texts, strict=True):
-        talks.setdefault(reply.dialogue, []).append(text)
-    overlaps = np.array([own_overlap(texts) for texts in talks.values()], dtype=float)
-    overlaps = overlaps[np.isfinite(overlaps)]
+    within = np.array([overlaps[dialogue] for dialogue in sorted({reply.dialogue for reply in replies})], dtype=float)
+    within = within[np.isfinite(within)]
     return {
         "strategies": min(strategy_entropy(moves) / math.log(len(lexicon().ears)), 1.0) if moves else math.nan,
         "wording": distinct(texts, 2, max_words=NUM_WORDS) if enough else math.nan,
-        "within_dialogues": 1.0 - float(overlaps.mean()) if overlaps.size else math.nan,
+        "within_dialogues": 1.0 - float(within.mean()) if within.size else math.nan,
     }
+
+
+def own_overlaps(replies: Sequence[Answered]) -> dict[int, float]:
+    """How much each dialogue's replies say its own earlier ones again, [0, 1] (`curriculum.indicators.own_overlap`)."""
+    talks: dict[int, list[str]] = {}
+    for reply in replies:
+        talks.setdefault(reply.dialogue, []).append(said(reply))
+    return {dialogue: own_overlap(texts) for dialogue, texts in talks.items()}
 
 
 def said(reply: Answered) -> str:

@@ -73,14 +73,14 @@ def find_agent(word: str, *, name: str | None = None, model: str | None = None) 
     """
     if name is not None and name != as_name(name):
         raise ConfigError(f"--name must consist of letters, digits and . _ + -, got {name!r}; {as_name(name)!r} would do")
+    if model is not None and "://" not in word:
+        raise ConfigError(f"--model goes with the address of a server, got {model!r} with AGENT {word!r}")
     if word in AGENTS:
         return Agent(kind=Kind.SCRIPTED, name=name or word, source=word)
     if word == PRIOR:
         return Agent(kind=Kind.MODEL, name=name or PRIOR, source=PRIOR)
     if "://" in word:
         return server(word, name=name, model=model)
-    if model is not None:
-        raise ConfigError(f"--model goes with the address of a server, got {model!r} with AGENT {word!r}")
     folder = Path(word).expanduser()
     if folder.is_dir():
         return from_folder(folder, name=name)
