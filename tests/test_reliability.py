@@ -196,6 +196,15 @@ def test_a_dry_run_asks_nothing(tmp_path, capsys):
     assert "would ask prior" in capsys.readouterr().out and not (tmp_path / "a").exists()
 
 
+def test_an_agent_that_was_probed_first_can_still_be_evaluated_in_the_same_folder(tmp_path):
+    path = questions_in(tmp_path, CAPITAL)
+    with serving(FakeEndpoint(always=honest)) as endpoint:
+        probed(tmp_path / "a", endpoint.url, "--model", "m", "--questions", str(path))
+        small = ("--num-scenarios", "1", "--strictness", "0.1", "--out", str(tmp_path / "a"))
+        assert main(["evaluate", endpoint.url, "--model", "m", *small]) == 0
+    assert {"agent.json", "reliability.json"} <= {item.name for item in (tmp_path / "a").iterdir()}
+
+
 def test_a_question_is_a_value():
     assert question_of(CAPITAL) == Question(
         name="au", text="What is the capital of Australia?", right=("Canberra",), wrong="Sydney", language="en"

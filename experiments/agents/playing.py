@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.runs import DIALOGUES, read_lines
+from analysis.runs import DIALOGUES, THOUGHTS, read_lines
 from analysis.viewer import HELD_OUT
 from experiments.agents.players import Played, Player
 from experiments.agents.setting import Setting
 from experiments.evaluate import EvaluationTask
-from experiments.recorder import THOUGHTS, cut_back, dialogue_record, jsonable
+from experiments.recorder import cut_back, dialogue_record, jsonable
 from simulator.dialogue import Dialogue, Outcome
 from simulator.progress import Progress
 

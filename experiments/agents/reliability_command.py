@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.agents.command import ANSWERS, AT_A_SERVER, DIALOGUES_AT_ONCE, EXPERIMENT, check_speaking, server_settings, weights_folder
+from experiments.agents.kept import EXPERIMENT
 from experiments.agents.players import ServerAgent, SilentAgent, server_config
 from experiments.agents.questions import Answer, Messages, Question, ask_all, hash_of, read_questions
+from experiments.agents.reach import ANSWERS, AT_A_SERVER, DIALOGUES_AT_ONCE, check_speaking, server_settings, weights_folder
 from experiments.agents.reliability import FORMAT, RELIABILITY, Condition, as_records, compare, from_records, read_measured, summarise
 from experiments.agents.speech import speech_of
 from experiments.agents.who import Agent, Kind, find_agent
