@@ -100,7 +100,7 @@ def test_any_empathic_move_is_depth_but_only_the_wished_one_is_insight():
 def test_a_suggestion_is_a_solution_for_who_wants_one():
     (who,) = scenarios(HiddenIntention.ADVICE)
     tied, general = replies_to(
-        said(who, f"Maybe you should write down what you want to say about {thing(who)}."), said(who, "You could talk it over openly.")
+        said(who, f"Maybe you should write down what you want to say about {thing(who)}."), said(who, "You should set clear limits.")
     )
     assert solution_crafting(tied) == (1.0, 1.0) and solution_crafting(general) == (0.5, 1.0)
     assert empathic_depth(tied) == (0.0, 0.0)
@@ -137,7 +137,7 @@ def test_repeating_oneself_is_no_depth():
 
 def test_guidance_counts_asking_early_and_coming_back_later():
     (who,) = scenarios(HiddenIntention.LISTENED)
-    first, second, third = replies_to(said(who, "What happened then?", "You could talk it over openly.", "Many people go through this."))
+    first, second, third = replies_to(said(who, "What happened then?", "You should set clear limits.", "Many people go through this."))
     assert first.appraisal.shown["repair"] is None and dialogue_guidance(first) == (1.0, 1.0)
     missed_listening = 1.0 + (second.appraisal.shown["repair"] is not None)
     assert dialogue_guidance(second) == (0.0, missed_listening)

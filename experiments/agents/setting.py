@@ -141,8 +141,7 @@ def make_user_config(options: argparse.Namespace, agent: Agent) -> RuleUserConfi
     try:
         return llm_config(options) if options.user == "llm" else rule_config(options, agent)
     except ValueError as error:
-        message = str(error)
-        raise ConfigError(in_options(message, "--user-") if options.user == "llm" else message.replace("simulator.", "--")) from error
+        raise ConfigError(in_options(str(error), "--user-" if options.user == "llm" else "--")) from error
 
 
 def rule_config(options: argparse.Namespace, agent: Agent) -> RuleUserConfig:
