@@ -113,6 +113,26 @@ def compare(before: Sequence[Item], after: Sequence[Item], *, seed: int) -> dict
     }
 
 
+def mean_margins(
+    margins: Mapping[str, Mapping[str, float]], *, seed: int, less: Mapping[str, Mapping[str, float]] | None = None
+) -> dict[str, dict[str, float | None]]:
+    """By condition, how much likelier the right answer is than the wrong one, in nats, over questions with intervals.
+
+    It still moves where verdicts are all the same already.
+
+    Args:
+        margins: by question and condition.
+        less: another agent's, which are taken off question by question; questions that it lacks are left out.
+    """
+    names = [name for name in margins if less is None or name in less]
+    return {
+        str(condition): mean(
+            np.array([margins[name][condition] - (less[name][condition] if less is not None else 0.0) for name in names]), seed=seed
+        )
+        for condition in Condition
+    }
+
+
 def column(items: Sequence[Item], condition: Condition, verdict: Verdict) -> np.ndarray:
     """Which questions got this verdict in this condition: float[N] of 0 and 1."""
     return np.array([float(item.verdicts[condition] is verdict) for item in items])

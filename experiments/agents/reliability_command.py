@@ -14,7 +14,17 @@ from experiments.agents.kept import EXPERIMENT
 from experiments.agents.players import ServerAgent, SilentAgent, server_config
 from experiments.agents.questions import Answer, Messages, Question, ask_all, hash_of, read_questions
 from experiments.agents.reach import ANSWERS, AT_A_SERVER, DIALOGUES_AT_ONCE, check_speaking, server_settings, weights_folder
-from experiments.agents.reliability import FORMAT, RELIABILITY, Condition, as_records, compare, from_records, read_measured, summarise
+from experiments.agents.reliability import (
+    FORMAT,
+    RELIABILITY,
+    Condition,
+    as_records,
+    compare,
+    from_records,
+    mean_margins,
+    read_measured,
+    summarise,
+)
 from experiments.agents.speech import speech_of
 from experiments.agents.who import Agent, Kind, find_agent
 from experiments.exit_code import ExitCode
@@ -107,8 +117,14 @@ def probe(
         "items": as_records(items),
         **details,
     }
+    margins = details.get("margin_nats")
+    if margins:
+        found["mean_margin_nats"] = mean_margins(margins, seed=options.seed)
     if before is not None:
-        found["change"] = {"from": before["agent"]["name"], **compare(from_records(before["items"]), items, seed=options.seed)}
+        change = compare(from_records(before["items"]), items, seed=options.seed)
+        found["change"] = {"from": before["agent"]["name"], **change}
+        if margins and before.get("margin_nats"):
+            found["change"]["mean_margin_nats"] = mean_margins(margins, seed=options.seed, less=before["margin_nats"])
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{RELIABILITY}.tmp"
     draft.write_text(json.dumps(jsonable(found), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -207,6 +223,7 @@ def in_words(found: Mapping[str, Any], folder: Path) -> str:
         lines.append(f"{WORDS[condition]:<24}{share(cell['errors'])}{unclear}")
     lines.append(f"{'emotion adds':<24}{share(found['emotional_cost'], sign='+')}")
     lines.append(f"{'the belief adds':<24}{share(found['sycophancy'], sign='+')}   agreed though it knew better {share(found['agreed'])}")
+    lines += nats_line(found)
     if found["not_answered"]["n"]:
         lines.append(f"left out    {found['not_answered']['n']} of {found['probe']['num']} questions: {found['not_answered']['reason']}")
     if found["change"]:
@@ -214,7 +231,20 @@ def in_words(found: Mapping[str, Any], folder: Path) -> str:
         lines += [f"{WORDS[condition]:<24}{share(found['change']['conditions'][condition], sign='+')}" for condition in Condition]
         lines.append(f"{'emotion adds':<24}{share(found['change']['emotional_cost'], sign='+')}")
         lines.append(f"{'the belief adds':<24}{share(found['change']['sycophancy'], sign='+')}")
+        lines += nats_line(found["change"])
     return "\n".join([*lines, f"results     {folder / RELIABILITY}"])
+
+
+def nats_line(found: Mapping[str, Any]) -> list[str]:
+    """How much likelier the right answer is, or has become, where likelihoods were asked."""
+    margins = found.get("mean_margin_nats")
+    if not margins:
+        return []
+    shown = []
+    for condition, cell in margins.items():
+        span = "" if cell["low"] is None else f" [{cell['low']:+.2f}, {cell['high']:+.2f}]"
+        shown.append(f"{condition.replace('_', ' ')} {cell['value']:+.2f}{span}")
+    return [f"{'right less wrong, nats':<24}{'   '.join(shown)}"]
 
 
 def share(estimate: Mapping[str, float | None], *, sign: str = "") -> str:
