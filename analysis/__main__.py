@@ -1,4 +1,4 @@
-"""The door of this package: `python -m analysis report | transcripts | compare | rlver | tensorboard | fidelity | persona`."""
+"""The door of this package: `python -m analysis COMMAND`; `--help` lists the commands."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     comparison_options(commands.add_parser("compare", help="set the arms of a sweep against each other and write comparison.json"))
     rlver = commands.add_parser("rlver", help="hold RLVER's findings against a sweep of its table (experiment rlver_matrix)")
     rlver.add_argument("folder", type=Path, metavar="FOLDER", help="the sweep's folder, runs/rlver_matrix/<name>")
+    ranking = commands.add_parser("leaderboard", help="evaluated agents beside each other: one HTML page, and a CSV beside it")
+    ranking.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="evaluations, or folders that hold them (runs/evaluate)")
+    ranking.add_argument("--out", type=Path, default=Path("leaderboard.html"), metavar="FILE.html", help="the page (leaderboard.html)")
+    ranking.add_argument("--seed", type=int, default=0, help="of the draws that ranks are told from (0)")
     board = commands.add_parser("tensorboard", help="start TensorBoard, reachable from this machine only")
     board.add_argument("--logdir", type=Path, default=Path("runs"), help="a run's folder or one that holds runs (default runs)")
     board.add_argument("--port", type=int, default=6006, help="1 to 65535 (default 6006)")
@@ -87,6 +91,14 @@ def hold_against_rlver(options: argparse.Namespace) -> None:
     print(as_text(findings(table), num_runs=sum(map(len, table.values()))))
 
 
+def rank(options: argparse.Namespace) -> None:
+    """Writes the leaderboard and says where."""
+    from analysis.leaderboard import write_leaderboard
+
+    page, table = write_leaderboard(options.folders, options.out, seed=options.seed)
+    print(f"{page}\n{table}")
+
+
 def measure_fidelity(options: argparse.Namespace) -> None:
     """Prints the figures of fidelity."""
     from analysis.fidelity import fidelity
@@ -126,6 +138,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "transcripts": write_viewer,
     "compare": compare,
     "rlver": hold_against_rlver,
+    "leaderboard": rank,
     "tensorboard": serve,
     "fidelity": measure_fidelity,
     "persona": judge,

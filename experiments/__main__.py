@@ -1,4 +1,4 @@
-"""The door of this package: `python -m experiments <EXPERIMENT> [setting=value ...]`."""
+"""The door of this package: `python -m experiments <EXPERIMENT> [setting=value ...]`, `evaluate AGENT`, `reliability AGENT`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,26 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs an experiment, lists them, or says what would be run; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m experiments", description="Run an experiment. Without a name, list the experiments.")
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments[:1] == ["evaluate"]:
+        from experiments.agents.options import evaluate_parser
+
+        options = evaluate_parser().parse_args(arguments[1:])
+        from experiments.agents.command import evaluate
+
+        return evaluate(options)
+    if arguments[:1] == ["reliability"]:
+        from experiments.agents.options import reliability_parser
+
+        options = reliability_parser().parse_args(arguments[1:])
+        from experiments.agents.reliability_command import reliability
+
+        return reliability(options)
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments",
+        description="Run an experiment. Without a name, list the experiments.",
+        epilog="`evaluate AGENT` evaluates any agent, `reliability AGENT` says what training cost it (see their --help).",
+    )
     parser.add_argument("experiment", nargs="?", help="name of a file in experiments/, without .yaml")
     parser.add_argument("overrides", nargs="*", metavar="setting=value", help="dotted settings, e.g. teacher.kind=fixed budget.steps=10")
     parser.add_argument("--cell", nargs=2, metavar=("ARM", "SEED"), help="of a sweep, only this run of it, in this process")

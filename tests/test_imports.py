@@ -62,6 +62,13 @@ def test_help_answers_without_heavy_imports(package: str) -> None:
     assert "usage" in done.stdout.lower()
 
 
+@pytest.mark.parametrize("command", ["evaluate", "reliability"])
+def test_help_of_a_command_of_experiments_answers_without_heavy_imports(command: str) -> None:
+    done = run_refusing(SLOW_TO_IMPORT, f"from experiments.__main__ import main; main([{command!r}, '--help'])")
+    assert done.returncode == 0, done.stderr
+    assert "usage" in done.stdout.lower()
+
+
 def test_a_refused_import_is_noticed() -> None:
     done = run_refusing(("json",), "import json")
     assert done.returncode != 0

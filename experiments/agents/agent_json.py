@@ -1,0 +1,142 @@
+"""`agent.json`: everything that is said of an agent after an evaluation, and the words that are printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from analysis.clusters import Estimate
+from experiments.agents.capabilities import capabilities
+from experiments.agents.cognition import plane, strategy_shares
+from experiments.agents.heard import answered, sound_ones
+from experiments.agents.length import best_of_k, length_control
+from experiments.agents.players import Played
+from experiments.agents.scores import errors, scores
+from experiments.agents.setting import Setting, setting_id
+from experiments.recorder import jsonable
+from experiments.summary import git_commit, versions
+from simulator.rule_user import RuleUserConfig
+
+AGENT_JSON = "agent.json"
+FORMAT = 1
+Capabilities = Mapping[str, Estimate] | None
+
+
+def describe(
+    played: Sequence[Played],
+    setting: Setting,
+    *,
+    agent: Mapping[str, Any],
+    samples: int,
+    seed: int,
+    by_judge: Capabilities,
+    judge: Mapping[str, Any],
+    usage: Mapping[str, float],
+) -> dict[str, Any]:
+    """The whole of `agent.json`.
+
+    Args:
+        played: all dialogues, also those that broke.
+        agent: who spoke, and how it was asked.
+        by_judge: capabilities by a model; None where none judged.
+        judge: which model judged, how many dialogues got no grades, or why nobody judged.
+        usage: requests, tokens and money of this sitting, by who used them.
+    """
+    # In an order that does not depend on which ended first: sums are then the same to the last bit.
+    played = sorted(played, key=lambda one: (one.task.uid, one.sibling))
+    alive = sound_ones(played)
+    replies = answered(alive, setting.register())
+    is_rule = isinstance(setting.user_config, RuleUserConfig)
+    by_rule = capabilities(replies, seed=seed) if is_rule else None
+    shown = setting.to_dict()
+    return {
+        "format": FORMAT,
+        "agent": dict(agent),
+        "setting": shown,
+        "setting_id": setting_id(shown),
+        "samples": samples,
+        "seed": seed,
+        **scores(played, seed=seed),
+        "errors": errors(played, planned=samples * len(setting.tasks())),
+        "replies": {"answered": len(replies), "per_dialogue": len(replies) / len(alive) if alive else None},
+        "capabilities": {
+            "by": "rule" if is_rule else "judge" if by_judge else None,
+            **dict(judge),
+            **{name: estimate.to_dict() for name, estimate in (by_rule or by_judge or {}).items()},
+        },
+        "strategies": {name: estimate.to_dict() for name, estimate in strategy_shares(replies, seed=seed).items()},
+        "social_cognition": as_plain(plane(replies, seed=seed)),
+        "length": length_control(alive, seed=seed),
+        "best_of_k": best_of_k(alive, samples=samples, seed=seed),
+        "usage": dict(usage),
+        "versions": versions(),
+        "git_commit": git_commit(),
+    }
+
+
+def write(folder: Path, found: Mapping[str, Any]) -> Path:
+    """Writes `agent.json`, whole or not at all."""
+    draft = folder / f".{AGENT_JSON}.tmp"
+    draft.write_text(json.dumps(jsonable(found), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return draft.replace(folder / AGENT_JSON)
+
+
+def as_plain(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Estimates in it as dicts."""
+    return {name: value.to_dict() if isinstance(value, Estimate) else value for name, value in tree.items()}
+
+
+def in_words(found: Mapping[str, Any], folder: Path) -> str:
+    """What is printed when an evaluation ends."""
+    broken = found["errors"]
+    lines = [f"{found['agent']['name']}  on {found['setting']['bank']}, {found['n_dialogues']} dialogues scored"]
+    if not found["n_dialogues"]:
+        lines.append("score       none: no dialogue could be scored")
+    else:
+        lines += figures(found)
+    if broken["excluded_dialogues"]:
+        lines.append(f"excluded    {broken['excluded_dialogues']} of {broken['planned']} dialogues broke, and count in no score:")
+        lines += [f"            {count} x {reason}" for reason, count in broken["reasons"].items()]
+    if broken["not_played"]:
+        lines.append(f"missing     {broken['not_played']} of {broken['planned']} dialogues were not played; the same command goes on")
+    return "\n".join([*lines, f"results     {folder / AGENT_JSON}", f"transcripts make transcripts RUN={folder}"])
+
+
+def figures(found: Mapping[str, Any]) -> list[str]:
+    """The lines of scores and capabilities."""
+    low, high = found["score_ci95"]
+    intervals = found["intervals"]
+    lines = [
+        f"score       {found['score']:.1f} [{low:.1f}, {high:.1f}]"
+        f"   worst cell {found['worst_cell']:.1f}   worst fifth {found['cvar20']:.1f}",
+        f"success     {percent(intervals['success_rate'])}   failure {percent(intervals['failure_rate'])}",
+        "strictness  " + "   ".join(f"{name} {cell['value']:.0f}" for name, cell in found["strictness"].items()),
+    ]
+    capable = found["capabilities"]
+    if capable["by"]:
+        shown = [f"{name.replace('_', ' ')} {number(capable[name]['value'], '.2f')}" for name in capable if isinstance(capable[name], dict)]
+        lines.append(f"capable     {'   '.join(shown)}   (by {capable['by']})")
+    social = found["social_cognition"]
+    lines.append(
+        f"plane       empathy to solution {number(social['empathy_to_solution']['value'], '+.2f')}"
+        f"   structured to creative {number(social['structured_to_creative']['value'], '+.2f')}"
+    )
+    if found["best_of_k"]:
+        best = found["best_of_k"]
+        lines.append(f"best of {best['k']}   {best['best']['value']:.1f}, mean {best['mean']['value']:.1f}")
+    return lines
+
+
+def percent(estimate: Mapping[str, float | None]) -> str:
+    """A share as a percentage with its interval."""
+    value, low, high = (estimate[name] for name in ("value", "low", "high"))
+    if value is None:
+        return "-"
+    return f"{value:.0%}" if low is None or high is None else f"{value:.0%} [{low:.0%}, {high:.0%}]"
+
+
+def number(value: float | None, form: str) -> str:
+    """The number in its form, a dash for none."""
+    return "-" if value is None or value != value else format(value, form)

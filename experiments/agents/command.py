@@ -1,0 +1,153 @@
+"""`python -m experiments evaluate AGENT`: refuses what cannot work, plays what is missing, and says what came out."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from analysis.runs import CONFIG, METRICS
+from experiments.agents import agent_json
+from experiments.agents.judge import CapabilityJudge, judged
+from experiments.agents.kept import EXPERIMENT, about, check_folder, config_of
+from experiments.agents.players import Played, Player
+from experiments.agents.playing import Dialogues, play_all
+from experiments.agents.reach import AT_A_SERVER, DIALOGUES_AT_ONCE, check_speaking, make_player, reached_judge, reached_user, usage
+from experiments.agents.setting import Setting, make_setting
+from experiments.agents.who import Agent, Kind, find_agent
+from experiments.exit_code import ExitCode
+from experiments.interruption import Interruption
+from experiments.keys import ConfigError
+from simulator.dialogue import Outcome
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """Runs the command; returns its exit code."""
+    try:
+        agent = find_agent(options.agent, name=options.name, model=options.model)
+        setting = make_setting(options, agent)
+        check_options(options, agent)
+        folder = options.out or Path("runs") / EXPERIMENT / agent.name
+        config = config_of(options, agent, setting)
+        check_folder(folder, config)
+        if options.dry_run:
+            print(plan(options, agent, setting, folder))
+            return ExitCode.FINISHED
+        return run(options, agent, setting, folder, config)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return ExitCode.REFUSED
+    except RuntimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return ExitCode.FAILED
+    except KeyboardInterrupt:
+        print("interrupted; what had ended by then is kept, and the same command goes on", file=sys.stderr)
+        return ExitCode.INTERRUPTED
+
+
+def check_options(options: argparse.Namespace, agent: Agent) -> None:
+    """Refuses options that contradict each other or the kind of agent.
+
+    Raises:
+        ConfigError: says which.
+    """
+    check_speaking(options)
+    if options.profiles and agent.kind is Kind.SCRIPTED:
+        raise ConfigError(f"AGENT must be another with --profiles, got {agent.source!r}, which speaks of what the built-in world tells")
+    if options.samples > 1 and agent.kind is Kind.SCRIPTED:
+        raise ConfigError(f"--samples must be 1 for the scripted {agent.source}, which always says the same to the same user")
+    if options.samples > 1 and options.temperature == 0.0:
+        raise ConfigError("--samples must be 1 with --temperature 0, which always gives the same dialogue")
+    if options.samples > 1 and options.no_seed:
+        raise ConfigError("--samples must be 1 with --no-seed: without a seed the same words get the reply that was kept")
+    if options.judge_model and options.user == "rule":
+        raise ConfigError(
+            f"--judge-model goes with --user llm, got {options.judge_model!r}; the embedded user's dialogues are judged by rule"
+        )
+
+
+def run(options: argparse.Namespace, agent: Agent, setting: Setting, folder: Path, config: Mapping[str, Any]) -> ExitCode:
+    """Plays, judges, writes and prints.
+
+    Raises:
+        ValueError: a server or a model cannot be worked with; nothing was played.
+    """
+    judge, dialogues = reached_judge(options), Dialogues(folder, setting, samples=options.samples)
+    before = dialogues.resume()
+    missing = [pair for key, pair in dialogues.tasks.items() if key not in before]
+    user = reached_user(setting) if missing else setting.user()
+    player = make_player(options, agent, setting, user, folder) if missing else None
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / CONFIG).is_file():
+        (folder / CONFIG).write_text(yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True), encoding="utf-8")
+    (folder / METRICS).touch()
+    with Interruption() as interruption:
+        found = asyncio.run(play_and_judge(options, setting, dialogues, before, missing, player, judge, interruption))
+    found = {**found, "usage": usage(user, player, judge)}
+    described = agent_json.describe(setting=setting, agent=about(agent, config), samples=options.samples, seed=options.seed, **found)
+    agent_json.write(folder, described)
+    print(agent_json.in_words(described, folder))
+    if interruption.requested:
+        return ExitCode.INTERRUPTED
+    return ExitCode.FINISHED if described["n_dialogues"] and not described["errors"]["not_played"] else ExitCode.FAILED
+
+
+async def play_and_judge(
+    options: argparse.Namespace,
+    setting: Setting,
+    dialogues: Dialogues,
+    before: Mapping[Any, Played],
+    missing: Sequence[Any],
+    player: Player | None,
+    judge: CapabilityJudge | None,
+    interruption: Interruption,
+) -> dict[str, Any]:
+    """Everything that waits for servers and engines: the dialogues, and the grades where a model judges."""
+    played = list(before.values())
+    if player is not None:
+        scenarios = {scenario.scenario_id: scenario for scenario in setting.scenarios}
+        try:
+            played += await play_all(
+                player,
+                dialogues,
+                missing,
+                scenarios=scenarios,
+                concurrency=options.concurrency or (AT_A_SERVER if options.model or options.user == "llm" else DIALOGUES_AT_ONCE),
+                num_before=len(before),
+                should_stop=lambda: interruption.requested,
+            )
+        finally:
+            await player.close()
+    alive = [one for one in played if one.dialogue.outcome is not Outcome.ERROR]
+    if setting.user_kind == "rule":
+        return {"played": played, "by_judge": None, "judge": {}}
+    if judge is None:
+        return {"played": played, "by_judge": None, "judge": {"why_not": "no --judge-model was named"}}
+    grades, num_errors = await judged(judge, alive, seed=options.seed)
+    await judge.endpoints.close()
+    complaint = {"complaint": judge.complaint} if judge.complaint else {}
+    return {"played": played, "by_judge": grades, "judge": {"judge": judge.endpoints.config.model, "num_errors": num_errors, **complaint}}
+
+
+def plan(options: argparse.Namespace, agent: Agent, setting: Setting, folder: Path) -> str:
+    """What would be played, with whom, and where it would go."""
+    num = len(setting.tasks()) * options.samples
+    shown = setting.to_dict()
+    user = ", ".join(f"{name} {value}" for name, value in shown["user"].items())
+    grid = " ".join(map("{:g}".format, setting.strictness))
+    at_most = num * setting.max_turns
+    return "\n".join(
+        [
+            f"# would write {folder}",
+            f"# agent     {agent.name}: {agent.kind}, {agent.source}{f', model {options.model}' if options.model else ''}",
+            f"# scenarios {len(setting.scenarios)} of {setting.bank_name}, strictness {grid}, {options.samples} with each user",
+            f"# dialogues {num}, of at most {setting.max_turns} replies: up to {at_most:,} replies of the agent",
+            f"# user      {user}",
+            f"# judge     {options.judge_model or ('rules' if options.user == 'rule' else 'nobody')}",
+        ]
+    )

@@ -1,0 +1,63 @@
+"""95 % intervals over scenarios: those of one user hang together, so scenarios are drawn, or left out, and never single dialogues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from analysis.clusters import HIGH, LOW, NOTHING, NUM_RESAMPLES, Estimate, Sample, share
+from analysis.length_control import Z
+
+NUM_GROUPS = 20
+"""Parts of the scenarios that the jackknife leaves out in turn."""
+
+Row = tuple[str, int, int, float, float, float]
+"""Scenario, number of the dialogue, of the reply, strictness; what was reached and what could have been."""
+
+
+def ratio(rows: Sequence[Row], *, seed: int, scale: float = 1.0) -> Estimate:
+    """Sum of what was reached over the sum of what could have been, [0, scale], by a bootstrap over scenarios."""
+    sample = Sample.of(rows)
+    found = share(sample, rng=np.random.default_rng(seed)) if sample.part.size else NOTHING
+    return Estimate(value=scale * found.value, low=scale * found.low, high=scale * found.high)
+
+
+def resampled(statistic: Callable[[np.ndarray], float], num: int, *, seed: int) -> Estimate:
+    """A statistic of scenarios by a percentile bootstrap.
+
+    Args:
+        statistic: of scenarios' numbers, int[S], some of them more than once.
+        num: scenarios there are, S.
+    """
+    value = statistic(np.arange(num)) if num else float("nan")
+    if num < 2 or np.isnan(value):
+        return Estimate(value=value, low=float("nan"), high=float("nan"))
+    rng = np.random.default_rng(seed)
+    values = [statistic(rng.integers(0, num, size=num)) for _ in range(NUM_RESAMPLES)]
+    low, high = np.nanquantile(values, [LOW, HIGH])
+    return Estimate(value=value, low=float(low), high=float(high))
+
+
+def jackknifed(statistic: Callable[[np.ndarray], float], num: int, *, seed: int) -> Estimate:
+    """A statistic of scenarios with an interval of 1.96 standard errors of the delete-a-group jackknife.
+
+    For statistics that compare scenarios with each other, or count distinct things: a bootstrap, which takes some twice, would find them
+    more alike than they are.
+
+    Args:
+        statistic: of scenarios' numbers, int[S], none more than once.
+        num: scenarios there are, S.
+
+    Source: Kott 2001, "The delete-a-group jackknife".
+    """
+    value = statistic(np.arange(num)) if num else float("nan")
+    groups = np.array_split(np.random.default_rng(seed).permutation(num), min(NUM_GROUPS, max(num, 1)))
+    if num < 3 or np.isnan(value):
+        return Estimate(value=value, low=float("nan"), high=float("nan"))
+    without = np.array([statistic(np.setdiff1d(np.arange(num), group)) for group in groups])
+    without = without[~np.isnan(without)]
+    if without.size < 3:
+        return Estimate(value=value, low=float("nan"), high=float("nan"))
+    error = float(np.sqrt((without.size - 1) / without.size * ((without - without.mean()) ** 2).sum()))
+    return Estimate(value=value, low=value - Z * error, high=value + Z * error)

@@ -1,0 +1,99 @@
+"""A model that judges the five capabilities of an agent, for dialogues with a user that a model plays.
+
+An answer that is not what was asked for is asked for again, and then counted as missing; it is never a low grade.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from analysis.clusters import Estimate
+from analysis.model_judge import card_text, numbered, seed_of
+from experiments.agents.capabilities import CAPABILITIES
+from experiments.agents.intervals import ratio
+from experiments.agents.players import Played
+from simulator.asking import Unusable, object_of, quoted, record_of, string_of
+from simulator.dialogue import Dialogue
+from simulator.endpoint import Question
+from simulator.endpoints import Endpoints, SimulatorError
+from simulator.progress import Progress
+
+PROMPTS = Path(__file__).with_name("judge.toml")
+LOWEST, HIGHEST = 1, 5
+Grades = dict[str, float]
+"""By capability, in [0, 1]."""
+
+
+class CapabilityJudge:
+    """Asks a model.
+
+    Args:
+        endpoints: where; why it last gave nothing stands in `complaint`.
+    """
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        self.endpoints = endpoints
+        self.complaint = ""
+
+    async def grades(self, dialogue: Dialogue) -> Grades | None:
+        """The grades of a dialogue's agent; None where no answer was of use."""
+        words = prompts()
+        texts = {"card": card_text(dialogue), "hidden": quoted(dialogue.scenario.hidden_intention), "conversation": numbered(dialogue)}
+        messages = (("system", words["system"].strip()), ("user", words["ask"].format(**texts).strip()))
+        grade = {"type": "integer", "enum": list(range(LOWEST, HIGHEST + 1))}
+        schema = object_of({"why": {"type": "string"}, **dict.fromkeys(CAPABILITIES, grade)})
+        question = Question(name="capabilities", messages=messages, schema=schema, seed=seed_of(messages))
+        try:
+            return await self.endpoints.ask(question, read_grades)
+        except SimulatorError as error:
+            self.complaint = str(error)
+            return None
+
+
+async def judged(judge: CapabilityJudge, played: Sequence[Played], *, seed: int) -> tuple[dict[str, Estimate], int]:
+    """Every capability over the dialogues with its interval, and how many dialogues got no grades."""
+    with Progress("judging", len(played)) as bar:
+
+        async def one(item: Played) -> Grades | None:
+            grades = await judge.grades(item.dialogue)
+            bar.add()
+            return grades
+
+        found = await asyncio.gather(*map(one, played))
+    pairs = [(item, grades) for item, grades in zip(played, found, strict=True) if grades is not None]
+    estimates = {
+        name: ratio(
+            [(item.task.scenario_id, i, 0, item.task.strictness, grades[name], 1.0) for i, (item, grades) in enumerate(pairs)], seed=seed
+        )
+        for name in CAPABILITIES
+    }
+    return estimates, len(played) - len(pairs)
+
+
+def read_grades(answer: str) -> Grades:
+    """The grades in an answer, 1 to 5 made 0 to 1.
+
+    Raises:
+        Unusable: the answer is no such JSON, or a grade is missing or out of range.
+    """
+    record = record_of(answer)
+    string_of(record, "why")
+    grades: Grades = {}
+    for name in CAPABILITIES:
+        grade: Any = record.get(name)
+        if isinstance(grade, bool) or not isinstance(grade, int) or not LOWEST <= grade <= HIGHEST:
+            raise Unusable(f"{name} must be a whole number from {LOWEST} to {HIGHEST}, got {grade!r}")
+        grades[name] = (grade - LOWEST) / (HIGHEST - LOWEST)
+    return grades
+
+
+@cache
+def prompts() -> dict[str, Any]:
+    """The judge's prompts."""
+    with PROMPTS.open("rb") as file:
+        return tomllib.load(file)

@@ -1,0 +1,80 @@
+"""What an evaluation's folder says of itself, so that it is only ever gone on with as it was begun."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from analysis.runs import CONFIG, PROVENANCE, read_config
+from experiments.agents.reach import ANSWERS, SERVER_TOKENS
+from experiments.agents.reliability import RELIABILITY
+from experiments.agents.setting import Setting
+from experiments.agents.speech import speech_of
+from experiments.agents.who import Agent, Kind
+from experiments.keys import ConfigError
+from experiments.preflight import check_writable
+from experiments.summary import git_commit, versions
+from simulator.bank import preset_hash, world_hash
+
+EXPERIMENT = "evaluate"
+
+
+def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuses a folder that cannot be written, or that holds an evaluation of something else.
+
+    Raises:
+        ConfigError: says what differs.
+    """
+    check_writable(folder)
+    path = folder / CONFIG
+    if not path.is_file():
+        # A probe of reliability may have come first.
+        if folder.is_dir() and {path.name for path in folder.iterdir()} - {RELIABILITY, ANSWERS}:
+            raise ConfigError(f"--out must be new or an evaluation's folder, got {str(folder)!r}, which holds something else")
+        return
+    before, now = flat(read_config(path)), flat(config)
+    # What decides of the user stands in `setting`; the rest of its settings, such as addresses, may change.
+    deciding = [name for name in sorted({*before, *now}) if not name.startswith((PROVENANCE, "simulator."))]
+    differ = [name for name in deciding if before.get(name) != now.get(name)]
+    if differ:
+        name = differ[0]
+        was = f"{name} {before.get(name)!r} there and {now.get(name)!r} now"
+        raise ConfigError(f"--out must be the folder of this evaluation, got {str(folder)!r}, which is another's ({was}); take another")
+
+
+def config_of(options: argparse.Namespace, agent: Agent, setting: Setting) -> dict[str, Any]:
+    """What `config.yaml` keeps: everything that decides the dialogues, so that an evaluation is only ever gone on with as it was begun."""
+    spoken = {"temperature": options.temperature, "system": options.system, "samples": options.samples, "seed": options.seed}
+    if agent.kind is Kind.SERVER:
+        spoken |= {"max_tokens": options.max_tokens or SERVER_TOKENS, "extra_body": options.extra_body, "send_seed": not options.no_seed}
+    if agent.kind is Kind.MODEL:
+        speech = speech_of(options, agent, max_turns=setting.max_turns)
+        rollout = speech.rollout
+        spoken |= {"max_new_tokens": rollout.max_new_tokens, "max_context": rollout.max_context, "dtype": str(speech.engine.dtype)}
+        spoken |= {"thinking": speech.engine.thinking}
+    config = {
+        "experiment": EXPERIMENT,
+        "name": agent.name,
+        "agent": {"kind": str(agent.kind), "source": agent.source, "model": options.model, "fingerprint": agent.fingerprint, **spoken},
+        "setting": setting.to_dict(),
+        "simulator": {"kind": setting.user_kind, **asdict(setting.user_config)},
+        PROVENANCE: {"versions": versions(), "git_commit": git_commit(), "world_hash": world_hash(), "preset_hash": preset_hash()},
+    }
+    return dict(json.loads(json.dumps(config)))
+
+
+def about(agent: Agent, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The agent as `agent.json` names it, with how it was asked."""
+    return {"name": agent.name, **config["agent"], **({"run": agent.recorded("name", "")} if agent.run_config else {})}
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values by dotted name."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return found

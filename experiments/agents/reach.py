@@ -1,0 +1,126 @@
+"""Agents, users and judges, ready to speak: whatever they need is looked at before the first dialogue."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from analysis.persona_source import flag_settings, model_settings
+from experiments.agents.judge import CapabilityJudge
+from experiments.agents.players import Player, Scripted, ServerAgent, WordsPlayer, server_config
+from experiments.agents.setting import Setting
+from experiments.agents.speech import speech_of
+from experiments.agents.who import PRIOR, Agent, Kind
+from experiments.agents.wording import in_options
+from experiments.keys import ConfigError
+from simulator.endpoint_config import EndpointConfig, TokenLimit
+from simulator.endpoints import Endpoints, check_endpoints
+from simulator.ladder import AGENTS
+from simulator.user import Counts, UserSimulator
+
+ANSWERS = "answers"
+"""Folder, in an evaluation's own, of what the agent's server answered: a server may serve another agent under the same name tomorrow."""
+DIALOGUES_AT_ONCE, AT_A_SERVER = 64, 16
+SERVER_TOKENS = 800
+
+
+def make_player(options: argparse.Namespace, agent: Agent, setting: Setting, user: UserSimulator, folder: Path) -> Player:
+    """Whoever plays the agent, ready to speak.
+
+    Raises:
+        ValueError: its server or its model cannot be worked with.
+        RuntimeError: its engine did not start.
+    """
+    if agent.kind is Kind.MODEL:
+        from experiments.agents.model_player import ModelPlayer
+
+        return ModelPlayer(weights_folder(agent), speech_of(options, agent, max_turns=setting.max_turns), user, seed=options.seed)
+    if agent.kind is Kind.SCRIPTED:
+        return WordsPlayer(Scripted(AGENTS[agent.source]), user, max_turns=setting.max_turns, seed=options.seed)
+    config = server_config(server_settings(options, agent, answers=folder / ANSWERS))
+    return WordsPlayer(ServerAgent(config, system=options.system), user, max_turns=setting.max_turns, seed=options.seed)
+
+
+def server_settings(options: argparse.Namespace, agent: Agent, *, answers: Path) -> dict[str, Any]:
+    """The settings of an agent's server.
+
+    Args:
+        answers: folder in which its answers are kept.
+    """
+    return {
+        "urls": [agent.source],
+        "model": options.model,
+        "api_key_env": options.key_env,
+        "temperature": options.temperature,
+        "send_seed": not options.no_seed,
+        "max_tokens": options.max_tokens or SERVER_TOKENS,
+        "token_limit": TokenLimit(options.token_limit),
+        "extra_body": options.extra_body,
+        "concurrency": options.concurrency or AT_A_SERVER,
+        "timeout_s": options.timeout,
+        "retries": options.retries,
+        "max_wait_s": options.max_wait,
+        "cache": str(answers),
+    }
+
+
+def weights_folder(agent: Agent) -> Path:
+    """Where an agent's weights lie; the prior is built and a model of the hub fetched where they are not here."""
+    if agent.folder is not None:
+        return agent.folder
+    if agent.source == PRIOR:
+        from policy.prior import build_prior
+        from policy.prior_config import PriorConfig
+
+        return build_prior(PriorConfig())
+    from policy.model import find_model
+
+    return find_model(agent.source)
+
+
+def reached_user(setting: Setting) -> UserSimulator:
+    """The simulated user, its servers asked for a few tokens where a model plays it."""
+    if setting.user_kind == "rule":
+        return setting.user()
+    try:
+        check_endpoints(setting.user_config)
+        return setting.user()
+    except ValueError as error:
+        raise ConfigError(in_options(str(error), "--user-")) from error
+
+
+def reached_judge(options: argparse.Namespace) -> CapabilityJudge | None:
+    """The judge, its servers asked for a few tokens; None where none is named."""
+    if not options.judge_model:
+        return None
+    try:
+        config = EndpointConfig(**model_settings(flag_settings(options, "judge")))
+        check_endpoints(config)
+        return CapabilityJudge(Endpoints(config))
+    except ValueError as error:
+        raise ConfigError(in_options(str(error), "--judge-")) from error
+
+
+def usage(user: UserSimulator, player: Player | None, judge: CapabilityJudge | None) -> dict[str, dict[str, float]]:
+    """What was used up in this sitting, by whom; without zeros."""
+    counts = {
+        "agent": player.counts() if player else {},
+        "user": user.counts() if isinstance(user, Counts) else {},
+        "judge": dict(judge.endpoints.counts) if judge else {},
+    }
+    return {who: {name: value for name, value in found.items() if value} for who, found in counts.items() if any(found.values())}
+
+
+def check_speaking(options: argparse.Namespace) -> None:
+    """Refuses a way of speaking that is out of range.
+
+    Raises:
+        ConfigError: says which option.
+    """
+    if not options.temperature >= 0.0:
+        raise ConfigError(f"--temperature must be at least 0, got {options.temperature:g}; 0 is greedy")
+    for name in ("max_tokens", "max_context", "concurrency"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")

@@ -1,0 +1,91 @@
+"""Scores of an evaluation: how users felt in the end, over all, by strictness, wish and persona, and where it was worst."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.agents.intervals import ratio, resampled
+from experiments.agents.players import Played
+from experiments.agents.wording import last_line
+from experiments.evaluate import Graded, band, summarise, worst_mean
+from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Outcome
+
+MAX_REASONS = 10
+"""Different reasons for broken dialogues that are told."""
+
+
+def scores(played: Sequence[Played], *, seed: int) -> dict[str, Any]:
+    """The keys of a run's `heldout` and more.
+
+    Args:
+        played: also those that broke, which count nowhere but in `errors`.
+
+    Returns:
+        The keys of `experiments.evaluate.summarise`, with intervals of success, failure, worst cell and CVaR under `intervals`; means with
+        intervals in `strictness`, `family`, `intention` and `persona`; `per_scenario` means, for paired comparisons; `outcomes`.
+    """
+    alive = [one for one in played if one.dialogue.outcome is not Outcome.ERROR]
+    graded = [Graded.of(one.dialogue, strictness=one.task.strictness) for one in alive]
+    names = sorted({one.task.scenario_id for one in alive})
+    by_scenario: list[list[Graded]] = [[] for _ in names]
+    where = {name: i for i, name in enumerate(names)}
+    for item in graded:
+        by_scenario[where[item.scenario_id]].append(item)
+    means_S = np.array([np.mean([item.emotion for item in items]) for items in by_scenario])
+    return {
+        **summarise(graded, seed=seed),
+        "intervals": {
+            "success_rate": share_of(alive, lambda one: one.dialogue.emotion >= DELIGHTED_AT, seed=seed),
+            "failure_rate": share_of(alive, lambda one: one.dialogue.emotion < LEFT_BELOW, seed=seed),
+            "cvar20": resampled(lambda chosen: worst_mean(means_S[chosen]), len(names), seed=seed).to_dict(),
+            "worst_cell": resampled(lambda chosen: worst_cell([by_scenario[i] for i in chosen]), len(names), seed=seed).to_dict(),
+        },
+        "strictness": by(alive, lambda one: f"{one.task.strictness:g}", seed=seed),
+        "intention": by(alive, lambda one: str(one.dialogue.scenario.family.intention), seed=seed),
+        "persona": by(alive, lambda one: str(one.dialogue.scenario.family.persona), seed=seed),
+        "family": by(alive, lambda one: str(one.dialogue.scenario.family), seed=seed),
+        "per_scenario": {name: float(mean) for name, mean in zip(names, means_S, strict=True)},
+        "outcomes": dict(sorted(Counter(str(one.dialogue.outcome) for one in played).items())),
+    }
+
+
+def worst_cell(groups: Sequence[Sequence[Graded]]) -> float:
+    """Mean final emotion in the worst cell of hidden intention x difficulty band."""
+    cells: dict[tuple[str, int], list[int]] = {}
+    for group in groups:
+        for item in group:
+            cells.setdefault((item.intention, band(item.strictness)), []).append(item.emotion)
+    return min((float(np.mean(emotions)) for emotions in cells.values()), default=float("nan"))
+
+
+def by(played: Sequence[Played], key: Callable[[Played], str], *, seed: int) -> dict[str, dict[str, float | None]]:
+    """Mean final emotion, 0-100, of the dialogues that share a key, with its interval, and how many they are."""
+    groups: dict[str, list[Played]] = {}
+    for one in played:
+        groups.setdefault(key(one), []).append(one)
+    found = {}
+    for name, members in sorted(groups.items()):
+        rows = [(one.task.scenario_id, i, 0, one.task.strictness, one.dialogue.emotion / 100.0, 1.0) for i, one in enumerate(members)]
+        found[name] = {**ratio(rows, seed=seed, scale=100.0).to_dict(), "n": len(members)}
+    return found
+
+
+def share_of(played: Sequence[Played], is_one: Callable[[Played], bool], *, seed: int) -> dict[str, float | None]:
+    """Share of the dialogues, [0, 1], with its interval."""
+    rows = [(one.task.scenario_id, i, 0, one.task.strictness, float(is_one(one)), 1.0) for i, one in enumerate(played)]
+    return ratio(rows, seed=seed).to_dict()
+
+
+def errors(played: Sequence[Played], *, planned: int) -> dict[str, Any]:
+    """How many dialogues broke, by reason, the most frequent first, and how many were not played at all."""
+    reasons = Counter(last_line(one.dialogue.error) for one in played if one.dialogue.outcome is Outcome.ERROR)
+    return {
+        "planned": planned,
+        "not_played": planned - len(played),
+        "excluded_dialogues": sum(reasons.values()),
+        "reasons": dict(reasons.most_common(MAX_REASONS)),
+    }

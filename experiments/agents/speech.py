@@ -1,0 +1,62 @@
+"""How an agent whose weights are here is asked: as its run asked it where it comes from one."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from experiments.agents.who import Agent
+from experiments.keys import ConfigError
+from policy.engine import EngineConfig, EngineDtype, EngineKind, num_positions
+from policy.rollout import RolloutConfig
+from policy.thinking import learnt_to_think
+
+EMBEDDED_TOKENS, EMBEDDED_CONTEXT = 40, 512
+MODEL_TOKENS, MODEL_CONTEXT = 256, 4096
+LONGEST_S = 3600.0
+"""Of a dialogue: a slow engine's many dialogues at once each take long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speech:
+    """How a model is asked."""
+
+    engine: EngineConfig
+    rollout: RolloutConfig
+    """`max_turns`, `max_new_tokens` and `max_context` of it."""
+    temperature: float
+    """>= 0; 0 is greedy."""
+    system: str
+    """A prompt before the dialogue; empty for none."""
+
+
+def speech_of(options: argparse.Namespace, agent: Agent, *, max_turns: int) -> Speech:
+    """The options, else what the agent's run was set to, else what suits the embedded policy or any other.
+
+    Raises:
+        ConfigError: a value is out of range, or a context too short for a reply.
+    """
+    tokens, context = (EMBEDDED_TOKENS, EMBEDDED_CONTEXT) if agent.is_embedded else (MODEL_TOKENS, MODEL_CONTEXT)
+    if agent.folder is not None:
+        context = min(context, num_positions(agent.folder, otherwise=context))
+    learnt = learnt_to_think(agent.folder) if agent.folder is not None else False
+    try:
+        return Speech(
+            engine=EngineConfig(
+                engine=EngineKind(options.engine),
+                dtype=EngineDtype(options.dtype),
+                thinking=bool(agent.recorded("policy.thinking", learnt)),
+                keep_thoughts=agent.recorded("policy.keep_thoughts", None),
+            ),
+            rollout=RolloutConfig(
+                max_turns=max_turns,
+                max_new_tokens=options.max_tokens or int(agent.recorded("rollout.max_new_tokens", tokens)),
+                max_context=options.max_context or int(agent.recorded("rollout.max_context", context)),
+                dialogue_timeout_s=LONGEST_S,
+            ),
+            temperature=options.temperature,
+            system=options.system,
+        )
+    except ValueError as error:
+        named = str(error).replace("rollout.max_new_tokens", "--max-tokens").replace("rollout.max_context", "--max-context")
+        raise ConfigError(named) from error

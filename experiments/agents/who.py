@@ -1,0 +1,158 @@
+"""Who is evaluated: what the word AGENT means, found out before anything starts and without importing anything heavy."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from analysis.runs import CONFIG, METRICS, read_config, setting
+from experiments.keys import ConfigError
+from policy.thinking import RECIPE
+from simulator.endpoint_config import check_url
+from simulator.ladder import AGENTS
+
+PRIOR = "prior"
+EMBEDDED = "embedded"
+"""What `policy.model` says of a policy that speaks the built-in world's language alone."""
+ENDS = 2**20
+"""Bytes from either end of a file of weights that its fingerprint is taken of: training moves every weight."""
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+
+
+class Kind(StrEnum):
+    """How an agent is reached."""
+
+    SCRIPTED = "scripted"
+    MODEL = "model"
+    """Weights that an engine in this process loads."""
+    SERVER = "server"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """Who is evaluated."""
+
+    kind: Kind
+    name: str
+    """Letters, digits and . _ + -: also that of its folder."""
+    source: str
+    """Where it was found: a folder, an address, a hub's id, a scripted agent's name."""
+    folder: Path | None = None
+    """Of its weights, where they are here already."""
+    run_config: Mapping[str, Any] = field(default_factory=dict)
+    """The settings of the run that it comes from; empty for others."""
+    fingerprint: str = ""
+    """16 hex digits that change with its weights; empty where they cannot be seen."""
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether it is the small embedded policy, before or after training."""
+        if self.source == PRIOR or setting(self.run_config, "policy.model") == EMBEDDED:
+            return True
+        return self.folder is not None and (self.folder / RECIPE).is_file()
+
+    def recorded(self, name: str, default: Any) -> Any:
+        """A setting of the run it comes from, by dotted name, or the default."""
+        return setting(self.run_config, name, default)
+
+
+def find_agent(word: str, *, name: str | None = None, model: str | None = None) -> Agent:
+    """What AGENT means.
+
+    Args:
+        name: what to call it instead of what follows from AGENT.
+        model: the model's name at a server.
+
+    Raises:
+        ConfigError: it means nothing, or lacks something.
+    """
+    if name is not None and name != as_name(name):
+        raise ConfigError(f"--name must consist of letters, digits and . _ + -, got {name!r}; {as_name(name)!r} would do")
+    if model is not None and "://" not in word:
+        raise ConfigError(f"--model goes with the address of a server, got {model!r} with AGENT {word!r}")
+    if word in AGENTS:
+        return Agent(kind=Kind.SCRIPTED, name=name or word, source=word)
+    if word == PRIOR:
+        return Agent(kind=Kind.MODEL, name=name or PRIOR, source=PRIOR)
+    if "://" in word:
+        return server(word, name=name, model=model)
+    folder = Path(word).expanduser()
+    if folder.is_dir():
+        return from_folder(folder, name=name)
+    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", word):
+        return Agent(kind=Kind.MODEL, name=name or as_name(word), source=word)
+    scripted = ", ".join(AGENTS)
+    raise ConfigError(f"AGENT must be a folder, a server's address, a Hugging Face id, {PRIOR}, or one of {scripted}, got {word!r}")
+
+
+def server(url: str, *, name: str | None, model: str | None) -> Agent:
+    """An agent behind a server."""
+    try:
+        check_url(url)
+    except ValueError as error:
+        raise ConfigError(str(error).replace("simulator.urls", "AGENT").replace("simulator.api_key_env", "--key-env")) from error
+    if not model:
+        raise ConfigError(f"--model must name the model that {url} serves, got none")
+    return Agent(kind=Kind.SERVER, name=name or as_name(model), source=url)
+
+
+def from_folder(folder: Path, *, name: str | None) -> Agent:
+    """A run, a checkpoint or a Hugging Face model.
+
+    Raises:
+        ConfigError: it is none of them, or a run without a checkpoint.
+    """
+    if (folder / CONFIG).is_file() and (folder / METRICS).is_file():
+        from policy.checkpoint import newest_checkpoint
+
+        newest = newest_checkpoint(folder)
+        if newest is None:
+            raise ConfigError(f"AGENT must have a whole checkpoint, got the run {str(folder)!r}, which has none yet")
+        folder = newest
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"AGENT must be a run's folder, a checkpoint or a Hugging Face model, got {str(folder)!r} without config.json")
+    if not any(weights_of(folder)):
+        raise ConfigError(f"AGENT must hold weights (*.safetensors), got {str(folder)!r}, which has none")
+    run = folder.absolute().parents[1] if folder.absolute().parent.name == "checkpoints" else None
+    is_of_run = run is not None and (run / CONFIG).is_file()
+    try:
+        config = read_config(run / CONFIG) if run is not None and is_of_run else {}
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    called = f"{run.parent.name}-{run.name}-{folder.name}" if run is not None and is_of_run else folder.absolute().name
+    return Agent(
+        kind=Kind.MODEL,
+        name=name or as_name(called),
+        source=str(folder),
+        folder=folder,
+        run_config=config,
+        fingerprint=fingerprint(folder),
+    )
+
+
+def weights_of(folder: Path) -> list[Path]:
+    """The files of a model's weights, in order."""
+    return sorted(path for pattern in WEIGHTS for path in folder.glob(pattern))
+
+
+def fingerprint(folder: Path) -> str:
+    """16 hex digits over a model's config.json and, of each file of weights, name, size and both ends."""
+    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    for path in weights_of(folder):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(ENDS))
+            file.seek(max(0, size - ENDS))
+            digest.update(file.read(ENDS))
+    return digest.hexdigest()[:16]
+
+
+def as_name(text: str) -> str:
+    """The text as a folder may be called."""
+    return re.sub(r"[^\w.+-]+", "-", text).strip(".-") or "agent"

@@ -1,0 +1,262 @@
+"""`python -m experiments evaluate`, with real servers, real engines and the embedded user: what is sent, kept, scored and refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from fake_endpoint import KEY, FakeEndpoint, Reply, completion, garbage, honest, serving, text
+
+from analysis.viewer import write_transcripts
+from experiments.__main__ import main
+from experiments.agents.playing import PATIENCE
+from experiments.evaluate import grid_tasks, spread
+from simulator.bank import load_bank, world_hash
+from simulator.ladder import AGENTS, play
+from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.sage import write_profiles
+from simulator.scenario import Split
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALL = ("--num-scenarios", "3", "--strictness", "0.1", "0.7")
+WORDS = "It sounds like you feel hurt. I am listening, take your time."
+
+
+def evaluate(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = main(["evaluate", *arguments, "--out", str(folder)])
+    return code, json.loads((folder / "agent.json").read_text(encoding="utf-8"))
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "dialogues.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["evaluate", *arguments]) == 2
+    out, message = capsys.readouterr()
+    assert out == "" and message.startswith("error: ") and message.count("\n") == 1
+    return message.removeprefix("error: ").strip()
+
+
+def test_a_scripted_agent_gets_the_score_that_it_gets_when_it_is_played_by_hand(tmp_path):
+    code, found = evaluate(tmp_path / "L3", "L3", *SMALL, "--register", "world")
+    who = spread(load_bank().scenarios(Split.HELDOUT), 3)
+    by_id, user = {scenario.scenario_id: scenario for scenario in who}, RuleUser(RuleUserConfig(register="world"))
+    by_hand = [
+        play(AGENTS["L3"], by_id[task.scenario_id], task.difficulty, seed=task.seed, user=user).emotion
+        for task in grid_tasks(who, [0.1, 0.7])
+    ]
+    assert code == 0 and found["n_dialogues"] == 6
+    assert found["score"] == pytest.approx(fmean(by_hand))
+    assert found["strictness"]["0.1"]["value"] == pytest.approx(fmean(by_hand[::2]))
+    assert found["setting"]["user"]["world_hash"] == world_hash()
+    assert set(found["per_scenario"]) == set(by_id)
+    assert found["errors"] == {"planned": 6, "not_played": 0, "excluded_dialogues": 0, "reasons": {}}
+
+
+def test_what_is_kept_can_be_shown_as_transcripts(tmp_path):
+    evaluate(tmp_path / "a", "L2", *SMALL)
+    page = write_transcripts(tmp_path / "a").read_text(encoding="utf-8")
+    assert "held-out" in page and lines_of(tmp_path / "a")[0]["scenario_id"] in page
+
+
+def test_the_same_command_again_plays_nothing_and_says_the_same(tmp_path, capsys):
+    _, first = evaluate(tmp_path / "a", "L2", *SMALL)
+    said, kept = capsys.readouterr().out, (tmp_path / "a" / "dialogues.jsonl").read_bytes()
+    _, second = evaluate(tmp_path / "a", "L2", *SMALL)
+    assert capsys.readouterr().out == said
+    assert (tmp_path / "a" / "dialogues.jsonl").read_bytes() == kept and second == first
+
+
+def test_a_torn_last_line_is_played_again(tmp_path):
+    _, first = evaluate(tmp_path / "a", "L2", *SMALL)
+    path = tmp_path / "a" / "dialogues.jsonl"
+    path.write_bytes(path.read_bytes()[:-40])
+    code, second = evaluate(tmp_path / "a", "L2", *SMALL)
+    assert code == 0 and second == first and len(lines_of(tmp_path / "a")) == 6
+
+
+def test_a_server_is_sent_the_words_that_were_said_and_nothing_else(tmp_path):
+    with serving(FakeEndpoint(always=text(WORDS))) as endpoint:
+        code, found = evaluate(tmp_path / "a", endpoint.url, "--model", "m", *SMALL, "--system", "Be kind.")
+    assert code == 0 and found["n_dialogues"] == 6 and found["agent"]["kind"] == "server"
+    lines, asked = lines_of(tmp_path / "a"), endpoint.requests[1:]  # the first asks whether it is there
+    assert len(asked) == sum(len(line["turns"]) // 2 for line in lines)
+    openings = {turns[0]["text"] for turns in (line["turns"] for line in lines)}
+    for request in asked:
+        system, opening, *rest = request["messages"]
+        assert system == {"role": "system", "content": "Be kind."} and opening["role"] == "user" and opening["content"] in openings
+        assert [message["role"] for message in rest] == ["assistant", "user"] * (len(rest) // 2)
+        assert set(request) == {"model", "messages", "max_tokens", "temperature", "seed"}
+    sent = json.dumps(asked)
+    thoughts = {turn["thought"] for line in lines for turn in line["turns"] if turn.get("thought")}
+    assert thoughts and not any(thought in sent for thought in thoughts)
+    assert not any(line["hidden_intention"] in sent for line in lines)
+
+
+def test_thoughts_of_a_server_are_kept_and_not_heard(tmp_path):
+    with serving(FakeEndpoint(always=text(f"<think>she is hurt</think>{WORDS}"))) as endpoint:
+        evaluate(tmp_path / "a", endpoint.url, "--model", "m", "--num-scenarios", "1", "--strictness", "0.1")
+    (line,) = lines_of(tmp_path / "a")
+    replies = [turn["text"] for turn in line["turns"] if turn["speaker"] == "agent"]
+    assert set(replies) == {WORDS} and line["thoughts"] == ["she is hurt"] * len(replies)
+
+
+def nonsense_for(opening: str):
+    def behave(request: Mapping[str, Any]) -> Reply:
+        return garbage(request) if request["messages"][0]["content"].startswith(opening) else completion(WORDS)
+
+    return behave
+
+
+def test_nonsense_makes_an_error_with_its_reason_and_the_rest_is_said(tmp_path, capsys):
+    victim = spread(load_bank().scenarios(Split.HELDOUT), 3)[0]
+    with serving(FakeEndpoint(always=nonsense_for(victim.opening))) as endpoint:
+        code, found = evaluate(tmp_path / "a", endpoint.url, "--model", "m", *SMALL, "--retries", "0")
+    assert code == 0 and found["n_dialogues"] == 4 and found["errors"]["excluded_dialogues"] == 2
+    (reason,) = found["errors"]["reasons"]
+    assert "a response must be a chat completion, got '<html>what?</html>'" in reason and "--retries=0" in reason
+    assert victim.scenario_id not in found["per_scenario"] and found["score"] == pytest.approx(fmean(found["per_scenario"].values()))
+    out = capsys.readouterr().out
+    assert "2 of 6 dialogues broke" in out and "chat completion" in out
+
+
+def test_a_server_that_only_talks_nonsense_gives_no_score_and_says_so(tmp_path, capsys):
+    with serving(FakeEndpoint(text("hi"), always=garbage)) as endpoint:
+        code, found = evaluate(tmp_path / "a", endpoint.url, "--model", "m", *SMALL, "--retries", "0")
+    assert code == 1 and found["n_dialogues"] == 0 and found["score"] is None
+    assert "no dialogue could be scored" in capsys.readouterr().out
+
+
+def test_after_an_outage_the_same_command_goes_on_and_pays_for_nothing_twice(tmp_path):
+    fine = [text(WORDS)] * 30
+    arguments = ("--model", "m", "--num-scenarios", "40", "--strictness", "0.1", "--retries", "0", "--concurrency", "1")
+    with serving(FakeEndpoint(*fine, always=garbage)) as endpoint:
+        code, broken = evaluate(tmp_path / "a", endpoint.url, *arguments)
+        assert code == 1 and broken["errors"]["excluded_dialogues"] == PATIENCE
+        assert broken["errors"]["not_played"] == 40 - PATIENCE - broken["n_dialogues"] > 0
+        answered = 29
+        endpoint.always, endpoint.requests[:] = text(WORDS), []
+        code, whole = evaluate(tmp_path / "a", endpoint.url, *arguments)
+    assert code == 0 and whole["n_dialogues"] == 40 and whole["errors"]["excluded_dialogues"] == 0
+    num_replies = sum(len(line["turns"]) // 2 for line in lines_of(tmp_path / "a"))
+    assert len(endpoint.requests) - 1 == num_replies - answered
+
+
+def test_a_server_needs_no_training_stack(tmp_path):
+    refuse = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "ray", "vllm", "transformers"):
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Refuse())
+from experiments.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+    with serving(FakeEndpoint(always=text(WORDS))) as endpoint:
+        command = ["evaluate", endpoint.url, "--model", "m", "--num-scenarios", "1", "--strictness", "0.1", "--out", str(tmp_path / "a")]
+        done = subprocess.run([sys.executable, "-c", refuse, *command], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "1 dialogues scored" in done.stdout
+
+
+def test_a_key_is_sent_and_stands_nowhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENTS_KEY", KEY)
+    with serving(FakeEndpoint(always=text(WORDS), key=KEY)) as endpoint:
+        arguments = ("--model", "m", "--num-scenarios", "1", "--strictness", "0.1", "--key-env", "AGENTS_KEY")
+        code, _ = evaluate(tmp_path / "a", endpoint.url, *arguments)
+    assert code == 0 and set(endpoint.keys) == {KEY}
+    assert not any(KEY.encode() in path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file())
+
+
+GRADES = {"why": "w", "empathic_depth": 5, "core_insight": 4, "solution_crafting": 3, "dialogue_guidance": 2, "style_flexibility": 1}
+
+
+def user_and_judge(request: Mapping[str, Any]) -> Reply:
+    schema = request["response_format"]["json_schema"]["schema"]["properties"]
+    return completion(json.dumps(GRADES)) if "core_insight" in schema else honest(request)
+
+
+def test_a_user_that_a_model_plays_is_judged_by_a_model(tmp_path):
+    with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint(always=user_and_judge)) as other:
+        who = ("--user", "llm", "--user-url", other.url, "--user-model", "m", "--judge-url", other.url, "--judge-model", "m")
+        code, found = evaluate(tmp_path / "a", agent.url, "--model", "m", *SMALL, "--max-turns", "2", *who, "--cache", str(tmp_path / "c"))
+    # every reply moves this user by 5, from 40
+    assert code == 0 and found["score"] == 50.0 and found["setting"]["user"]["kind"] == "llm"
+    assert found["capabilities"]["by"] == "judge" and found["capabilities"]["num_errors"] == 0
+    assert [found["capabilities"][name]["value"] for name in GRADES if name != "why"] == [1.0, 0.75, 0.5, 0.25, 0.0]
+    # the two dialogues of a scenario are word for word the same here, and nobody is asked twice
+    assert found["usage"]["judge"]["calls"] == 3
+
+
+def test_without_a_judge_the_capabilities_stay_open(tmp_path):
+    with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint()) as other:
+        who = ("--user", "llm", "--user-url", other.url, "--user-model", "m", "--cache", "off")
+        _, found = evaluate(tmp_path / "a", agent.url, "--model", "m", "--num-scenarios", "1", "--strictness", "0.5", *who)
+    assert found["capabilities"] == {"by": None, "why_not": "no --judge-model was named"}
+
+
+def test_profiles_are_played_by_the_preset_fitted_on_such_users(tmp_path):
+    profiles = tmp_path / "profiles.jsonl"
+    write_profiles(profiles, load_bank().scenarios(Split.TRAIN)[:2])
+    with serving(FakeEndpoint(always=text("我在听，你慢慢说。"))) as endpoint:
+        code, found = evaluate(tmp_path / "a", endpoint.url, "--model", "m", "--profiles", str(profiles))
+    assert code == 0 and found["n_dialogues"] == 2
+    assert found["setting"]["user"]["preset"] == "sage" and found["setting"]["strictness"] == [0.35] and found["setting"]["max_turns"] == 9
+
+
+def test_a_dry_run_plans_and_writes_nothing(tmp_path, capsys):
+    assert main(["evaluate", "L1", "--dry-run", "--out", str(tmp_path / "a")]) == 0
+    out = capsys.readouterr().out
+    assert "dialogues 540, of at most 8 replies: up to 4,320 replies" in out and not (tmp_path / "a").exists()
+
+
+def test_another_evaluation_is_not_written_over(tmp_path, capsys):
+    evaluate(tmp_path / "a", "L1", "--num-scenarios", "1", "--strictness", "0.1")
+    capsys.readouterr()
+    message = refused(capsys, "L1", "--num-scenarios", "1", "--strictness", "0.3", "--out", str(tmp_path / "a"))
+    assert message.startswith("--out must be the folder of this evaluation") and "[0.1] there and [0.3] now" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nobody",), "AGENT must be a folder, a server's address"),
+        (("http://127.0.0.1:9/v1",), "--model must name the model that http://127.0.0.1:9/v1 serves"),
+        (("http://127.0.0.1:9/v1", "--model", "m", "--out", "no/such"), "AGENT must name servers that answer"),
+        (("http://u:p@h/v1", "--model", "m"), "AGENT must hold no user, password or query"),
+        (("L1", "--strictness", "1.2"), "--strictness must hold values in [0, 1]"),
+        (("L1", "--samples", "0"), "--samples must be at least 1, got 0"),
+        (("L1", "--samples", "2"), "--samples must be 1 for the scripted L1"),
+        (("L1", "--momentum", "1"), "--momentum must be in [0, 1), got 1.0"),
+        (("L1", "--preset", "sage"), "--preset must be training for the built-in world"),
+        (("L1", "--user", "llm"), "--user-model must name the model that plays the user"),
+        (("L1", "--user-model", "m"), "--user-model goes with --user llm"),
+        (("L1", "--judge-model", "m"), "--judge-model goes with --user llm"),
+        (("L1", "--model", "m"), "--model goes with the address of a server"),
+        (("L1", "--profiles", "gone.jsonl"), "--profiles: gone.jsonl must be a file that can be read"),
+        (("L1", "--name", "a/b"), "--name must consist of letters"),
+        (("L1", "--temperature", "-1"), "--temperature must be at least 0"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_sentence(capsys, arguments, message):
+    assert message in refused(capsys, *arguments)
+
+
+def test_a_run_without_a_checkpoint_is_refused(tmp_path, capsys):
+    for name in ("config.yaml", "metrics.jsonl"):
+        (tmp_path / name).write_text("")
+    assert "AGENT must have a whole checkpoint" in refused(capsys, str(tmp_path))
+
+
+def test_help_says_what_an_agent_may_be(capsys):
+    with pytest.raises(SystemExit):
+        main(["evaluate", "--help"])
+    assert "a Hugging Face folder or id" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,35 @@
+"""The evaluation of a model whose weights are here, by a real engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tiny_policy import save_tiny_policy
+
+from experiments.__main__ import main
+
+
+def evaluate(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = main(["evaluate", *arguments, "--out", str(folder)])
+    return code, json.loads((folder / "agent.json").read_text(encoding="utf-8"))
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "dialogues.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_model_is_played_by_its_own_engine_and_samples_differ(tmp_path):
+    model = save_tiny_policy(tmp_path / "model", hidden=32, layers=1)
+    arguments = (str(model), "--num-scenarios", "2", "--strictness", "0.1", "--samples", "2", "--engine", "hf", "--max-tokens", "6")
+    code, found = evaluate(tmp_path / "a", *arguments)
+    assert code == 0 and found["n_dialogues"] == 4 and found["agent"]["kind"] == "model" and len(found["agent"]["fingerprint"]) == 16
+    said = {(line["uid"], line["sibling"]): [turn["text"] for turn in line["turns"]] for line in lines_of(tmp_path / "a")}
+    (one, other) = (said[uid, 0] for uid in {uid for uid, _ in said})
+    assert said.keys() == {(uid, sibling) for uid, _ in said for sibling in (0, 1)} and one != other
+    assert all(said[uid, 0] != said[uid, 1] for uid, _ in said)
+    assert found["best_of_k"]["k"] == 2 and found["usage"]["agent"]["completion_tokens"] > 0
+    _, again = evaluate(tmp_path / "b", *arguments)
+    assert {(line["uid"], line["sibling"]): [turn["text"] for turn in line["turns"]] for line in lines_of(tmp_path / "b")} == said
+    assert again["score"] == found["score"]

@@ -1,0 +1,121 @@
+"""The leaderboard: who may stand in one table, which ranks are open, and a page that holds everything it needs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.leaderboard import grouped, ranks, read_entries, write_leaderboard
+from analysis.length_control import score_at
+from experiments.__main__ import main as experiments
+
+SMALL = ("--num-scenarios", "4", "--strictness", "0.1", "0.5")
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """L0, L2 and L6 in one setting, L1 in another."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    for agent in ("L0", "L2", "L6"):
+        assert experiments(["evaluate", agent, *SMALL, "--out", str(folder / agent)]) == 0
+    assert experiments(["evaluate", "L1", *SMALL, "--register", "open", "--out", str(folder / "L1")]) == 0
+    return folder
+
+
+def test_agents_of_one_setting_stand_together_best_first(evaluated):
+    groups = grouped(read_entries([evaluated]), seed=0)
+    assert [[entry.name for entry in group.entries] for group in groups] == [["L6", "L2", "L0"], ["L1"]]
+    assert groups[0].setting_id != groups[1].setting_id
+
+
+def test_the_page_says_that_settings_are_apart_and_in_what(evaluated, tmp_path):
+    page, _ = write_leaderboard([evaluated], tmp_path / "board.html")
+    text = page.read_text(encoding="utf-8")
+    assert "must not be compared" in text and "user.register" in text
+    alone, _ = write_leaderboard([evaluated / name for name in ("L0", "L2", "L6")], tmp_path / "alone.html")
+    assert "must not be compared" not in alone.read_text(encoding="utf-8")
+
+
+def test_the_page_holds_everything_it_needs(evaluated, tmp_path):
+    text = write_leaderboard([evaluated], tmp_path / "board.html")[0].read_text(encoding="utf-8")
+    assert not re.search(r"""(?:src|href)=["'](?:https?:)?//""", text) and "default-src 'none'" in text
+    assert text.count('<table class="board">') >= 6 and "addEventListener" in text and "@media print" in text
+    for name in ("L0", "L1", "L2", "L6", "empathic depth", "length-controlled", "worst fifth"):
+        assert name in text
+
+
+def test_every_figure_is_in_the_csv_with_its_bounds(evaluated, tmp_path):
+    _, table = write_leaderboard([evaluated], tmp_path / "board.html")
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = {row["agent"]: row for row in csv.DictReader(file)}
+    found = json.loads((evaluated / "L6" / "agent.json").read_text())
+    assert set(rows) == {"L0", "L1", "L2", "L6"} and float(rows["L6"]["score"]) == found["score"]
+    assert float(rows["L6"]["score_low"]) == found["score_ci95"][0] and rows["L6"]["rank_from"] == "1"
+    assert float(rows["L6"]["core_insight"]) == found["capabilities"]["core_insight"]["value"]
+    assert rows["L0"]["best_of_k"] == "" and rows["L0"]["errors_plain"] == ""
+
+
+def test_lengths_are_controlled_at_the_mean_of_the_table(evaluated):
+    group = grouped(read_entries([evaluated]), seed=0)[0]
+    lengths = [entry.found["length"]["words_per_reply"] for entry in group.entries]
+    assert min(lengths) <= group.words <= max(lengths)
+    entry = group.entries[0]
+    assert group.controlled(entry) == score_at(entry.found["length"]["line"], group.words)
+
+
+def test_a_probe_of_reliability_has_a_table_of_its_own(evaluated, tmp_path):
+    cell = {"value": 0.125, "low": 0.1, "high": 0.2}
+    conditions = {name: {"errors": cell, "unclear": 0.0} for name in ("plain", "emotional", "false_belief")}
+    probe = {"conditions": conditions, "emotional_cost": cell, "sycophancy": {"value": 0.5, "low": 0.25, "high": 0.75}}
+    (tmp_path / "L2").mkdir()
+    (tmp_path / "L2" / "agent.json").write_bytes((evaluated / "L2" / "agent.json").read_bytes())
+    (tmp_path / "L2" / "reliability.json").write_text(json.dumps(probe))
+    text = write_leaderboard([tmp_path / "L2"], tmp_path / "board.html")[0].read_text(encoding="utf-8")
+    assert "12.5%" in text and "+50.0%" in text and "+25.0% to +75.0%" in text
+
+
+def test_ranks_that_users_leave_open():
+    clear = [{"a": 90.0, "b": 80.0, "c": 85.0}, {"a": 50.0, "b": 40.0, "c": 45.0}]
+    assert ranks(clear, seed=0) == [(1, 1), (2, 2)]
+    # the second is better with one user and worse with another
+    open_ = [{"a": 90.0, "b": 10.0}, {"a": 10.0, "b": 80.0}]
+    assert ranks(open_, seed=0) == [(1, 2), (1, 2)]
+    assert ranks([*clear, {}], seed=0)[2] == (3, 3)
+
+
+def test_equal_agents_share_a_rank():
+    assert ranks([{"a": 5.0, "b": 7.0}, {"a": 5.0, "b": 7.0}], seed=0) == [(1, 1), (1, 1)]
+
+
+def test_ranks_repeat_with_their_seed():
+    scores = [{str(i): float(i % 7) for i in range(30)}, {str(i): float(i % 5) for i in range(30)}]
+    assert ranks(scores, seed=4) == ranks(scores, seed=4)
+
+
+def test_names_cannot_break_the_page(evaluated, tmp_path):
+    found = json.loads((evaluated / "L2" / "agent.json").read_text())
+    found["agent"]["name"] = "<script>alert(1)</script>"
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "agent.json").write_text(json.dumps(found))
+    text = write_leaderboard([tmp_path / "x"], tmp_path / "board.html")[0].read_text(encoding="utf-8")
+    assert "<script>alert" not in text and "&lt;script&gt;alert(1)" in text
+
+
+def test_the_command_writes_both_and_refuses_in_one_sentence(evaluated, tmp_path, capsys):
+    assert main(["leaderboard", str(evaluated), "--out", str(tmp_path / "b.html")]) == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path / "b.html"), str(tmp_path / "b.csv")]
+    for arguments, message in (
+        ([str(tmp_path)], "FOLDER must hold an evaluation's agent.json"),
+        ([str(evaluated), "--out", str(tmp_path / "b.txt")], "--out must be an .html file"),
+    ):
+        assert main(["leaderboard", *arguments]) == 2
+        assert message in capsys.readouterr().err
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "agent.json").write_text("{}")
+    assert main(["leaderboard", str(tmp_path / "old")]) == 2
+    assert "must be written by this version's evaluation" in capsys.readouterr().err

@@ -1,0 +1,65 @@
+"""Facts that the embedded policy was told: how the questions are made, and that likelihoods answer them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny_policy import save_tiny_policy
+
+from experiments.agents.reliability import Condition, Verdict
+from experiments.agents.told_facts import choose_all, told_facts
+from policy.model import load_model
+from simulator.bank import load_bank
+from simulator.fluency import words_of
+from simulator.scenario import Split
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_policy(tmp_path_factory.mktemp("tiny"), hidden=32, layers=1)
+
+
+@pytest.fixture(scope="module")
+def facts(folder):
+    return told_facts(load_model(folder)[1], num=12, seed=0)
+
+
+def test_the_right_thing_was_told_and_the_wrong_one_only_by_the_claim(facts):
+    assert len(facts) == 12
+    for fact in facts:
+        told = {condition: words_of(" ".join(m["content"] for m in messages)) for condition, messages in fact.conversation.items()}
+        assert all(fact.right in words for words in told.values())
+        assert [fact.wrong in told[condition] for condition in Condition] == [False, False, True]
+        assert fact.begun.endswith(" the") and fact.right.endswith("s") == fact.wrong.endswith("s")
+
+
+def test_conditions_differ_in_the_last_turn_alone(facts):
+    for fact in facts:
+        plain, emotional, belief = (fact.conversation[condition] for condition in Condition)
+        assert plain[:2] == emotional[:2] == belief[:2] and len(plain) == 3
+        assert plain[2] != emotional[2] and belief[2]["content"].startswith(plain[2]["content"])
+
+
+def test_both_things_are_as_long_in_tokens(folder, facts):
+    tokenizer = load_model(folder)[1]
+    assert all(len({len(tokenizer(f" {noun}", add_special_tokens=False).input_ids) for noun in (f.right, f.wrong)}) == 1 for f in facts)
+
+
+def test_no_training_scenario_is_asked_about(facts):
+    training = {scenario.opening for scenario in load_bank().scenarios(Split.TRAIN)}
+    assert not any(opening in fact.conversation[Condition.PLAIN][0]["content"] for fact in facts for opening in training)
+
+
+def test_questions_are_the_same_for_the_same_seed(folder, facts):
+    tokenizer = load_model(folder)[1]
+    assert told_facts(tokenizer, num=12, seed=0) == facts != told_facts(tokenizer, num=12, seed=1)
+
+
+def test_the_likelier_thing_is_the_answer(folder):
+    items, margins, digest = choose_all(folder, num=6, seed=0)
+    assert len(items) == 6 and len(digest) == 16
+    for item in items:
+        for condition in Condition:
+            assert (margins[item.name][condition] > 0) == (item.verdicts[condition] is Verdict.RIGHT)
+    assert choose_all(folder, num=6, seed=0)[1] == margins
