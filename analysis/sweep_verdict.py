@@ -1,0 +1,144 @@
+"""What a sweep showed, in plain words that claim no more than the comparison does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.comparison_text import DECIDES_FROM, NUMBERS, contrast_notes
+from analysis.endpoints import AUC, digits_of, sign_of
+from analysis.sweep_course import Course, Courses
+
+Contrast = Mapping[str, Any]
+"""An entry of `contrasts` in `comparison.json`."""
+MEANING = {
+    AUC: "the held-out score averaged over all of training (the area under its curve)",
+    "heldout.score": "the held-out score at the end",
+}
+
+
+def headline(found: Mapping[str, Any] | None, courses: Courses) -> str:
+    """The first sentence of the page."""
+    if found is None:
+        begun = len(courses.runs) + len(courses.unreadable)
+        return f"No run of this sweep has finished: {runs(begun)} begun, and nothing can be compared yet."
+    primary, alpha = found["plan"]["primary"], found["plan"]["alpha"]
+    tested = [contrast for contrast in found["contrasts"] if contrast["endpoints"][primary]]
+    if not tested:
+        return "Nothing can be compared: no two arms have a seed on which they may be set against each other."
+    sentences = [on_favourite(a, [c for c in tested if c["a"] == a], primary, alpha) for a in dict.fromkeys(c["a"] for c in tested)]
+    return " ".join(sentences)
+
+
+def on_favourite(a: str, contrasts: Sequence[Contrast], primary: str, alpha: float) -> str:
+    """One arm against the others it was set against, in a sentence or two: what was decided, then what was only seen."""
+    few = [contrast for contrast in contrasts if contrast["endpoints"][primary]["num_pairs"] < DECIDES_FROM]
+    decided = [contrast for contrast in contrasts if contrast not in few]
+    sentences = [f"{a} {grouped(decided, primary, alpha)}."] if decided else []
+    if few:
+        counts = sorted({contrast["endpoints"][primary]["num_pairs"] for contrast in few})
+        seeds = (NUMBERS[counts[0]] if len(counts) == 1 else f"{counts[0]} to {counts[-1]}").lower()
+        over = "In one seed" if counts == [1] else f"Over {seeds} seeds"
+        sentences.append(f"{over} {a} lay {grouped(few, primary, alpha)}; so few describe and do not decide.")
+    return " ".join(sentences)
+
+
+def grouped(contrasts: Sequence[Contrast], primary: str, alpha: float) -> str:
+    """The other arms, by how the first stands to them."""
+    others: dict[str, list[str]] = {}
+    for contrast in contrasts:
+        others.setdefault(standing(contrast, primary, alpha), []).append(contrast["b"])
+    return ", ".join(f"{words} {listed(others[words])}" for words in STANDINGS if words in others)
+
+
+STANDINGS = ("does better than", "shows no clear difference from", "does worse than", "above", "now above, now below", "below")
+"""In the order in which they are said; the last three of few seeds, all of which agree or do not."""
+
+
+def standing(contrast: Contrast, primary: str, alpha: float) -> str:
+    """How the first arm stands to the second, one of `STANDINGS`."""
+    endpoint = contrast["endpoints"][primary]
+    gains = [sign_of(primary) * difference for difference in endpoint["differences"]]
+    if len(gains) >= DECIDES_FROM:
+        if endpoint["p_holm"] > alpha:
+            return "shows no clear difference from"
+        return "does better than" if sign_of(primary) * endpoint["difference"]["value"] > 0 else "does worse than"
+    if all(gain > 0 for gain in gains):
+        return "above"
+    return "below" if all(gain < 0 for gain in gains) else "now above, now below"
+
+
+def on_contrast(contrast: Contrast, plan: Mapping[str, Any]) -> str:
+    """One contrast with its numbers, in a sentence or two."""
+    primary, alpha = plan["primary"], plan["alpha"]
+    endpoint = contrast["endpoints"][primary]
+    if endpoint is None:
+        return f"{contrast['a']} against {contrast['b']} cannot be computed: {contrast['cannot']}"
+    digits, d = digits_of(primary), endpoint["difference"]
+    low, high = finite(d["low"]), finite(d["high"])
+    interval = f" (95% interval {low:+.{digits}f} to {high:+.{digits}f})" if low is not None and high is not None else ""
+    num, wins = endpoint["num_pairs"], sum(sign_of(primary) * difference > 0 for difference in endpoint["differences"])
+    seeds = f"better in {wins} of {num} seeds" if num > 1 else f"{'better' if wins else 'not better'} in the one seed"
+    said = f"{contrast['a']} less {contrast['b']}: {d['value']:+.{digits}f}{interval}, {seeds}"
+    if num < DECIDES_FROM:
+        return f"{said}."
+    p = f"p {endpoint['p']:.3g}, {endpoint['p_holm']:.3g} after Holm over {len(plan['contrasts'])}"
+    if endpoint["p_holm"] <= alpha:
+        return f"{said}; decided ({p})."
+    effect = finite(endpoint["minimal_detectable_effect"]["effect"])
+    would = f" With this spread {num} seeds would find {effect:.{digits}f} four times in five." if effect is not None else ""
+    return f"{said}; not decided ({p}).{would}"
+
+
+def to_know(found: Mapping[str, Any] | None, courses: Courses) -> list[str]:
+    """Everything that limits the verdict: what is unfinished, torn, unequal or missing; a sentence each."""
+    said = [still_running(course) for course in courses.runs if not course.is_finished]
+    said += [f"{name} is left out: {reason}" for name, reason in courses.unreadable.items()]
+    if found is None:
+        said += missing_seeds(courses)
+    if found is not None:
+        left_out = tuple(f"{course.name} is left out" for course in courses.runs if not course.is_finished)
+        worlds = found["world_hashes"]
+        if len(worlds) > 1:
+            said.append(
+                f"The runs come from {len(worlds)} worlds ({', '.join(worlds)}); only runs of one world are set against each other."
+            )
+        said += [note for note in found["notes"] if not note.startswith(left_out)]
+        said += [note for contrast in found["contrasts"] for note in contrast_notes(contrast) if note != contrast["cannot"]]
+        begun = {f"{course.arm} has no run that can be used." for course in courses.runs if not course.is_finished}
+        said = [note for note in said if note not in begun]
+        said += [
+            note for note in missing_seeds(courses) if not any(other.startswith(note.partition(" has no")[0] + " lacks") for other in said)
+        ]
+    return list(dict.fromkeys(said))
+
+
+def still_running(course: Course) -> str:
+    """How far a run has come that has no summary."""
+    budget = (course.run.config.get("budget") or {}).get("policy_tokens")
+    share = f", {course.policy_tokens / budget:.0%} of its tokens" if budget else ""
+    step = course.run.num_steps
+    return f"{course.name} has not finished (step {step}{share}): its curves are drawn, the verdict does without it."
+
+
+def missing_seeds(courses: Courses) -> list[str]:
+    """A sentence for each arm that lacks seeds which other arms have."""
+    everyone = {course.seed for course in courses.runs}
+    lacking = {arm: sorted(everyone - {course.seed for course in courses.of(arm)}) for arm in courses.arms()}
+    return [f"{arm} has no run with seed {', '.join(map(str, seeds))}." for arm, seeds in lacking.items() if seeds]
+
+
+def runs(number: int) -> str:
+    """`1 run was`, `3 runs were`."""
+    return f"{number} run was" if number == 1 else f"{number} runs were"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def finite(value: float | None) -> float | None:
+    """The value, None where it is not defined."""
+    return None if value is None or not math.isfinite(value) else float(value)
