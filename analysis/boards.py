@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -54,7 +55,11 @@ class TeachingBoard:
         intentions = sorted({intention for intention, _ in means})
         draw = partial(heat_image, rows=intentions, columns=ends, x_label="up to step", low=0.0)
         strictness = draw(means, title="mean strictness issued", high=1.0, form="{:.2f}")
-        groups = draw({cell: float(num) for cell, num in counts.items()}, title="groups issued", high=float(max(counts.values())))
+        totals: Counter[str] = Counter()
+        for (_, end), num in counts.items():
+            totals[end] += num
+        shares = {cell: 100.0 * num / totals[cell[1]] for cell, num in counts.items()}
+        groups = draw(shares, title="share of the groups issued, %", high=max(shares.values()))
         return {"curriculum/strictness_by_intention": strictness, "curriculum/groups_by_intention": groups}
 
 

@@ -62,12 +62,12 @@ def ribbon(frame: Frame, item: Ribbon) -> str:
 
 
 def tiled(panels: Sequence[str], *, columns: int, width: float, height: float, label: str) -> str:
-    """Panels of one size in rows, as one drawing."""
+    """Panels of one size in rows, as one drawing that is as wide as a full row."""
     placed = [
         f'<g transform="translate({width * (i % columns):g},{height * (i // columns):g})">{panel}</g>' for i, panel in enumerate(panels)
     ]
     rows = -(-len(panels) // columns)
-    return svg(width * min(columns, len(panels)), height * rows, label, placed)
+    return svg(width * columns, height * rows, label, placed)
 
 
 def end_labels(frame: Frame, ends: Sequence[tuple[str, float, str]], *, gap: float = 13.0) -> str:

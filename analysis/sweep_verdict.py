@@ -12,10 +12,12 @@ from analysis.sweep_course import Course, Courses
 
 Contrast = Mapping[str, Any]
 """An entry of `contrasts` in `comparison.json`."""
+FINAL = "heldout.score"
 MEANING = {
     AUC: "the held-out score averaged over all of training (the area under its curve)",
-    "heldout.score": "the held-out score at the end",
+    FINAL: "the held-out score at the end",
 }
+SO_FEW = "so few describe and do not decide"
 
 
 def headline(found: Mapping[str, Any] | None, courses: Courses) -> str:
@@ -39,8 +41,8 @@ def on_favourite(a: str, contrasts: Sequence[Contrast], primary: str, alpha: flo
     if few:
         counts = sorted({contrast["endpoints"][primary]["num_pairs"] for contrast in few})
         seeds = (NUMBERS[counts[0]] if len(counts) == 1 else f"{counts[0]} to {counts[-1]}").lower()
-        over = "In one seed" if counts == [1] else f"Over {seeds} seeds"
-        sentences.append(f"{over} {a} lay {grouped(few, primary, alpha)}; so few describe and do not decide.")
+        over, end = ("In one seed", "one seed describes and does not decide") if counts == [1] else (f"Over {seeds} seeds", SO_FEW)
+        sentences.append(f"{over} {a} lay {grouped(few, primary, alpha)}; {end}.")
     return " ".join(sentences)
 
 
@@ -80,7 +82,7 @@ def on_contrast(contrast: Contrast, plan: Mapping[str, Any]) -> str:
     interval = f" (95% interval {low:+.{digits}f} to {high:+.{digits}f})" if low is not None and high is not None else ""
     num, wins = endpoint["num_pairs"], sum(sign_of(primary) * difference > 0 for difference in endpoint["differences"])
     seeds = f"better in {wins} of {num} seeds" if num > 1 else f"{'better' if wins else 'not better'} in the one seed"
-    said = f"{contrast['a']} less {contrast['b']}: {d['value']:+.{digits}f}{interval}, {seeds}"
+    said = f"{contrast['a']} less {contrast['b']}: {d['value']:+.{digits}f}{interval}, {seeds}{at_the_end(contrast, primary)}"
     if num < DECIDES_FROM:
         return f"{said}."
     p = f"p {endpoint['p']:.3g}, {endpoint['p_holm']:.3g} after Holm over {len(plan['contrasts'])}"
@@ -89,6 +91,16 @@ def on_contrast(contrast: Contrast, plan: Mapping[str, Any]) -> str:
     effect = finite(endpoint["minimal_detectable_effect"]["effect"])
     would = f" With this spread {num} seeds would find {effect:.{digits}f} four times in five." if effect is not None else ""
     return f"{said}; not decided ({p}).{would}"
+
+
+def at_the_end(contrast: Contrast, primary: str) -> str:
+    """The difference of the final scores, beside a primary endpoint that is over all of training."""
+    final = contrast["endpoints"].get(FINAL)
+    if primary != AUC or final is None:
+        return ""
+    low, high = finite(final["difference"]["low"]), finite(final["difference"]["high"])
+    interval = f" ({low:+.1f} to {high:+.1f})" if low is not None and high is not None else ""
+    return f"; at the end {final['difference']['value']:+.1f}{interval}"
 
 
 def to_know(found: Mapping[str, Any] | None, courses: Courses) -> list[str]:
