@@ -91,6 +91,11 @@ class Courses(NamedTuple):
         """The runs of an arm."""
         return [course for course in self.runs if course.arm == arm]
 
+    def averaged(self, arm: str) -> list[Course]:
+        """Those of its runs that a mean is over: the finished ones, so that none ends with the youngest run; before there are any, all."""
+        runs = self.of(arm)
+        return [course for course in runs if course.is_finished] or runs
+
 
 def read_courses(folder: Path) -> Courses:
     """Reads every run beneath a sweep's folder; one that cannot be read is named with the reason.

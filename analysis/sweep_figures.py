@@ -118,7 +118,7 @@ def learning_curves(courses: Courses, colours: Mapping[str, str]) -> Figure:
     title, header = "Held-out score over policy tokens", ("arm", "seed", "policy_tokens", "score")
     caption = (
         "Mean final emotion on the same small grid of held-out users at every look. Thin: one run each, broken where it has not finished. "
-        "Strong: the mean over an arm's seeds, as far as all of them have come."
+        "Strong: the mean over an arm's finished runs, before there is one over those begun."
     )
     rows = [(course.arm, course.seed, look.policy_tokens, look.score) for course in drawn for look in course.looks]
     if not scores:
@@ -131,7 +131,7 @@ def learning_curves(courses: Courses, colours: Mapping[str, str]) -> Figure:
         parts.append(polyline(frame, *course.curve, f"line thin {colours[course.arm]}{dashes}", words=course.name))
     ends = []
     for arm in colours:
-        mean = mean_curve([course.curve for course in courses.of(arm) if course.looks])
+        mean = mean_curve([course.curve for course in courses.averaged(arm) if course.looks])
         if mean is not None:
             parts.append(polyline(frame, *mean, f"line strong {colours[arm]}", words=f"{arm}, mean"))
             if mean.tokens[-1] > NEARLY * end:
@@ -169,7 +169,8 @@ def lattice(courses: Courses, arms: Sequence[str]) -> Figure:
     lines = {column.key: {course.name: line_of(course, column.key) for course in courses.runs} for column in LATTICE}
     frames = {column.key: frame_of(column, lines[column.key].values(), end) for column in LATTICE}
     means = {
-        key: {arm: mean_curve([smoothed(lines[key][course.name], key) for course in courses.of(arm)]) for arm in arms} for key in lines
+        key: {arm: mean_curve([smoothed(lines[key][course.name], key) for course in courses.averaged(arm)]) for arm in arms}
+        for key in lines
     }
     for arm in arms:
         for column in LATTICE:

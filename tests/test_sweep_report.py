@@ -200,6 +200,15 @@ def test_a_folder_of_sweeps_is_refused_in_one_sentence_that_names_them(tmp_path,
     assert complaint.count("\n") == 1 and "sweeps beneath it: " in complaint and str(tmp_path / "sweep") in complaint
 
 
+def test_means_are_over_finished_runs_and_over_all_while_there_is_none(tmp_path):
+    folder = made(tmp_path, {"frontier": (70.0, 80.0)})
+    made_result(folder, "frontier", 2, finished=False)
+    made_result(folder, "uniform", 0, finished=False)
+    courses = read_courses(folder)
+    assert [course.name for course in courses.averaged("frontier")] == ["frontier/seed_0", "frontier/seed_1"]
+    assert [course.name for course in courses.averaged("uniform")] == ["uniform/seed_0"]
+
+
 def test_what_the_teachers_issued_is_read_with_its_tokens(tmp_path):
     folder = made(tmp_path, {"frontier": (70.0,)})
     (course,) = read_courses(folder).runs
