@@ -17,7 +17,7 @@ from analysis.runs import CONFIG, REPORT, setting
 from analysis.sweep import Sweep, read_sweep
 from analysis.sweep_course import Courses, read_courses
 from analysis.sweep_figures import arms_figure, cell_figure, colours_of, contrasts_figure, lattice, learning_curves, profiles, ranked
-from analysis.sweep_sections import alarms, cost, dialogues, items, remarks, repeat, table_of_arms, table_of_runs
+from analysis.sweep_sections import alarms, cost, dialogues, remarks, repeat, some_items, table_of_arms, table_of_runs
 from analysis.sweep_verdict import MEANING, headline, on_contrast, to_know
 from analysis.wording import duration
 
@@ -119,7 +119,7 @@ def head(courses: Courses, found: Mapping[str, Any] | None, *, experiment: str, 
     if found is not None and found["contrasts"]:
         primary = found["plan"]["primary"]
         lead = f'<p class="lead">Compared on {escape(MEANING.get(primary, primary))}, the primary endpoint.</p>'
-        lead += items([on_contrast(contrast, found["plan"]) for contrast in found["contrasts"]])
+        lead += some_items([on_contrast(contrast, found["plan"]) for contrast in found["contrasts"]])
     return (
         f'<p class="where">{escape(where)}</p><h1>{escape(headline(found, courses))}</h1>{lead}'
         f"{facts(courses)}{remarks(to_know(found, courses))}"

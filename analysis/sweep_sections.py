@@ -27,12 +27,16 @@ HEADINGS = ("area under the curve", "final score", "worst cell", "worst fifth", 
 
 
 def remarks(notes: Sequence[str]) -> str:
-    """What limits the verdict, as a list; what is beyond the first ones is folded in."""
+    """What limits the verdict, as a list."""
     if not notes:
         return ""
-    first, rest = notes[:NUM_NOTES], notes[NUM_NOTES:]
-    more = f"<details><summary>{len(rest)} more</summary>{items(rest)}</details>" if rest else ""
-    return f'<div class="know"><h3>To know before reading on</h3>{items(first)}{more}</div>'
+    return f'<div class="know"><h3>To know before reading on</h3>{some_items(notes)}</div>'
+
+
+def some_items(sentences: Sequence[str]) -> str:
+    """A list of which what is beyond the first ones is folded in."""
+    first, rest = sentences[:NUM_NOTES], sentences[NUM_NOTES:]
+    return items(first) + (f"<details><summary>{len(rest)} more</summary>{items(rest)}</details>" if rest else "")
 
 
 def items(sentences: Sequence[str]) -> str:
@@ -58,7 +62,7 @@ def table_of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:
         means = [mean_of(averaged.get(name), name, with_interval=name == AUC) for name in COLUMNS]
         left = finite(((averaged.get("heldout.failure_rate") or {}).get("mean") or {}).get("value"))
         spread = finite((averaged.get(AUC) or {}).get("sd"))
-        seeds = "  ".join(f"{seed}: {text(finite(run[AUC]), '{:.1f}')}" for seed, run in record["runs"].items())
+        seeds = ", ".join(f"{seed}: {text(finite(run[AUC]), '{:.1f}')}" for seed, run in record["runs"].items())
         rows.append([arm, *means, text(left, "{:.0%}"), text(spread, "{:.1f}"), seeds or "–"])
     header = ("mean over seeds", *HEADINGS, "sd of the area", "area, seed by seed")
     return grid_table(header, rows)

@@ -69,6 +69,16 @@ def test_eight_seeds_decide(tmp_path):
     assert "decided (p 0.00781, 0.00781 after Holm over 1)" in words
 
 
+def test_seeds_that_could_decide_one_contrast_describe_many(tmp_path):
+    # 2 / 2^6 is .031: enough for one contrast, not for two.
+    finals = {"frontier": [70.0 + i for i in range(6)], "uniform": [50.0 + i * 1.5 for i in range(6)]}
+    assert "frontier does better than uniform." in words_of(write_sweep_report(made(tmp_path / "one", finals)))
+    words = words_of(write_sweep_report(made(tmp_path / "two", {**finals, "linear": [80.0] * 6})))
+    assert "Over 6 seeds frontier lay above uniform, below linear; so few describe and do not decide." in words
+    assert "6 seeds cannot decide 2 contrasts: the smallest p that they could all give is 0.062 after Holm." in words
+    assert "No contrast was named beforehand, so Holm corrects for all 2." in words
+
+
 def test_one_seed_is_called_one_seed(tmp_path):
     words = words_of(write_sweep_report(made(tmp_path, {"frontier": [70.0], "uniform": [60.0]})))
     assert "In one seed frontier lay above uniform; one seed describes and does not decide." in words
