@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.before_after import BeforeAfter, Look, before_after
 from analysis.learning_curves import Curve
-from analysis.runs import Run, read_run
+from analysis.runs import Run, read_run, setting
 from analysis.sweep import run_folders, seed_of
 from simulator.dialogue import Outcome
 
@@ -64,6 +64,12 @@ class Course:
     def policy_tokens(self) -> float:
         """Sampled so far."""
         return (self.run.series("perf/policy_tokens").values or [0.0])[-1]
+
+    @property
+    def budget(self) -> int | None:
+        """Policy tokens that it is allowed; None where its config does not say."""
+        budget = setting(self.run.config, "budget.policy_tokens")
+        return budget if isinstance(budget, int) and budget > 0 else None
 
     def over_tokens(self, key: str) -> Curve:
         """A metric over the policy tokens at the end of the steps that measured it."""

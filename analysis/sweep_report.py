@@ -129,12 +129,12 @@ def head(courses: Courses, found: Mapping[str, Any] | None, *, experiment: str, 
 def facts(courses: Courses) -> str:
     """A strip of numbers."""
     summaries = [course.run.summary for course in courses.runs if course.run.summary is not None]
-    budgets = sorted({setting(course.run.config, "budget.policy_tokens", 0) for course in courses.runs})
+    budgets = sorted({course.budget for course in courses.runs if course.budget})
     begun = len(courses.runs) + len(courses.unreadable)
     with_alarms = sum(bool(alarm_steps(course.run)) for course in courses.runs)
     shown = [
         ("runs finished", f"{len(summaries)} of {begun}", "begun so far"),
-        ("policy tokens a run", " or ".join(f"{budget:,}" for budget in budgets), "allowed to each arm"),
+        ("policy tokens a run", " or ".join(f"{budget:,}" for budget in budgets) or "–", "allowed to each arm"),
         ("CPU time", duration(sum(setting(summary, "cpu_s", 0.0) for summary in summaries)), "all finished runs"),
         ("alarms", str(sum(len(alarm_steps(course.run)) for course in courses.runs)), f"in {with_alarms} of {len(courses.runs)} runs"),
     ]

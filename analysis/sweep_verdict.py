@@ -155,8 +155,7 @@ def too_many_contrasts(found: Mapping[str, Any]) -> list[str]:
 
 def still_running(course: Course) -> str:
     """How far a run has come that has no summary."""
-    budget = (course.run.config.get("budget") or {}).get("policy_tokens")
-    share = f", {course.policy_tokens / budget:.0%} of its tokens" if budget else ""
+    share = f", {course.policy_tokens / course.budget:.0%} of its tokens" if course.budget else ""
     step = course.run.num_steps
     return f"{course.name} has not finished (step {step}{share}): its curves are drawn, the verdict does without it."
 

@@ -155,6 +155,14 @@ def test_worlds_budgets_and_missing_seeds_are_each_said_in_a_sentence(tmp_path):
     assert "1,000 or 2,000" in words
 
 
+def test_a_budget_that_is_no_number_leaves_that_run_out_and_the_page_whole(tmp_path):
+    folder = made(tmp_path)
+    config = folder / "uniform" / "seed_0" / "config.yaml"
+    config.write_text(config.read_text(encoding="utf-8").replace("policy_tokens: 1000", "policy_tokens: many"), encoding="utf-8")
+    words = words_of(write_sweep_report(folder))
+    assert "uniform/seed_0 is left out: budget.policy_tokens must stand in its config.yaml, got 'many'" in words
+
+
 def test_nothing_finished_has_a_page_too(tmp_path):
     for seed in range(2):
         made_result(tmp_path / "sweep", "frontier", seed, looks=((0, 20.0),), finished=False)
