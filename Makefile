@@ -33,9 +33,10 @@ experiment: experiments/$(EXP).yaml setup ## train and evaluate: EXP=adaptive_cu
 	@$(RUN_PYTHON) -m experiments $(EXP) $(ARGS)
 
 tensorboard: setup ## the dashboards of all runs, on loopback (RUN=runs/... for one, PORT=6006)
+	@echo "open http://$(HOST):$(PORT)/#custom_scalars"
 	@$(RUN_PYTHON) -m tensorboard.main --logdir $(or $(RUN),runs) --host $(HOST) --port $(PORT)
 
-report: run-named setup ## one HTML page about a run: RUN=runs/<experiment>/<name>
+report: run-named setup ## one HTML page about a run or a sweep, finished or not: RUN=runs/<experiment>/<name>
 	@$(RUN_PYTHON) -m analysis report $(RUN) $(ARGS)
 
 transcripts: run-named setup ## all dialogues of a run on one page, to filter and search: RUN=... (ARGS=--steps explains each change)
@@ -61,7 +62,7 @@ clean: ## remove .venv and caches; runs/ stays
 
 # What a target needs, refused before anything is installed.
 run-named:
-	@$(if $(RUN),:,echo "RUN must name a run's folder, got ''; e.g. make report RUN=runs/adaptive_curriculum/<name>" >&2; exit 2)
+	@$(if $(RUN),:,echo "RUN must name the folder of a run or a sweep, got ''; e.g. make report RUN=runs/adaptive_curriculum/<name>" >&2; exit 2)
 
 experiments/$(EXP).yaml:
 	@echo "EXP must be one of $(patsubst experiments/%.yaml,%,$(wildcard experiments/*.yaml)), got '$(EXP)'" >&2; exit 2

@@ -22,8 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command and runs it; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m analysis", description="Look at what runs left.")
     commands = parser.add_subparsers(dest="command", required=True)
-    report = commands.add_parser("report", help="write report.html into a run's folder: one page with verdict, figures and transcripts")
-    report.add_argument("run", type=Path, metavar="RUN", help="the run's folder, runs/<experiment>/<name>")
+    report = commands.add_parser("report", help="write report.html into the folder of a run or a sweep: verdict, figures, transcripts")
+    report.add_argument("run", type=Path, metavar="RUN", help="runs/<experiment>/<name>, of a run or of a sweep with its arms")
     viewer = commands.add_parser("transcripts", help="write transcripts.html into a run's folder: all its dialogues, to filter and search")
     viewer.add_argument("run", type=Path, metavar="RUN", help="the run's folder, runs/<experiment>/<name>")
     viewer.add_argument("--steps", action="store_true", help="with the five steps to each change; takes a while longer")
@@ -61,8 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def write(options: argparse.Namespace) -> None:
     """Writes the report and says where."""
     from analysis.report import write_report
+    from analysis.sweep_report import is_sweep, write_sweep_report
 
-    print(write_report(options.run))
+    print(write_sweep_report(options.run) if is_sweep(options.run) else write_report(options.run))
 
 
 def write_viewer(options: argparse.Namespace) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from analysis.axes import HEIGHT, LEFT, TOP, WIDTH, Frame, binned, number, running_mean, ticks_between
+from analysis.axes import HEIGHT, LEFT, WIDTH, Frame, binned, number, running_mean, ticks_between
 
 STYLES = ("a", "b", "c")
 """Classes of the page's style sheet: colour and dash, told apart without colour vision."""
+LETTER = 6.2
+"""Width of a letter in a drawing, about, so that words can be set in a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +69,9 @@ def line_chart(
     parts += [level_line(frame, level) for level in levels]
     for style, line in zip(STYLES, lines, strict=False):
         parts.append(curve(frame, line, style))
-    label = f"{', '.join(line.name for line in lines)} over {x_label}"
-    return legend(lines) + svg(width, HEIGHT, label, parts)
+    if len(lines) > 1:
+        parts.append(legend([(line.name, f"line {style}") for style, line in zip(STYLES, lines, strict=False)]))
+    return svg(width, HEIGHT, f"{', '.join(line.name for line in lines)} over {x_label}", parts)
 
 
 def frame_for(lines: Sequence[Line], y_range: tuple[float, float] | None, levels: Sequence[Level], width: float) -> Frame:
@@ -95,7 +98,7 @@ def grid(frame: Frame, *, x_label: str) -> str:
         parts.append(f'<text class="tick" x="{LEFT - 6:g}" y="{y + 3.5:.1f}" text-anchor="end">{number(tick)}</text>')
     for tick in ticks_between(frame.x_low, frame.x_high, at_most=5):
         parts.append(f'<text class="tick" x="{frame.x(tick):.1f}" y="{frame.bottom + 15:g}" text-anchor="middle">{number(tick)}</text>')
-    parts.append(f'<text class="axis" x="{frame.right:g}" y="{HEIGHT - 3:g}" text-anchor="end">{escape(x_label)}</text>')
+    parts.append(f'<text class="axis" x="{frame.right:g}" y="{frame.height - 3:g}" text-anchor="end">{escape(x_label)}</text>')
     return "".join(parts)
 
 
@@ -114,39 +117,51 @@ def dot(frame: Frame, line: Line, x: float, y: float, style: str) -> str:
     return f'<circle class="dot {style}" cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="3"><title>{title}</title></circle>'
 
 
-def polyline(frame: Frame, xs: Sequence[float], ys: Sequence[float], classes: str) -> str:
-    """Points joined by straight lines; values beyond the frame are held at its edge."""
+def polyline(frame: Frame, xs: Sequence[float], ys: Sequence[float], classes: str, *, words: str = "") -> str:
+    """Points joined by straight lines; values beyond the frame are held at its edge.
+
+    Args:
+        words: shown when it is pointed at.
+    """
     held = [min(max(y, frame.y_low), frame.y_high) for y in ys]
     points = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in zip(xs, held, strict=True))
-    return f'<polyline class="{classes}" points="{points}"/>'
+    title = f"<title>{escape(words)}</title>" if words else ""
+    return f'<polyline class="{classes}" points="{points}">{title}</polyline>'
 
 
 def alarm_mark(frame: Frame, x: float) -> str:
     """Where an alarm went off."""
     at = frame.x(min(max(x, frame.x_low), frame.x_high))
-    triangle = f"M{at - 4:.1f},{TOP - 8:g}h8l-4,7z"
+    triangle = f"M{at - 4:.1f},{frame.top - 8:g}h8l-4,7z"
     return f'<path class="alarm-mark" d="{triangle}"><title>alarm at step {x:g}</title></path>' + (
-        f'<line class="alarm-line" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP:g}" y2="{frame.bottom:g}"/>'
+        f'<line class="alarm-line" x1="{at:.1f}" x2="{at:.1f}" y1="{frame.top:g}" y2="{frame.bottom:g}"/>'
     )
 
 
 def level_line(frame: Frame, level: Level) -> str:
-    """A dashed line with its name above its left end."""
+    """A dashed line with its name above its right end."""
     y = frame.y(level.y)
     return f'<line class="level" x1="{LEFT:g}" x2="{frame.right:g}" y1="{y:.1f}" y2="{y:.1f}"/>' + (
-        f'<text class="tick" x="{LEFT + 4:g}" y="{y - 4:.1f}">{escape(level.name)}</text>'
+        f'<text class="tick" x="{frame.right - 2:g}" y="{y - 4:.1f}" text-anchor="end">{escape(level.name)}</text>'
     )
 
 
-def legend(lines: Sequence[Line]) -> str:
-    """What each line is; empty, but as high, for a single one, which the title names."""
-    keys = "".join(
-        f'<span><svg class="key" viewBox="0 0 22 8" aria-hidden="true"><line class="line {style}" x1="1" x2="21" y1="4" y2="4"/></svg>'
-        f"{escape(line.name)}</span>"
-        for style, line in zip(STYLES, lines, strict=False)
-        if len(lines) > 1
-    )
-    return f'<div class="legend">{keys}</div>'
+def legend(names: Sequence[tuple[str, str]], *, left: float = LEFT, y: float = 12.0) -> str:
+    """What each line or bar is, in a row above the frame.
+
+    Args:
+        names: words and classes of the mark before them.
+    """
+    parts, x = [], left
+    for name, classes in names:
+        if classes.startswith("bar"):
+            parts.append(f'<rect class="{classes}" x="{x:.1f}" y="{y - 7:g}" width="12" height="8"/>')
+        else:
+            parts.append(f'<line class="{classes}" x1="{x:.1f}" x2="{x + 20:.1f}" y1="{y - 3:g}" y2="{y - 3:g}"/>')
+        x += 16.0 if classes.startswith("bar") else 25.0
+        parts.append(f'<text class="key" x="{x:.1f}" y="{y:g}">{escape(name)}</text>')
+        x += LETTER * len(name) + 14.0
+    return "".join(parts)
 
 
 def bar_chart(groups: Sequence[tuple[str, float | None, float | None]], *, x_label: str, width: float = WIDTH) -> str:
@@ -163,11 +178,8 @@ def bar_chart(groups: Sequence[tuple[str, float | None, float | None]], *, x_lab
                 parts.append(bar(frame, i + shift, value, style))
         parts.append(f'<text class="tick" x="{frame.x(i + 0.5):.1f}" y="{frame.bottom + 15:g}" text-anchor="middle">{escape(label)}</text>')
     parts.append(f'<text class="axis" x="{frame.right:g}" y="{HEIGHT - 3:g}" text-anchor="end">{escape(x_label)}</text>')
-    keys = "".join(
-        f'<span><svg class="key" viewBox="0 0 12 8"><rect class="bar {name}" width="12" height="8"/></svg>{name}</span>'
-        for name in ("before", "after")
-    )
-    return f'<div class="legend">{keys}</div>' + svg(width, HEIGHT, f"score before and after, by {x_label}", parts)
+    parts.append(legend([(name, f"bar {name}") for name in ("before", "after")]))
+    return svg(width, HEIGHT, f"score before and after, by {x_label}", parts)
 
 
 def bar(frame: Frame, x: float, value: float, style: str) -> str:

@@ -1,10 +1,10 @@
-"""A run's TensorBoard: scalars and transcripts as they happen, purged to the step on resume, laid out for this work."""
+"""A run's TensorBoard: scalars, transcripts and maps as they happen, purged to the step on resume, laid out for this work."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +12,20 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import metadata as layout_metadata
+from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_config_pb, hparams_pb
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util import tensor_util
 
-from analysis.layout import PAGES, Chart, Page
+from analysis.heat_image import Picture
+from analysis.layout import Chart, Page, pages_for
 
 EVENT_FILES = "events.out.tfevents.*"
 FLUSH_S = 5
 """A dashboard that is open lags the run by this much; a kill may cost as much of the curves, which are in `metrics.jsonl` anyway."""
+
+COLOUR_CHANNELS = 3
 
 
 class Dashboard:
@@ -39,11 +43,14 @@ class Dashboard:
             # Telling is not enough: TensorBoard's fast loader forgets a tag's later steps only when the tag is written again.
             for path in sorted(folder.glob(EVENT_FILES)):
                 cut_back(path, purge_step)
+        self._folder = folder
         self._writer = EventFileWriter(str(folder), flush_secs=FLUSH_S)
         if purge_step is not None:
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=purge_step, session_log=start))
-        self._add(first_step, layout_summary())
+        self._pages = pages_for(())
+        self._keys: set[str] = set()
+        self._add(first_step, layout_summary(self._pages))
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """The step's metrics, by key; NaN and infinities are left out."""
@@ -54,10 +61,41 @@ class Dashboard:
                 summary.value.add(tag=key, simple_value=value)
         if summary.value:
             self._add(step, summary)
+            self._lay_out(step, {value.tag for value in summary.value})
+
+    def _lay_out(self, step: int, keys: set[str]) -> None:
+        """Writes the layout again if these keys have charts that are not in it yet; readers take the latest."""
+        if keys <= self._keys:
+            return
+        self._keys |= keys
+        pages = pages_for(self._keys)
+        if pages != self._pages:
+            self._pages = pages
+            self._add(step, layout_summary(pages))
 
     def text(self, tag: str, step: int, text: str) -> None:
         """Markdown for the text tab."""
         self._add(step, text_pb(tag, text))
+
+    def image(self, tag: str, step: int, picture: Picture) -> None:
+        """A picture for the images tab."""
+        summary = summary_pb2.Summary()
+        png = summary_pb2.Summary.Image(
+            encoded_image_string=picture.png, width=picture.width, height=picture.height, colorspace=COLOUR_CHANNELS
+        )
+        summary.value.add(tag=tag, image=png)
+        self._add(step, summary)
+
+    def settings(self, name: str, settings: Mapping[str, bool | float | str], *, columns: Sequence[str], metrics: Sequence[str]) -> None:
+        """A run's line in the table of the HParams tab.
+
+        Args:
+            name: of the line, its own among the runs that are looked at together.
+            columns: settings that the table has, the same for all runs.
+            metrics: scalars that stand beside them.
+        """
+        self._add(0, hparams_config_pb(hparams=[HParam(column) for column in columns], metrics=[Metric(tag) for tag in metrics]))
+        self._add(0, hparams_pb(dict(settings), trial_id=name))
 
     def close(self) -> None:
         """Writes what is left; the dashboard is of no use afterwards."""
@@ -79,10 +117,10 @@ def cut_back(path: Path, step: int) -> None:
     draft.replace(path)
 
 
-def layout_summary() -> summary_pb2.Summary:
+def layout_summary(pages: Sequence[Page]) -> summary_pb2.Summary:
     """The pages as the custom-scalars plugin reads them; its own writer would ask for TensorFlow."""
     summary = summary_pb2.Summary()
-    layout = layout_pb2.Layout(category=[category(page) for page in PAGES])
+    layout = layout_pb2.Layout(category=[category(page) for page in pages])
     summary.value.add(
         tag=layout_metadata.CONFIG_SUMMARY_TAG,
         metadata=layout_metadata.create_summary_metadata(),

@@ -5,62 +5,61 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
+from analysis.aftermath import alarm_steps
 from analysis.before_after import BeforeAfter, before_after
-from analysis.charts import Row, number_line
+from analysis.figures import Figure, write_figures
+from analysis.page import write_page
+from analysis.run_figures import held_out_figures, scores_figure, teaching_figures, training_figures
 from analysis.runs import REPORT, Run, read_run, setting
-from analysis.sections import alarm_steps, alarms, all_transcripts, cost, dialogues, evaluation, repeat, training
-from analysis.style import STYLE
-from analysis.verdict import alarms_of, caveat, count, verdict
+from analysis.sections import Figures, alarms, all_transcripts, cost, dialogues, evaluation, repeat, teaching, training
+from analysis.teaching import Teaching, read_teaching
+from analysis.verdict import alarms_of, caveat, verdict
 from analysis.wording import duration, text
-
-ROWS = (
-    ("L0, only gives advice", "reference.L0", "plain"),
-    ("before training", "start", "before"),
-    ("after training", "heldout", "after"),
-    ("L6, uses all six skills", "reference.L6", "plain"),
-)
-"""Label, place in the summary and style of the scores that are compared."""
 
 
 def write_report(run_folder: Path) -> Path:
-    """Writes `report.html` into the folder of a run, finished or not, and returns its path.
+    """Writes `report.html` and `figures/` into the folder of a run, finished or not, and returns the page's path.
 
     Raises:
         ValueError: the folder is no run's, or one of its files cannot be read.
     """
     run = read_run(run_folder)
-    path = run.folder / REPORT
-    draft = run.folder / f".{REPORT}.tmp"
-    draft.write_text(page(run), encoding="utf-8")
-    draft.replace(path)
-    return path
+    held_out, taught = before_after(run.evaluation()), read_teaching(run)
+    figures = figures_of(run, held_out, taught)
+    write_figures(run.folder, figures.values())
+    return write_page(run.folder / REPORT, title=f"{run.experiment}/{run.name}", body=body(run, held_out, taught, figures))
 
 
-def page(run: Run) -> str:
-    """The whole page."""
-    held_out = before_after(run.evaluation())
+def figures_of(run: Run, held_out: BeforeAfter, taught: Teaching) -> dict[str, Figure]:
+    """All figures by name."""
+    scores = scores_figure(run)
+    made = [*training_figures(run), *held_out_figures(run, held_out), *teaching_figures(taught.groups), *([scores] if scores else [])]
+    return {figure.name: figure for figure in made}
+
+
+def body(run: Run, held_out: BeforeAfter, taught: Teaching, figures: Figures) -> str:
+    """Everything below the title of the window."""
     parts = [
-        head(run, held_out),
-        training(run),
-        evaluation(run, held_out),
-        alarms(run),
+        head(run, held_out, figures),
+        training(run, figures),
+        evaluation(run, figures),
+        teaching(taught.decisions, figures),
+        alarms(run, held_out),
         dialogues(held_out),
         all_transcripts(run),
         cost(run),
         repeat(run),
     ]
-    title = f"<title>{escape(run.experiment)}/{escape(run.name)}</title>"
-    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    start = f'<!doctype html>\n<html lang="en"><head>{meta}{title}<style>{STYLE}</style></head>'
-    return f"{start}\n<body><main>\n{chr(10).join(parts)}\n</main></body></html>\n"
+    return "\n".join(parts)
 
 
-def head(run: Run, held_out: BeforeAfter) -> str:
+def head(run: Run, held_out: BeforeAfter, figures: Figures) -> str:
     """The verdict, where the score lies between the scripted agents, and the numbers one asks for first."""
+    drawn = figures["scores"].html() if "scores" in figures else ""
     return (
         f'<p class="where">{escape(identity(run))}</p>'
         f"<h1>{escape(verdict(run, held_out))}</h1>"
-        f'<p class="lead">{escape(caveat(run))}</p>{scores(run)}{facts(run)}'
+        f'<p class="lead">{escape(caveat(run))}</p>{drawn}{facts(run)}'
     )
 
 
@@ -69,21 +68,6 @@ def identity(run: Run) -> str:
     kind, algorithm, model = (setting(run.config, key) for key in ("teacher.kind", "algorithm.kind", "policy.model"))
     made_by = [f"{kind} teacher" if kind else None, algorithm, f"{model} policy" if model else None]
     return " · ".join([f"{run.experiment} / {run.name}", f"seed {run.config.get('seed', '?')}", *filter(None, made_by)])
-
-
-def scores(run: Run) -> str:
-    """Before and after beside the scripted agents; nothing while there is no summary."""
-    rows = []
-    for name, place, style in ROWS:
-        value = setting(run.summary, f"{place}.score")
-        low, high = setting(run.summary, f"{place}.score_ci95", (None, None))
-        if value is not None:
-            rows.append(Row(name=name, value=value, low=low, high=high, style=style))
-    if not rows:
-        return ""
-    num = setting(run.summary, "heldout.n_dialogues") or setting(run.summary, "start.n_dialogues", 0)
-    caption = f"Held-out score: the user's mean final emotion, 0 to 100, over {count(num, 'dialogue')}. Bars: 95% intervals over scenarios."
-    return f"<figure>{number_line(rows)}<figcaption>{caption}</figcaption></figure>"
 
 
 def facts(run: Run) -> str:

@@ -110,7 +110,9 @@ def require_run(folder: Path) -> None:
     missing = [name for name in (CONFIG, METRICS) if not (folder / name).is_file()]
     if missing:
         beneath = sorted({path.parent for pattern in (CONFIG, f"*/{CONFIG}", f"*/*/{CONFIG}") for path in folder.glob(pattern)} - {folder})
-        hint = f"runs beneath it: {', '.join(map(str, beneath[:5]))}" if beneath else f"it has no {' and no '.join(missing)}"
+        sweeps = sorted({path.parent.parent for path in folder.glob("*/*/seed_*")})
+        beneath, what = (sweeps, "sweeps") if sweeps and not beneath else (beneath, "runs")
+        hint = f"{what} beneath it: {', '.join(map(str, beneath[:5]))}" if beneath else f"it has no {' and no '.join(missing)}"
         raise ValueError(f"run must be a run's folder, got {str(folder)!r}; {hint}")
 
 

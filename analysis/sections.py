@@ -2,64 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import NamedTuple
 
-from analysis.axes import WIDE
+from analysis.aftermath import aftermaths, alarm_steps, told
 from analysis.before_after import BeforeAfter, typical
-from analysis.charts import Level, Line, bar_chart, line_chart
+from analysis.figures import FOLDER, Figure
+from analysis.run_figures import CURVES
 from analysis.runs import TRANSCRIPTS, Run, flatten, setting
+from analysis.teaching import Decision, in_words
 from analysis.transcripts import side_by_side
-from analysis.verdict import alarms_of
 from analysis.wording import duration, text, two_columns, with_interval
 
-SHARE = (0.0, 1.0)
-
-
-class Curve(NamedTuple):
-    """A figure over steps."""
-
-    title: str
-    keys: dict[str, str]
-    """Metric by the name of its line."""
-    y_range: tuple[float, float] | None
-    caption: str
-
-
-CURVES = (
-    Curve(
-        "Reward",
-        {"mean": "reward/mean", "success rate": "reward/success_rate"},
-        SHARE,
-        "Final emotion / 100, and the share of successes. An adaptive teacher holds it near a target by asking for more.",
-    ),
-    Curve(
-        "Reward density",
-        {"density": "curriculum/reward_density"},
-        None,
-        "How differently the rollouts of a group fare. Near 0 there is nothing to learn from.",
-    ),
-    Curve(
-        "Policy entropy",
-        {"entropy": "actor/entropy"},
-        None,
-        "Nats per token. A slow fall is learning; near 0 the policy has stopped exploring.",
-    ),
-    Curve("Difficulty", {"strictness": "curriculum/strictness"}, SHARE, "Mean strictness of the users that the teacher chose."),
-    Curve(
-        "Zero-variance share",
-        {"all": "curriculum/zero_variance_share", "too hard": "curriculum/all_low_share", "too easy": "curriculum/all_high_share"},
-        SHARE,
-        "Groups whose rollouts all fared alike, at a low or at a high reward.",
-    ),
-    Curve(
-        "Repetition",
-        {"repetition": "dialogue/repetition"},
-        SHARE,
-        "Share of the agent's four-word runs that it said before in the same dialogue.",
-    ),
-)
+Figures = Mapping[str, Figure]
+"""By name."""
+MAX_DECISIONS = 200
 SCORES = (
     ("worst cell: intention and difficulty", "worst_cell", "{:.1f}"),
     ("worst fifth of the scenarios", "cvar20", "{:.1f}"),
@@ -70,35 +28,37 @@ SCORES = (
 TIMINGS = {"rolling out": "timing_s/gen", "updating": "timing_s/update_actor", "sending weights": "timing_s/update_weights"}
 
 
-def training(run: Run) -> str:
+def training(run: Run, figures: Figures) -> str:
     """What every step measured."""
-    marks = alarm_steps(run)
-    figures = []
-    for curve in CURVES:
-        lines = [Line(name=name, xs=series.steps, ys=series.values) for name, key in curve.keys.items() for series in [run.series(key)]]
-        figures.append(figure(curve.title, line_chart(lines, x_label="step", y_range=curve.y_range, alarms=marks), curve.caption))
-    note = "Pale: every step. Strong: the running mean." + (" Triangles: alarms." if marks else "")
-    return f'<h2>How training went</h2><p class="note">{note}</p><div class="grid-3">{"".join(figures)}</div>'
+    note = "Pale: every step. Strong: the running mean." + (" Triangles: alarms." if alarm_steps(run) else "")
+    drawn = "".join(figures[curve.name].html() for curve in CURVES)
+    return f'<h2>How training went</h2><p class="note">{note}</p><div class="grid-3">{drawn}</div>'
 
 
-def evaluation(run: Run, held_out: BeforeAfter) -> str:
+def evaluation(run: Run, figures: Figures) -> str:
     """The held-out score in the course of training, by strictness, and as a table."""
-    line = Line(name="score", xs=[look.policy_tokens for look in held_out.looks], ys=[look.score for look in held_out.looks], noisy=False)
-    references = [(name, setting(run.summary, f"reference.{name}.score")) for name in ("L0", "L6")]
-    levels = [Level(name=name, y=value) for name, value in references if value is not None]
-    chart = line_chart([line], x_label="policy tokens", y_range=(0.0, 100.0), levels=levels, width=WIDE)
-    small_grid = "The same small grid at every look" + ("; L0 and L6 are scores on the full grid." if levels else ".")
-    over_tokens = figure("Score over tokens", chart, small_grid)
-    before, after = (setting(run.summary, f"{when}.by_strictness", {}) for when in ("start", "heldout"))
-    groups = [(name, before.get(name), after.get(name)) for name in sorted({*before, *after}, key=float)]
-    bars = bar_chart(groups, x_label="strictness of the user", width=WIDE) if groups else '<p class="none">A finished run has these.</p>'
-    by_strictness = figure("Score by strictness", bars, "A stricter user asks for more skills at once.")
-    return f'<h2>Held-out users</h2><div class="grid-2">{over_tokens}{by_strictness}</div>{table_of_scores(run)}'
+    drawn = figures["score_over_tokens"].html() + figures["score_by_strictness"].html()
+    return f'<h2>Held-out users</h2><div class="grid-2">{drawn}</div>{table_of_scores(run)}'
 
 
-def figure(title: str, drawing: str, caption: str) -> str:
-    """A drawing with its words."""
-    return f"<figure><h3>{escape(title)}</h3>{drawing}<figcaption>{escape(caption)}</figcaption></figure>"
+def teaching(decisions: Sequence[Decision], figures: Figures) -> str:
+    """What the teacher issued over time, and what it decided beyond that."""
+    drawn = figures["issued"].html() + figures["strictness_by_intention"].html()
+    return f"<h2>What the teacher did</h2>{drawn}{decided(decisions)}"
+
+
+def decided(decisions: Sequence[Decision]) -> str:
+    """Decisions in the teacher's own log, the first of each kind open and all of them folded in."""
+    if not decisions:
+        return '<p class="note">It noted no decision beyond the tasks it issued.</p>'
+    by_name = Counter(decision.name for decision in decisions)
+    counts = ", ".join(f"{name.replace('_', ' ')} {num}" for name, num in by_name.most_common())
+    lines = [
+        f"step {decision.step}: {decision.name.replace('_', ' ')} ({in_words(decision.inputs)})" for decision in decisions[:MAX_DECISIONS]
+    ]
+    cut = [f"... and {len(decisions) - MAX_DECISIONS} more in teacher.jsonl"] if len(decisions) > MAX_DECISIONS else []
+    body = "".join(f"<li>{escape(line)}</li>" for line in [*lines, *cut])
+    return f'<p class="note">Decisions in its log: {escape(counts)}.</p><details><summary>Each of them</summary><ul>{body}</ul></details>'
 
 
 def table_of_scores(run: Run) -> str:
@@ -112,22 +72,14 @@ def table_of_scores(run: Run) -> str:
     return f'<table><tr><th></th><th class="num">before</th><th class="num">after</th></tr>{body}</table>'
 
 
-def alarms(run: Run) -> str:
-    """What the collapse monitor reported."""
-    if run.summary is None:
-        fired = [f"An alarm went off at step {step:g}; its words stand in the run's log." for step in alarm_steps(run)]
-    else:
-        fired = [f"<b>{escape(alarm['name'])}</b> at step {alarm['step']}: {escape(alarm['message'])}" for alarm in alarms_of(run)]
+def alarms(run: Run, held_out: BeforeAfter) -> str:
+    """What the collapse monitor reported, and what happened after."""
+    fired = [
+        f"<b>{escape(item.name)}</b> at step {item.step}: {escape(item.message)}<br>{escape(told(item))}"
+        for item in aftermaths(run, held_out.looks)
+    ]
     quiet = '<p class="alarm quiet">None went off.</p>'
-    return "<h2>Alarms</h2>" + ("".join(f'<p class="alarm">{line}</p>' for line in fired) or quiet)
-
-
-def alarm_steps(run: Run) -> list[float]:
-    """Steps at which alarms went off; before there is a summary, those at which more were on than the step before."""
-    if run.summary is not None:
-        return sorted({float(alarm["step"]) for alarm in alarms_of(run)})
-    steps, num_on = run.series("collapse/alarms_on")
-    return [float(step) for step, before, now in zip(steps, [0.0, *num_on], num_on, strict=False) if now > before]
+    return "<h2>Alarms, and what happened after</h2>" + ("".join(f'<p class="alarm">{line}</p>' for line in fired) or quiet)
 
 
 def dialogues(held_out: BeforeAfter) -> str:
@@ -187,6 +139,7 @@ def repeat(run: Run) -> str:
     lines = [f"git checkout {commit.removesuffix('+')}"] if commit else []
     lines.append(f'make experiment EXP={run.experiment} ARGS="{" ".join(overrides(run))}"')
     notes = ["The working tree had changes that no commit holds."] if commit.endswith("+") else []
+    notes.append(f"Every figure lies in {FOLDER}/ as SVG and as CSV.")
     notes += [] if run.provenance.get("overrides") else ["If other settings were given too, they are in the list below."]
     note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
     settings = "\n".join(f"{name}: {value}" for name, value in flatten(run.config))

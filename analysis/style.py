@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-# Blue, orange and green of Okabe and Ito's palette, darkened to be read on white and lightened to be read on black.
-COLOURS = """
-:root {
-  color-scheme: light dark;
-  --ground: #fff; --panel: #f6f7f9; --ink: #1b1f24; --soft: #5c6570; --rule: #dfe3e8;
-  --a: #0072b2; --b: #c24e00; --c: #00805d; --before: #9aa7b4; --user: #eef4f9; --agent: #fff;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --ground: #14171b; --panel: #1c2026; --ink: #e6e9ed; --soft: #9da7b3; --rule: #323942;
-    --a: #56b4e9; --b: #f0883e; --c: #2fbf91; --before: #7b8794; --user: #1b2733; --agent: #20252c;
-  }
-}
-@media print {
-  :root {
-    color-scheme: light;
-    --ground: #fff; --panel: #fff; --ink: #000; --soft: #444; --rule: #ccc;
-    --a: #0072b2; --b: #c24e00; --c: #00805d; --before: #9aa7b4; --user: #f2f6fa; --agent: #fff;
-  }
-}
+from collections.abc import Mapping
+
+# Okabe and Ito's palette, darkened to be read on white and lightened to be read on black.
+PAPER_COLOURS = {
+    "ground": "#fff", "panel": "#fff", "ink": "#000", "soft": "#444", "rule": "#ccc",
+    "a": "#0072b2", "b": "#c24e00", "c": "#00805d", "d": "#a8407f", "e": "#8a6d00", "f": "#3f8ec4", "g": "#555",
+    "before": "#9aa7b4", "user": "#f2f6fa", "agent": "#fff",
+}  # fmt: skip
+"""For paper and for pictures by themselves."""
+LIGHT = {**PAPER_COLOURS, "panel": "#f6f7f9", "ink": "#1b1f24", "soft": "#5c6570", "rule": "#dfe3e8", "user": "#eef4f9"}
+DARK = {
+    "ground": "#14171b", "panel": "#1c2026", "ink": "#e6e9ed", "soft": "#9da7b3", "rule": "#323942",
+    "a": "#56b4e9", "b": "#f0883e", "c": "#2fbf91", "d": "#e08cc0", "e": "#d9b93b", "f": "#9fd0f0", "g": "#b5b5b5",
+    "before": "#7b8794", "user": "#1b2733", "agent": "#20252c",
+}  # fmt: skip
+
+
+def variables(colours: Mapping[str, str]) -> str:
+    """The colours as CSS."""
+    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
+
+
+COLOURS = f"""
+:root {{ color-scheme: light dark; {variables(LIGHT)} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {variables(DARK)} }} }}
+@media print {{ :root {{ color-scheme: light; {variables(PAPER_COLOURS)} }} }}
 """
 
 WORDS = """
@@ -55,6 +61,10 @@ td.num, th.num { text-align: right; }
 .grid-2, .pair { grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); }
 .alarm { border-left: 4px solid var(--b); padding: 6px 14px; background: var(--panel); margin: 8px 0; }
 .quiet { border-left-color: var(--c); }
+.know { border-left: 4px solid var(--e); padding: 6px 14px; background: var(--panel); margin: 14px 0; font-size: 14px; }
+ul { margin: 4px 0 8px; padding-left: 20px; }
+.wide { overflow-x: auto; }
+.wide th, .wide td { padding-right: 18px; white-space: nowrap; }
 """
 
 FIGURES = """
@@ -69,11 +79,38 @@ svg .level { stroke: var(--soft); stroke-dasharray: 2 4; }
 svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
 svg .raw { fill: none; stroke-width: 1; opacity: .32; }
 svg polyline.a, svg line.a { stroke: var(--a); }
-svg polyline.b, svg line.b { stroke: var(--b); }
-svg polyline.c, svg line.c { stroke: var(--c); }
-svg .line.b { stroke-dasharray: 7 3; }
-svg .line.c { stroke-dasharray: 2 3; }
-svg .dot.a { fill: var(--a); }
+svg polyline.b, svg line.b { stroke: var(--b); stroke-dasharray: 7 3; }
+svg polyline.c, svg line.c { stroke: var(--c); stroke-dasharray: 2 3; }
+svg polyline.d, svg line.d { stroke: var(--d); stroke-dasharray: 9 3 2 3; }
+svg polyline.e, svg line.e { stroke: var(--e); stroke-dasharray: 12 4; }
+svg polyline.f, svg line.f { stroke: var(--f); stroke-dasharray: 4 2; }
+svg polyline.g, svg line.g { stroke: var(--g); stroke-dasharray: 1 3; }
+svg polyline.rest, svg line.rest { stroke: var(--before); }
+svg polyline.raw { stroke-dasharray: none; }
+svg .line.thin { stroke-width: 1; opacity: .55; stroke-dasharray: none; }
+svg .line.strong { stroke-width: 2.6; }
+svg .line.thin.unfinished { stroke-dasharray: 1 4; opacity: .9; }
+svg .dot.faint { opacity: .5; }
+svg .others { fill: none; stroke: var(--before); stroke-width: 1; opacity: .55; }
+svg .seed { fill: none; stroke: var(--a); stroke-width: 1.1; opacity: .6; }
+svg .mean { fill: none; stroke: var(--a); stroke-width: 2.4; stroke-linejoin: round; }
+svg .band { fill: var(--a); opacity: .16; stroke: none; }
+svg .zero { stroke: var(--soft); stroke-width: 1.2; }
+svg .dot.a, svg text.a { fill: var(--a); }
+svg .dot.b, svg text.b { fill: var(--b); }
+svg .dot.c, svg text.c { fill: var(--c); }
+svg .dot.d, svg text.d { fill: var(--d); }
+svg .dot.e, svg text.e { fill: var(--e); }
+svg .dot.f, svg text.f { fill: var(--f); }
+svg .dot.g, svg text.g { fill: var(--g); }
+svg .dot.rest, svg text.rest { fill: var(--soft); }
+svg .run { fill: var(--ground); stroke: var(--a); stroke-width: 1.3; }
+svg .issued { stroke: var(--soft); stroke-width: .4; }
+svg .label { font-size: 12px; fill: var(--ink); }
+svg .title { font-size: 14px; fill: var(--ink); font-weight: 600; }
+svg .heading { font-size: 13px; fill: var(--ink); font-weight: 600; }
+svg .in-cell { font-size: 10px; fill: #1b1f24; }
+svg .in-cell.on-dark { fill: #fff; }
 svg .bar.before { fill: var(--before); }
 svg .bar.after { fill: var(--a); }
 svg .alarm-mark { fill: var(--b); }
@@ -86,8 +123,7 @@ svg .point.before { fill: var(--before); }
 svg .point.after { fill: var(--a); }
 svg .interval { stroke-width: 4; stroke-linecap: round; opacity: .45; stroke: var(--before); }
 svg .interval.after { stroke: var(--a); }
-.legend { display: flex; gap: 14px; min-height: 1.6em; font-size: 12.5px; color: var(--soft); }
-.legend .key { width: 22px; height: 8px; margin-right: 5px; }
+svg .key { font-size: 12px; }
 """
 
 TRANSCRIPTS = """
@@ -112,7 +148,9 @@ PAPER = """
 @media print {
   body { font-size: 10pt; }
   main { padding: 0; max-width: none; }
-  .grid-3, .facts { grid-template-columns: repeat(3, 1fr); }
+  .grid-3 { grid-template-columns: repeat(3, 1fr); }
+  .facts { grid-template-columns: repeat(auto-fit, minmax(105px, 1fr)); }
+  .wide th, .wide td { white-space: normal; padding-right: 9px; font-size: 8.5pt; }
   .grid-2, .pair { grid-template-columns: repeat(2, 1fr); }
   figure, tr, .turn, .facts, .alarm { break-inside: avoid; }
   h2, h3, header { break-after: avoid; }

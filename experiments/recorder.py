@@ -10,8 +10,22 @@ from typing import Any
 
 import numpy as np
 
+from analysis.boards import COMPARED, IMAGE_EVERY, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
 from analysis.dashboard import Dashboard
-from analysis.runs import DIALOGUES, EVALUATION, METRICS, SUMMARY, TEACHER, THOUGHTS, turns_with_thoughts
+from analysis.runs import (
+    CONFIG,
+    DIALOGUES,
+    EVALUATION,
+    METRICS,
+    SUMMARY,
+    TEACHER,
+    THOUGHTS,
+    read_config,
+    read_lines,
+    setting,
+    turns_with_thoughts,
+)
+from analysis.transcripts import ENDINGS
 from curriculum.teacher import TaskSpec
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Speaker
@@ -39,6 +53,9 @@ class Recorder:
             cut_back(folder / EVALUATION, lambda record: record["look"] < num_looks)
         self._streams = {name: (folder / name).open("a", encoding="utf-8") for name in STREAMS}
         self._dashboard = Dashboard(folder, purge_step=None if cut_after is None else cut_after[0] + 1)
+        self._taught = TeachingBoard()
+        for record in read_lines(folder / TEACHER):
+            self._taught.add(record["step"], [record])
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """One line of scalars, the same keys in the file and in TensorBoard."""
@@ -51,7 +68,11 @@ class Recorder:
 
     def teacher(self, step: int, records: Iterable[Mapping[str, Any]]) -> None:
         """Tasks, outcomes, updates and decisions, in the order they happened."""
+        records = list(records)
         self._append(TEACHER, [{"step": step, **record} for record in records])
+        self.scalars(step, self._taught.add(step, records))
+        if step % IMAGE_EVERY == 0:
+            self._show_teaching(step)
 
     def dialogues(self, step: int, records: Sequence[Mapping[str, Any]], *, num_as_text: int = 0) -> None:
         """Transcripts; the first `num_as_text` also go to TensorBoard's text tab."""
@@ -60,24 +81,38 @@ class Recorder:
             self._dashboard.text(f"dialogue/{i}", step, as_markdown(record))
 
     def evaluation(self, step: int, records: Iterable[Mapping[str, Any]]) -> None:
-        """Held-out results, per dialogue."""
+        """Held-out results, per dialogue, and as a map in TensorBoard."""
+        records = list(records)
         self._append(EVALUATION, [{"step": step, **record} for record in records])
+        if records and (picture := evaluation_picture(records)):
+            self._dashboard.image(f"eval/{records[0].get('grid', 'full')}_grid", step, picture)
 
     def alarm(self, step: int, text: str) -> None:
         """An alarm, for TensorBoard's text tab."""
         self._dashboard.text("collapse/alarm", step, text)
 
     def summary(self, values: Mapping[str, Any]) -> None:
-        """The one file that is read by whatever compares runs; replaced whole."""
+        """The one file that is read by whatever compares runs; replaced whole. TensorBoard gets the run's settings beside its scores."""
         draft = self.folder / f".{SUMMARY}.tmp"
         draft.write_text(json.dumps(jsonable(values), indent=2) + "\n", encoding="utf-8")
         draft.replace(self.folder / SUMMARY)
+        step = int(values.get("steps", 0))
+        self._show_teaching(step)
+        self.scalars(step, {"eval/auc": float(setting(values, "heldout.auc", math.nan))})
+        if (self.folder / CONFIG).is_file():
+            settings = compared_settings(read_config(self.folder / CONFIG), folder=self.folder)
+            name = "/".join(self.folder.absolute().parts[-3:])
+            self._dashboard.settings(name, settings, columns=COMPARED, metrics=JUDGED_BY)
 
     def close(self) -> None:
         """Closes the files; the recorder is of no use afterwards."""
         for stream in self._streams.values():
             stream.close()
         self._dashboard.close()
+
+    def _show_teaching(self, step: int) -> None:
+        for tag, picture in self._taught.pictures().items():
+            self._dashboard.image(tag, step, picture)
 
     def _append(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
         stream = self._streams[name]
@@ -131,14 +166,15 @@ def thoughts_of(rollout: Rollout) -> dict[str, list[str]]:
 
 def as_markdown(record: Mapping[str, Any]) -> str:
     """A transcript for a person: who said what, how the user felt, and why."""
-    head = f"**{record['scenario_id']}** ({record['family']}), strictness {record['difficulty']['strictness']:.2f}, {record['outcome']}"
+    ending = ENDINGS.get(record["outcome"], record["outcome"])
+    head = f"**{record['scenario_id']}** ({record['family']}), strictness {record['difficulty']['strictness']:.2f}: {ending}"
     turns = map(turn_as_markdown, turns_with_thoughts(record))
     return "\n\n".join([head, f"*hidden wish: {record['hidden_intention']}*", *turns])
 
 
 def turn_as_markdown(turn: Mapping[str, Any]) -> str:
     """One turn of it."""
-    thought = f" *{turn['thought']}*" if "thought" in turn else ""
+    thought = f" *{turn['thought'].rstrip('.')}*" if "thought" in turn else ""
     if turn["speaker"] == Speaker.AGENT:
         return f"**agent**{thought}: {turn['text']}"
     felt = f" {turn['change']:+d}" if "change" in turn else ""

@@ -99,6 +99,19 @@ def step_metrics(step: int, num_steps: int, rng: np.random.Generator) -> dict[st
     }
 
 
+def taught(step: int, strictness: float) -> list[dict[str, Any]]:
+    """Two tasks and what came of them, and at step 30 a decision."""
+    families = ("praise/negative", "advice/passive")
+    uids = [f"step{step}-group{i}" for i in range(len(families))]
+    tasks = [
+        {"event": "task", "uid": uid, "family": family, "strictness": min(strictness + 0.1 * i, 1.0)}
+        for i, (uid, family) in enumerate(zip(uids, families, strict=True))
+    ]
+    outcomes = [{"event": "outcome", "task": uid, "success_share": 0.25 + 0.5 * i} for i, uid in enumerate(uids)]
+    decision = {"event": "decision", "decision": "entropy_guard", "teacher_step": step, "shift": 0.02, "why": "<low entropy>"}
+    return [*tasks, *outcomes, *([decision] if step == 30 else [])]
+
+
 def summary_of(folder: Path, *, seed: int, num_steps: int, alarms: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """`summary.json` as a finished run has it."""
     facts = {
@@ -138,6 +151,7 @@ def make_run(
     for step in range(num_steps + 1):
         if step:
             recorder.metrics(step, step_metrics(step, num_steps, rng))
+            recorder.teacher(step, taught(step, step_metrics(step, num_steps, np.random.default_rng(step))["curriculum/strictness"]))
         if step % (num_steps // 4) == 0 and step < num_steps:
             look = step // (num_steps // 4)
             mixed = [late if i % 4 < look else early for i, (early, late) in enumerate(zip(start, end, strict=True))]

@@ -13,15 +13,33 @@ CELLS = (("advice/positive", 0.1), ("advice/positive", 0.9), ("both_sides/negati
 
 def lines_of(looks: Sequence[tuple[int, float]], cells: Sequence[float]) -> list[dict[str, Any]]:
     """One dialogue a cell at each look; `cells` are added to the look's score at the last one, which the smaller grid does not show."""
+    turns = [{"speaker": "user", "text": "They gave it away.", "emotion": 40}, {"speaker": "agent", "text": "That hurts."}]
+    words = {"scenario_id": "heldout/x/praise-negative", "hidden_intention": "Wants praise.", "turns": turns}
     lines = []
     for look, (tokens, score) in enumerate(looks):
         full = look in (0, len(looks) - 1)
-        facts = {"step": 10 * look, "look": look, "policy_tokens": tokens, "grid": "full" if full else "during", "outcome": "max_turns"}
-        lines.append({**facts, "in_during": True, "family": "praise/negative", "strictness": 0.5, "emotion": score})
+        facts = {
+            "step": 10 * look,
+            "look": look,
+            "policy_tokens": tokens,
+            "grid": "full" if full else "during",
+            "outcome": "max_turns",
+            **words,
+        }
+        lines.append({**facts, "uid": "small", "in_during": True, "family": "praise/negative", "strictness": 0.5, "emotion": score})
         for (family, strictness), extra in zip(CELLS, cells, strict=True):
             if full:
                 emotion = score + (extra if look else 0.0)
-                lines.append({**facts, "in_during": False, "family": family, "strictness": strictness, "emotion": emotion})
+                lines.append(
+                    {
+                        **facts,
+                        "uid": f"{family}@{strictness}",
+                        "in_during": False,
+                        "family": family,
+                        "strictness": strictness,
+                        "emotion": emotion,
+                    }
+                )
     return lines
 
 
@@ -38,6 +56,9 @@ def made_result(
     summary: Mapping[str, Any] | None = None,
     settings: str = "",
     commit: str = "c0ffee",
+    metrics: Sequence[Mapping[str, Any]] = (),
+    teacher: Sequence[Mapping[str, Any]] = (),
+    finished: bool = True,
 ) -> Path:
     """Writes one run; `looks` are its curve as (policy tokens, score), `settings` further lines of its config."""
     place = folder / arm / f"seed_{seed}"
@@ -45,13 +66,15 @@ def made_result(
     config = f"experiment: made\nseed: {seed}\nname: {arm}-{seed}\nbudget:\n  policy_tokens: {budget}\nevaluation:\n  split: {split}\n"
     provenance = f"provenance:\n  git_commit: {commit}\n"
     (place / "config.yaml").write_text(config + f"teacher:\n  kind: {arm}\n" + settings + provenance, encoding="utf-8")
-    (place / "metrics.jsonl").write_text('{"step": 1}\n', encoding="utf-8")
+    (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics or ({"step": 1},)), encoding="utf-8")
+    (place / "teacher.jsonl").write_text("".join(json.dumps(line) + "\n" for line in teacher), encoding="utf-8")
     lines = "".join(json.dumps(line) + "\n" for line in lines_of(looks, cells))
     (place / "evaluation.jsonl").write_text(lines, encoding="utf-8")
     held_out = {"score": looks[-1][1], "worst_cell": 10.0, "cvar20": 20.0, "success_rate": 0.25, "failure_rate": 0.125}
     facts = {"seed": seed, "world_hash": world, "policy_tokens": looks[-1][0], "wall_s": 60.0, "cpu_s": 90.0}
     rest = {"entropy": {"end": 0.5}, "reward_density": {"end": 0.1}, "collapse": {"alarms": []}, "heldout": held_out}
-    (place / "summary.json").write_text(json.dumps({**facts, **rest, **(summary or {})}), encoding="utf-8")
+    if finished:
+        (place / "summary.json").write_text(json.dumps({**facts, **rest, **(summary or {})}), encoding="utf-8")
     return place
 
 
@@ -61,3 +84,28 @@ def made_sweep(folder: Path, finals: Mapping[str, Sequence[float]], **facts: Any
         for seed, final in enumerate(scores):
             made_result(folder, arm, seed, looks=((0, 20.0), (BUDGET, final)), **facts)
     return folder
+
+
+def steps_of(num: int = 20, *, budget: int = BUDGET, **values: float) -> list[dict[str, Any]]:
+    """Metrics of so many steps in which entropy falls, density rises and strictness climbs; `values` stand in each."""
+    return [
+        {
+            "step": i,
+            "perf/policy_tokens": budget * i / num,
+            "actor/entropy": 1.0 - i / (2 * num),
+            "curriculum/reward_density": i / (10 * num),
+            "curriculum/strictness": i / num,
+            "collapse/alarms_on": 0.0,
+            **values,
+        }
+        for i in range(1, num + 1)
+    ]
+
+
+def tasks_of(num: int = 20, *, low: float = 0.2, high: float = 0.6) -> list[dict[str, Any]]:
+    """Two tasks a step of one family, at `low` and at `high`."""
+    return [
+        {"step": i, "event": "task", "uid": f"{i}-{d}", "family": "praise/negative", "strictness": d}
+        for i in range(1, num + 1)
+        for d in (low, high)
+    ]

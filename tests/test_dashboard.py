@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 
+from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2, metadata
+from tensorboard.plugins.hparams import plugin_data_pb2
 
+from analysis.boards import COMPARED, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
 from analysis.dashboard import Dashboard
-from analysis.layout import HEALTH, PAGES
+from analysis.heat_image import heat_image
+from analysis.layout import HEALTH, PAGES, pages_for
 from analysis.metrics import documented_keys
 
 
@@ -91,14 +96,9 @@ def test_the_layout_opens_on_one_page_about_health(tmp_path: Path) -> None:
     (event,) = read(tmp_path).Tensors(metadata.CONFIG_SUMMARY_TAG)
     layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
     assert [page.title for page in layout.category] == [
-        "Is this run healthy?",
-        "Curriculum",
-        "Policy",
-        "Rollouts",
-        "Evaluation",
-        "Timing",
+        *("Is this run healthy?", "Curriculum", "Policy", "Signs of collapse", "Rollouts", "Simulated users", "Evaluation", "Timing"),
     ]
-    assert [page.closed for page in layout.category] == [False, True, True, True, True, True]
+    assert [page.closed for page in layout.category] == [False, *[True] * 7]
 
 
 def test_the_health_page_shows_what_tells_a_healthy_run() -> None:
@@ -108,6 +108,8 @@ def test_the_health_page_shows_what_tells_a_healthy_run() -> None:
         "curriculum/reward_density",
         "actor/entropy",
         "curriculum/strictness",
+        "curriculum/strictness_of/praise",
+        "collapse/updates_to_exhaustion",
         "curriculum/zero_variance_share",
         "collapse/alarms_on",
         "eval/during_score",
@@ -126,3 +128,84 @@ def test_every_chart_shows_a_documented_metric() -> None:
         for chart in page.charts:
             for tag in chart.tags:
                 assert any(re.fullmatch(tag, key) for key in keys), tag
+
+
+def test_every_documented_metric_has_a_place() -> None:
+    tags = [tag for page in PAGES for chart in page.charts for tag in chart.tags]
+    keys = [re.sub(r"<\w+>", "full", key) for key in documented_keys()]
+    assert [key for key in keys if not any(re.fullmatch(tag, key) for tag in tags)] == []
+
+
+def test_a_chart_that_only_some_runs_have_comes_with_its_metric(tmp_path: Path) -> None:
+    dashboard = Dashboard(tmp_path)
+    dashboard.scalars(1, {"reward/mean": 0.5})
+    dashboard.scalars(2, {"critic/vf_loss": 0.5, "curriculum/rlve/highest_mean": 0.5})
+    dashboard.close()
+    first, *_, last = read(tmp_path).Tensors(metadata.CONFIG_SUMMARY_TAG)
+    before, after = (layout_pb2.Layout.FromString(event.tensor_proto.string_val[0]) for event in (first, last))
+    assert "Critic" not in [page.title for page in before.category]
+    assert {page.title: [chart.title for chart in page.chart] for page in after.category}["Critic"] == ["Loss"]
+    assert "The teacher's own figures" in [page.title for page in after.category]
+    assert all(page.charts for page in pages_for(()))
+
+
+def test_a_map_has_a_dark_cell_where_the_number_is_high() -> None:
+    picture = heat_image({("a", "1"): 0.0, ("b", "2"): 1.0}, ["a", "b"], ["1", "2"], title="t", x_label="x", low=0.0, high=1.0, form="")
+    image = Image.open(io.BytesIO(picture.png))
+    assert image.size == (picture.width, picture.height)
+    # Cells are 38 wide from x = 110 and 26 high from y = 34: a/1 is pale, b/2 dark, a/2 was not measured.
+    assert image.getpixel((120, 40)) == (247, 251, 255)
+    assert image.getpixel((158, 66)) == (8, 48, 107)
+    assert image.getpixel((158, 40)) == (255, 255, 255)
+
+
+def test_what_was_issued_is_counted_by_hidden_intention() -> None:
+    board = TeachingBoard()
+    tasks = [("praise/negative", 0.2), ("praise/passive", 0.4), ("advice/negative", 0.9)]
+    values = board.add(1, [{"event": "task", "family": family, "strictness": d} for family, d in tasks] + [{"event": "outcome"}])
+    assert {key: round(value, 6) for key, value in values.items()} == {
+        "curriculum/strictness_of/praise": 0.3,
+        "curriculum/strictness_of/advice": 0.9,
+        "curriculum/groups_of/praise": 2.0,
+        "curriculum/groups_of/advice": 1.0,
+    }
+    assert set(board.pictures()) == {"curriculum/strictness_by_intention", "curriculum/groups_by_intention"}
+    assert TeachingBoard().pictures() == {}
+
+
+def test_dialogues_that_broke_are_in_no_map_of_scores() -> None:
+    line = {"family": "praise/negative", "strictness": 0.5, "emotion": 0.0, "outcome": "error"}
+    assert evaluation_picture([line]) is None
+    good = {**line, "outcome": "left"}
+    assert evaluation_picture([good, {**good, "emotion": 100.0}]) == evaluation_picture([{**good, "emotion": 50.0}, line])
+
+
+def test_pictures_come_back_as_they_were_written(tmp_path: Path) -> None:
+    picture = heat_image({("a", "1"): 0.5}, ["a"], ["1"], title="t", x_label="x", low=0.0, high=1.0)
+    dashboard = Dashboard(tmp_path)
+    dashboard.image("eval/full_grid", 3, picture)
+    dashboard.close()
+    (event,) = read(tmp_path).Images("eval/full_grid")
+    assert (event.step, event.width, event.height, event.encoded_image_string) == (3, picture.width, picture.height, picture.png)
+
+
+def test_the_table_of_settings_holds_what_may_explain_a_score(tmp_path: Path) -> None:
+    config = {"seed": 3, "teacher": {"kind": "fixed", "strictness": 0.5}, "learner": {"lr": 0.001}, "provenance": {"world_hash": "aaaa"}}
+    settings = compared_settings(config, folder=tmp_path / "fixed_0.5" / "seed_3")
+    expected = {
+        "arm": "fixed_0.5",
+        "seed": 3,
+        "teacher.kind": "fixed",
+        "teacher.strictness": 0.5,
+        "learner.lr": 0.001,
+        "world_hash": "aaaa",
+    }
+    assert settings == expected
+    dashboard = Dashboard(tmp_path)
+    dashboard.settings("made/fixed_0.5/seed_3", settings, columns=COMPARED, metrics=JUDGED_BY)
+    dashboard.close()
+    content = read(tmp_path).SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    start = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info
+    assert start.group_name == "made/fixed_0.5/seed_3"
+    assert start.hparams["teacher.strictness"].number_value == 0.5
+    assert set(start.hparams) == set(expected) <= set(COMPARED)

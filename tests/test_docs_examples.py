@@ -1,34 +1,55 @@
-"""The examples in the docs run as they stand there."""
+"""The examples in the docs run as they stand there, and the links between pages lead somewhere."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
+from policy_factories import random_talks
 from tiny_student import make_outcome
 
-TEACHERS_PAGE = Path(__file__).parent.parent / "docs" / "teachers.md"
+from experiments.config import load
+from policy.algorithms import ALGORITHMS, make_algorithm
+from simulator.bank import load_bank
+from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
+from simulator.difficulty import Difficulty
+from simulator.scenario import Split
+from simulator.users import USERS, make_user
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 
 
-def examples() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", TEACHERS_PAGE.read_text(encoding="utf-8"), re.DOTALL)
+def examples(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def run_example(page: str, place: int, *, name: str = "example") -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": name}
+    exec(compile(examples(page)[place], page, "exec", dont_inherit=True), names)
+    return names
+
+
+def num_lines(source: str) -> int:
+    return len([line for line in source.splitlines() if line.strip()])
 
 
 def test_the_curriculum_runs_inside_another_trainer(capsys):
-    names: dict[str, object] = {}
-    exec(compile(examples()[0], str(TEACHERS_PAGE), "exec"), names)
+    names = run_example("teachers.md", 0)
     assert len(capsys.readouterr().out.splitlines()) == 3
     json.dumps(names["saved"])
     assert names["teacher"].metrics()["curriculum/outcomes_observed"] == 18.0
 
 
 def test_a_teacher_of_ones_own_takes_under_forty_lines_and_keeps_the_contract():
-    source = examples()[1]
-    assert len([line for line in source.splitlines() if line.strip()]) < 40
-    names: dict[str, object] = {"__name__": "staircase"}
-    exec(compile(source, str(TEACHERS_PAGE), "exec", dont_inherit=True), names)
+    assert num_lines(examples("teachers.md")[1]) < 40
+    names = run_example("teachers.md", 1, name="staircase")
     teacher = names["StaircaseTeacher"](names["StaircaseConfig"](), scenarios={"a": ["1"], "b": ["2"]}, group_size=8, seed=0)
     rng, ability = np.random.default_rng(0), {"a": 0.3, "b": 0.7}
     for step in range(200):
@@ -39,3 +60,66 @@ def test_a_teacher_of_ones_own_takes_under_forty_lines_and_keeps_the_contract():
     copy = names["StaircaseTeacher"](names["StaircaseConfig"](), scenarios={"a": ["1"], "b": ["2"]}, group_size=8, seed=1)
     copy.load_state_dict(json.loads(json.dumps(teacher.state_dict())))
     assert copy.propose(4, policy_version=200) == teacher.propose(4, policy_version=200)
+
+
+async def talked(user: Any, reply: str, *, strictness: float) -> Dialogue:
+    dialogue = await user.open(load_bank().scenarios(Split.TRAIN)[0], Difficulty.along(strictness), seed=0)
+    while dialogue.outcome is None and dialogue.num_replies < 8:
+        reaction = await user.react(dialogue, reply)
+        dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text=reply), reaction.turn, outcome=reaction.outcome)
+    return dialogue
+
+
+def test_a_user_of_ones_own_takes_thirty_lines_and_becomes_a_kind(monkeypatch):
+    names = run_example("extending.md", 0)
+    assert num_lines(examples("extending.md")[0]) <= 30
+    monkeypatch.setitem(USERS, "asked", (names["AskedUserConfig"], names["AskedUser"]))
+    config = load("smoke", ["simulator.kind=asked", "simulator.pleased=20"]).simulator
+    user = make_user(config.kind, config)
+    asked, told = (asyncio.run(talked(user, reply, strictness=0.5)) for reply in ("What happened?", "Cheer up."))
+    # 40 and three times 20; 40 less 10 a turn, until the fourth falls below 10.
+    assert [turn.emotion for turn in asked.turns if turn.emotion is not None] == [40, 60, 80, 100]
+    assert asked.outcome is Outcome.DELIGHTED
+    assert [turn.emotion for turn in told.turns if turn.emotion is not None] == [40, 30, 20, 10, 0]
+    assert told.outcome is Outcome.LEFT
+    assert Dialogue.from_dict(told.to_dict(), scenario=told.scenario) == told
+
+
+def test_an_algorithm_of_ones_own_takes_thirty_lines_and_becomes_a_kind(monkeypatch):
+    names = run_example("extending.md", 1)
+    assert num_lines(examples("extending.md")[1]) <= 30
+    monkeypatch.setitem(ALGORITHMS, "best_of_group", (names["BestOfGroupConfig"], names["BestOfGroup"]))
+    config = load("smoke", ["algorithm.kind=best_of_group", "algorithm.clip_high=0.3"]).algorithm
+    batch = random_talks(seed=3)
+    advantages_BT = make_algorithm(config).targets(batch).advantages_BT
+    best = set()
+    for group in set(batch.group_ids_B.tolist()):
+        alive = [row for row in range(batch.num_rollouts) if batch.group_ids_B[row] == group and batch.valid_B[row]]
+        if len(alive) > 1:
+            best.add(max(alive, key=lambda row: float(batch.rewards_B[row])))
+    assert len(best) == 3
+    for row in range(batch.num_rollouts):
+        expected = batch.loss_mask_BT[row].float() * (row in best)
+        assert advantages_BT[row].tolist() == expected.tolist()
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("http"):
+            continue
+        path, _, anchor = target.partition("#")
+        place = (page.parent / path).resolve() if path else page
+        assert place.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(place), f"{page.name} links to {target}"
+
+
+def test_the_index_names_every_page():
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in DOCS.glob("*.md") if path.name != "README.md" and f"({path.name})" not in index] == []

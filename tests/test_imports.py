@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAINING_STACK = ("torch", "ray", "vllm", "transformers")
-SLOW_TO_IMPORT = (*TRAINING_STACK, "tensorboard", "matplotlib", "scipy", "openai")
+SLOW_TO_IMPORT = (*TRAINING_STACK, "tensorboard", "PIL", "scipy", "openai")
 PROGRAMS = sorted(path.parent.name for path in ROOT.glob("*/__main__.py"))
 
 # The refusal makes the traceback name the module that asked.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from policy_factories import rollout
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, read_lines
 from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, jsonable, rollout_record
@@ -103,7 +104,7 @@ def test_a_transcript_tells_a_person_who_spoke_what_was_felt_and_why():
     assert scenario.scenario_id in text and "strictness 0.40" in text
     assert f"**user** [40]: {dialogue.turns[0].text}" in text
     assert f"**agent**: {dialogue.turns[1].text}" in text
-    assert f"**user** [{answer.emotion} {answer.change:+d}] *{answer.thought}*: {answer.text}" in text
+    assert f"**user** [{answer.emotion} {answer.change:+d}] *{answer.thought.rstrip('.')}*: {answer.text}" in text
 
 
 def test_thoughts_stand_beside_the_turns_of_a_record_and_a_person_reads_them_with_the_words():
@@ -116,3 +117,24 @@ def test_thoughts_stand_beside_the_turns_of_a_record_and_a_person_reads_them_wit
     assert f"**agent** *thought 0*: {dialogue.turns[1].text}" in as_markdown(record)
     assert f"**agent** *thought 1*: {dialogue.turns[3].text}" in as_markdown(record)
     assert THOUGHTS not in rollout_record(rollout([5, 6, 7], [0, 1, 1]))
+
+
+def test_a_recorder_leaves_maps_and_the_table_of_settings(tmp_path):
+    (tmp_path / "config.yaml").write_text("seed: 1\nteacher:\n  kind: fixed\n", encoding="utf-8")
+    task = {"event": "task", "uid": "a", "family": "praise/negative", "strictness": 0.5}
+    recorder = Recorder(tmp_path)
+    recorder.teacher(9, [task])
+    recorder.close()
+    resumed = Recorder(tmp_path, cut_after=(9, 0))
+    resumed.teacher(10, [task])
+    looked = {"look": 0, "grid": "full", "outcome": "left", "family": "praise/negative", "strictness": 0.5, "emotion": 8}
+    resumed.evaluation(10, [looked])
+    resumed.summary({"steps": 10, "heldout": {"auc": 42.0}})
+    resumed.close()
+    events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0, "scalars": 0, "images": 0})
+    events.Reload()
+    assert set(events.Tags()["images"]) == {"curriculum/strictness_by_intention", "curriculum/groups_by_intention", "eval/full_grid"}
+    assert [event.value for event in events.Scalars("eval/auc")] == [42.0]
+    # What the run issued before it was resumed is in the map, too.
+    assert [group.step for group in resumed._taught.groups] == [9, 10]
+    assert "_hparams_/session_start_info" in events.summary_metadata

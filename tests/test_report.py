@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
@@ -12,10 +13,11 @@ from made_run import ALARM, make_run
 
 from analysis.__main__ import main, tensorboard_command
 from analysis.axes import ticks_between
-from analysis.before_after import BeforeAfter, Gain
+from analysis.before_after import BeforeAfter, Gain, before_after
 from analysis.charts import Line, Row, line_chart, number_line
 from analysis.report import write_report
-from analysis.runs import Run
+from analysis.runs import Run, read_run
+from analysis.teaching import Group, by_time
 from analysis.verdict import caveat, verdict
 from analysis.wording import duration
 
@@ -86,8 +88,19 @@ def test_the_page_loads_nothing(finished):
 def test_the_page_has_every_part(finished):
     titles = re.findall(r"<h[23]>([^<]+)</h[23]>", finished.read_text(encoding="utf-8"))
     expected = [
-        *("How training went", "Reward", "Reward density", "Policy entropy", "Difficulty", "Zero-variance share", "Repetition"),
-        *("Held-out users", "Score over tokens", "Score by strictness", "Alarms", "One held-out user, before and after"),
+        *(
+            "Held-out score",
+            "How training went",
+            "Reward",
+            "Reward density",
+            "Policy entropy",
+            "Difficulty",
+            "Zero-variance share",
+            "Repetition",
+        ),
+        *("Held-out users", "Score over tokens", "Score by strictness", "What the teacher did"),
+        *("What was issued, and how it went", "Mean strictness by what users secretly want"),
+        *("Alarms, and what happened after", "One held-out user, before and after"),
         *("Before training", "After training", "Cost", "How to repeat it", "Versions"),
     ]
     assert titles == expected
@@ -96,6 +109,61 @@ def test_the_page_has_every_part(finished):
 def test_the_page_shows_alarms_in_their_own_words(finished):
     assert ALARM["message"] in read_page(finished).words
     assert "1 alarm went off (density_lost)" in read_page(finished).words
+
+
+def test_the_page_tells_what_followed_an_alarm(finished):
+    # Alarms were on from step 31 to 35; the look before lies at step 30, the last one at 40.
+    looks = before_after(read_run(finished.parent).evaluation()).looks
+    scores = {look.step: f"{look.score:.1f}" for look in looks}
+    followed = f"What followed: no alarm was on 5 steps later; the held-out score went from {scores[30]} to {scores[40]}, entropy from"
+    assert followed in read_page(finished).words
+
+
+def test_an_alarm_at_the_very_end_has_no_aftermath(tmp_path):
+    folder = make_run(tmp_path / "seed0", alarms=[{**ALARM, "step": 40}])
+    assert "It was the last thing recorded." in read_page(write_report(folder)).words
+
+
+def test_the_page_shows_what_the_teacher_issued_and_decided(finished):
+    page = finished.read_text(encoding="utf-8")
+    assert len(re.findall(r'<circle class="issued"[^>]*r="3"', page)) == 80
+    assert "Decisions in its log: entropy guard 1." in read_page(finished).words
+    assert "step 30: entropy guard (shift 0.02, why <low entropy>)" in read_page(finished).words
+
+
+def test_every_figure_lies_beside_the_page_with_its_numbers(finished):
+    folder = finished.parent / "figures"
+    names = {"reward", "reward_density", "entropy", "difficulty", "zero_variance", "repetition", "score_over_tokens", "score_by_strictness"}
+    assert {path.stem for path in folder.glob("*.svg")} == {*names, "issued", "strictness_by_intention", "scores"}
+    for picture in folder.glob("*.svg"):
+        assert ElementTree.parse(picture).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(" not in picture.read_text(encoding="utf-8")
+    reward = list(csv.DictReader((folder / "reward.csv").open(encoding="utf-8")))
+    assert len(reward) == 80 and reward[0]["line"] == "mean"
+    assert float(reward[0]["value"]) == pytest.approx(read_run(finished.parent).series("reward/mean").values[0], rel=1e-5)
+
+
+def test_what_was_issued_is_summed_up_by_intention_and_time():
+    groups = [Group(1, "praise/negative", 0.2, 0.5), Group(2, "praise/passive", 0.4, None), Group(4, "advice/negative", 1.0, 1.0)]
+    ends, means, counts = by_time(groups, num_bins=2)
+    assert ends == ["2", "4"]
+    assert means == {("praise", "2"): pytest.approx(0.3), ("advice", "4"): 1.0}
+    assert counts == {("praise", "2"): 2, ("advice", "4"): 1}
+
+
+def test_a_run_whose_teacher_left_nothing_has_a_page_too(tmp_path):
+    folder = make_run(tmp_path / "seed0")
+    (folder / "teacher.jsonl").unlink()
+    words = read_page(write_report(folder)).words
+    assert "Nothing was recorded." in words and "It noted no decision beyond the tasks it issued." in words
+
+
+def test_a_broken_teacher_log_is_refused_in_one_sentence(tmp_path, capsys):
+    folder = make_run(tmp_path / "seed0")
+    lines = (folder / "teacher.jsonl").read_text(encoding="utf-8").replace('"uid"', '"id"', 1)
+    (folder / "teacher.jsonl").write_text(lines, encoding="utf-8")
+    assert main(["report", str(folder)]) == 2
+    assert "teacher.jsonl must hold tasks and outcomes, got a line at step 1 with a bad 'uid'" in capsys.readouterr().err
 
 
 def test_both_transcripts_are_of_the_same_user(finished):
@@ -130,7 +198,7 @@ def test_a_report_is_written_again_in_place(finished):
 def test_an_unfinished_run_has_a_page_too(tmp_path):
     page = read_page(write_report(make_run(tmp_path / "seed0", finished=False)))
     assert "This run has not finished: 40 steps so far; on the small held-out grid" in page.words
-    assert "An alarm went off at step 31" in page.words
+    assert "An alarm at step 31: its words stand in the run's log" in page.words
 
 
 def test_a_run_that_was_killed_at_once_has_a_page_too(tmp_path):

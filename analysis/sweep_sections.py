@@ -1,0 +1,202 @@
+"""The parts of a sweep's report below its head, each a piece of HTML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from statistics import fmean
+from typing import Any
+
+from analysis.aftermath import aftermaths, told
+from analysis.before_after import Record, typical
+from analysis.comparison_text import mean_of
+from analysis.endpoints import AUC, EMOTIONS
+from analysis.figures import FOLDER
+from analysis.runs import flatten, setting
+from analysis.sweep import BY_ITSELF
+from analysis.sweep_course import Course, Courses
+from analysis.sweep_verdict import finite
+from analysis.transcripts import transcript
+from analysis.wording import duration, text, two_columns
+
+NUM_NOTES = 8
+"""Remarks that stand open; more are folded in."""
+COLUMNS = EMOTIONS
+HEADINGS = ("area under the curve", "final score", "worst cell", "worst fifth", "users who left")
+
+
+def remarks(notes: Sequence[str]) -> str:
+    """What limits the verdict, as a list."""
+    if not notes:
+        return ""
+    return f'<div class="know"><h3>To know before reading on</h3>{some_items(notes)}</div>'
+
+
+def some_items(sentences: Sequence[str]) -> str:
+    """A list of which what is beyond the first ones is folded in."""
+    first, rest = sentences[:NUM_NOTES], sentences[NUM_NOTES:]
+    return items(first) + (f"<details><summary>{len(rest)} more</summary>{items(rest)}</details>" if rest else "")
+
+
+def items(sentences: Sequence[str]) -> str:
+    """A list of sentences."""
+    return "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences) + "</ul>"
+
+
+def grid_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table whose first column is words and whose others are numbers."""
+    head = "".join(f'<th class="{"num" if i else ""}">{escape(name)}</th>' for i, name in enumerate(header))
+    body = "".join(
+        f"<tr><th>{escape(row[0])}</th>" + "".join(f'<td class="num">{escape(value)}</td>' for value in row[1:]) + "</tr>" for row in rows
+    )
+    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def table_of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:
+    """Every arm with its means, and what each of its runs scored."""
+    rows = []
+    for arm in arms:
+        record = found["arms"].get(arm) or {"runs": {}}
+        averaged = record.get("endpoints") or {}
+        means = [mean_of(averaged.get(name), name, with_interval=name == AUC) for name in COLUMNS]
+        left = finite(((averaged.get("heldout.failure_rate") or {}).get("mean") or {}).get("value"))
+        spread = finite((averaged.get(AUC) or {}).get("sd"))
+        seeds = ", ".join(f"{seed}: {text(finite(run[AUC]), '{:.1f}')}" for seed, run in record["runs"].items())
+        rows.append([arm, *means, text(left, "{:.0%}"), text(spread, "{:.1f}"), seeds or "–"])
+    header = ("mean over seeds", *HEADINGS, "sd of the area", "area, seed by seed")
+    return grid_table(header, rows)
+
+
+def table_of_runs(courses: Courses) -> str:
+    """How far each run has come, a row for each arm and a column for each seed."""
+    seeds = sorted({course.seed for course in courses.runs})
+    by_place = {(course.arm, course.seed): course for course in courses.runs}
+    rows = [[arm, *(state_of(by_place.get((arm, seed))) for seed in seeds)] for arm in courses.arms()]
+    return grid_table(("final score, or how far", *(f"seed {seed}" for seed in seeds)), rows)
+
+
+def state_of(course: Course | None) -> str:
+    """A run in a word."""
+    if course is None:
+        return "–"
+    if not course.is_finished:
+        return f"step {course.run.num_steps}, unfinished"
+    return text(setting(course.run.summary, "heldout.score"), "{:.1f}")
+
+
+def alarms(courses: Courses) -> str:
+    """Every alarm, and what happened after."""
+    told_of = [
+        f"<b>{escape(course.name)}</b>, {escape(item.name)} at step {item.step}: {escape(item.message)}<br>{escape(told(item))}"
+        for course in courses.runs
+        for item in aftermaths(course.run, course.looks)
+    ]
+    quiet = f'<p class="alarm quiet">None went off in {len(courses.runs)} runs.</p>'
+    return "<h2>Alarms, and what happened after</h2>" + ("".join(f'<p class="alarm">{line}</p>' for line in told_of) or quiet)
+
+
+def dialogues(courses: Courses, favourite: str) -> str:
+    """One held-out user before training and after it in every arm, of the first seed that the favourite has finished."""
+    title = "<h2>One held-out user, before and after</h2>"
+    first = next((course for course in courses.of(favourite) if course.is_finished), None)
+    held_out = first.evaluations() if first else None
+    if first is None or held_out is None or held_out.gain is None:
+        return f'{title}<p class="none">The evaluation after training is still to come.</p>'
+    pair = typical(held_out.pairs)
+    chosen = (
+        f"{pair.before['scenario_id']} ({pair.before['family']}), strictness {pair.before['strictness']:g}, seed {first.seed}. "
+        f"Not picked by hand: of {held_out.gain.num_pairs} pairs of {first.name} its change of {pair.gain:+.0f} is the closest "
+        f"to their mean, {held_out.gain.mean:+.1f}."
+    )
+    wish = f"<b>Hidden wish, which the agent is never shown:</b> {escape(pair.before['hidden_intention'])}"
+    shown = [transcript(pair.before, "Before training"), transcript(pair.after, f"After training: {first.arm}")]
+    others = [
+        (course.arm, last_of(course, pair.before["uid"])) for course in courses.runs if course.seed == first.seed and course.is_finished
+    ]
+    more = [transcript(record, f"After training: {arm}") for arm, record in others if arm != first.arm and record is not None]
+    rest = f'<details><summary>The same user after training in the other arms</summary><div class="pair">{"".join(more)}</div></details>'
+    return f'{title}<p class="note">{escape(chosen)}</p><p>{wish}</p><div class="pair">{"".join(shown)}</div>{rest if more else ""}'
+
+
+def last_of(course: Course, uid: str) -> Record | None:
+    """A held-out dialogue at the last full evaluation of a run."""
+    found = None
+    for line in course.run.evaluation():
+        if line.get("uid") == uid and line.get("grid") == "full" and line.get("look"):
+            found = line
+    return found
+
+
+def cost(courses: Courses) -> str:
+    """What a run of each arm took, and all of them."""
+    rows = []
+    for arm in courses.arms():
+        done = [course.run.summary for course in courses.of(arm) if course.run.summary is not None]
+        if not done:
+            rows.append([arm, "0", *["–"] * 6])
+            continue
+        steps, tokens, wall, cpu, calls = (mean_over(done, key) for key in ("steps", "policy_tokens", "wall_s", "cpu_s", "simulator_calls"))
+        total = sum(setting(summary, "cpu_s", 0.0) for summary in done)
+        rows.append(
+            [
+                arm,
+                str(len(done)),
+                *(text(value, "{:,.0f}") for value in (steps, tokens, calls)),
+                duration(wall),
+                duration(cpu),
+                duration(total),
+            ]
+        )
+    header = ("a run on average", "runs", "steps", "policy tokens", "calls of the simulator", "wall time", "CPU time", "CPU time in all")
+    note = "Wall time holds the evaluations, and whatever else the machine did; runs side by side slow each other down."
+    return f'<h2>Cost</h2>{grid_table(header, rows)}<p class="note">{note}</p>'
+
+
+def mean_over(summaries: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    """The mean of a number over the runs that have it."""
+    values = [summary[key] for summary in summaries if isinstance(summary.get(key), int | float)]
+    return fmean(values) if values else None
+
+
+def repeat(courses: Courses, found: Mapping[str, Any] | None, *, experiment: str, sweep: str) -> str:
+    """Which code, which world, which settings in which arm."""
+    arms, seeds = courses.arms(), sorted({course.seed for course in courses.runs})
+    commits = distinct(course.run.provenance.get("git_commit") for course in courses.runs)
+    worlds = distinct(course.run.provenance.get("world_hash") or setting(course.run.summary, "world_hash") for course in courses.runs)
+    words = f"seeds={','.join(map(str, seeds))} arms={','.join(arms)} name={sweep}"
+    lines = [f"git checkout {commits[0].removesuffix('+')}"] if len(commits) == 1 else []
+    lines.append(f'make experiment EXP={experiment} ARGS="{words}"')
+    if found is not None and found["plan"]["chosen_by"] == "name":
+        contrasts = " ".join(f"--contrast '{a}:{b}'" for a, b in found["plan"]["contrasts"])
+        lines.append(f".venv/bin/python -m analysis compare runs/{experiment}/{sweep} {contrasts}")
+    notes = ["The working tree had changes that no commit holds."] if any(commit.endswith("+") for commit in commits) else []
+    notes.append(
+        "Settings that were given on the command line too are among those below. " + f"Every figure lies in {FOLDER}/ as SVG and as CSV."
+    )
+    shared, own = settings_by_arm(courses)
+    differ = "\n".join(f"{arm}: {', '.join(f'{name}={value}' for name, value in changes.items()) or '-'}" for arm, changes in own.items())
+    versions = [course.run.summary.get("versions") or {} for course in courses.runs if course.run.summary]
+    kept = {name: ", ".join(distinct(v.get(name) for v in versions)) for name in dict.fromkeys(n for v in versions for n in v)}
+    rows = [("code", ", ".join(commits) or "not recorded"), ("world", ", ".join(worlds) or "not recorded"), *kept.items()]
+    return (
+        f'<h2>How to repeat it</h2><pre>{escape(chr(10).join(lines))}</pre><p class="note">{escape(" ".join(notes))}</p>'
+        f"<details><summary>In which settings the arms differ</summary><pre>{escape(differ)}</pre></details>"
+        f"<details><summary>Settings that all arms share</summary><pre>{escape(shared)}</pre></details><h2>Versions</h2>{two_columns(rows)}"
+    )
+
+
+def distinct(values: Any) -> list[str]:
+    """Those that are there, each once."""
+    return list(dict.fromkeys(str(value) for value in values if value))
+
+
+def settings_by_arm(courses: Courses) -> tuple[str, dict[str, dict[str, Any]]]:
+    """The settings that all runs share, as lines, and of each arm's first run those that not all share."""
+    configs = {course.name: dict(flatten(course.run.config)) for course in courses.runs}
+    names = [name for name in dict.fromkeys(n for config in configs.values() for n in config) if name not in BY_ITSELF]
+    shared = [name for name in names if len({json.dumps(config.get(name), default=str) for config in configs.values()}) == 1]
+    first = {arm: configs[courses.of(arm)[0].name] for arm in courses.arms()}
+    own = {arm: {name: config[name] for name in names if name in config and name not in shared} for arm, config in first.items()}
+    any_config = next(iter(configs.values()), {})
+    return "\n".join(f"{name}: {any_config.get(name)}" for name in shared), own

@@ -1,0 +1,245 @@
+"""The page about a sweep: what it claims, that every seed is on it, and what it says of runs that are unfinished, torn or unlike."""
+
+from __future__ import annotations
+
+import csv
+import re
+import xml.etree.ElementTree as ElementTree
+from functools import partial
+from pathlib import Path
+
+import pytest
+from made_sweep import BUDGET, made_result, made_sweep, steps_of, tasks_of
+from test_report import read_page
+
+from analysis import sweep_report
+from analysis.__main__ import main
+from analysis.comparison import Plan, compare, write_comparison
+from analysis.learning_curves import Curve
+from analysis.sweep import read_sweep
+from analysis.sweep_course import issued_between, mean_curve, read_courses, value_at
+from analysis.sweep_report import write_sweep_report
+
+FINALS = {"frontier": (70.0, 80.0, 75.0), "uniform": (60.0, 65.0, 62.0), "fixed_0.5": (60.0, 85.0, 70.0)}
+ALARM = {"name": "density_lost", "step": 10, "message": "Reward density is <low>."}
+
+
+def made(folder: Path, finals=FINALS, **facts) -> Path:
+    return made_sweep(folder / "sweep", finals, metrics=steps_of(), teacher=tasks_of(), **facts)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_draws():
+    """Bootstrap bars are for the eye: nothing here looks at them, and they take most of a page's time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep_report, "Plan", partial(Plan, num_resamples=20))
+        yield
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Path:
+    return write_sweep_report(made(tmp_path_factory.mktemp("runs")))
+
+
+def words_of(path: Path) -> str:
+    return read_page(path).words
+
+
+def rows_of(page: Path, name: str) -> list[dict[str, str]]:
+    with (page.parent / "figures" / f"{name}.csv").open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_the_page_opens_with_a_verdict_that_three_seeds_allow(page):
+    title = re.search(r"<h1>(.*?)</h1>", page.read_text(encoding="utf-8"))[1]
+    assert title == "Over three seeds frontier lay above uniform, now above, now below fixed_0.5; so few describe and do not decide."
+
+
+def test_each_contrast_is_said_with_its_interval(page):
+    # Areas are (20 + final) / 2: the differences are 5, 7.5 and 6.5, their mean 6.33, sd 1.26, t(.975, 2) = 4.303.
+    # Final scores differ by twice as much.
+    expected = "frontier less uniform: +6.3 (95% interval +3.2 to +9.5), better in 3 of 3 seeds; at the end +12.7 (+6.4 to +18.9)."
+    assert expected in words_of(page)
+
+
+def test_eight_seeds_decide(tmp_path):
+    finals = {"frontier": [70.0 + i for i in range(8)], "uniform": [50.0 + i * 1.5 for i in range(8)]}
+    words = words_of(write_sweep_report(made(tmp_path, finals)))
+    assert "frontier does better than uniform." in words
+    assert "decided (p 0.00781, 0.00781 after Holm over 1)" in words
+
+
+def test_seeds_that_could_decide_one_contrast_describe_many(tmp_path):
+    # 2 / 2^6 is .031: enough for one contrast, not for two.
+    finals = {"frontier": [70.0 + i for i in range(6)], "uniform": [50.0 + i * 1.5 for i in range(6)]}
+    assert "frontier does better than uniform." in words_of(write_sweep_report(made(tmp_path / "one", finals)))
+    words = words_of(write_sweep_report(made(tmp_path / "two", {**finals, "linear": [80.0] * 6})))
+    assert "Over 6 seeds frontier lay above uniform, below linear; so few describe and do not decide." in words
+    assert "6 seeds cannot decide 2 contrasts: the smallest p that they could all give is 0.062 after Holm." in words
+    assert "No contrast was named beforehand, so Holm corrects for all 2." in words
+
+
+def test_one_seed_is_called_one_seed(tmp_path):
+    words = words_of(write_sweep_report(made(tmp_path, {"frontier": [70.0], "uniform": [60.0]})))
+    assert "In one seed frontier lay above uniform; one seed describes and does not decide." in words
+
+
+def test_the_page_stands_alone_and_has_every_part(page):
+    text = page.read_text(encoding="utf-8")
+    assert read_page(page).loads == []
+    assert "<script" not in text and "url(" not in text and "nan" not in "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
+    assert re.findall(r"<h2>([^<]+)</h2>", text) == [
+        *("How the arms learned", "What they reached", "With whom", "Alarms, and what happened after"),
+        *("One held-out user, before and after", "Cost", "How to repeat it", "Versions"),
+    ]
+
+
+def test_every_figure_lies_beside_the_page_as_picture_and_table(page):
+    names = {path.stem for path in (page.parent / "figures").glob("*.svg")}
+    assert names == {path.stem for path in (page.parent / "figures").glob("*.csv")}
+    assert names == {"learning_curves", "courses", "contrasts", "area", "final", "score_by_strictness", "performance_profile", "cells"}
+    for path in (page.parent / "figures").glob("*.svg"):
+        text = path.read_text(encoding="utf-8")
+        assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(" not in text and "nan" not in text
+
+
+def test_every_run_is_drawn_and_not_only_means(page):
+    curves = rows_of(page, "learning_curves")
+    assert {(row["arm"], row["seed"]) for row in curves} == {(arm, str(seed)) for arm in FINALS for seed in range(3)}
+    drawing = re.search(r'aria-label="Held-out score over policy tokens".*?</svg>', page.read_text(encoding="utf-8"), re.DOTALL)[0]
+    assert drawing.count('class="line thin') == 9 and drawing.count('class="line strong') == 3
+
+
+def test_the_map_of_cells_averages_seeds_and_persona_types(page):
+    # The last look of frontier averages 75; the cells of the made runs add +30 or -30 for advice.
+    cells = {(row["arm"], row["hidden_intention"], row["strictness"]): float(row["score"]) for row in rows_of(page, "cells")}
+    assert cells["frontier", "advice", "0.1"] == 105.0 and cells["frontier", "advice", "0.9"] == 45.0
+    assert cells["frontier", "praise", "0.5"] == 75.0
+
+
+def test_an_unfinished_run_is_named_and_its_curve_drawn(tmp_path):
+    folder = made(tmp_path)
+    made_result(folder, "linear", 0, looks=((0, 20.0), (500, 44.0)), metrics=steps_of(8, budget=BUDGET // 2), finished=False)
+    page = write_sweep_report(folder)
+    words = words_of(page)
+    assert "linear/seed_0 has not finished (step 8, 50% of its tokens): its curves are drawn, the verdict does without it." in words
+    assert "linear/seed_0 is left out" not in words
+    assert "9 of 10" in words
+    assert {"arm": "linear", "seed": "0", "policy_tokens": "500", "score": "44"} in rows_of(page, "learning_curves")
+    assert 'class="line thin' in page.read_text(encoding="utf-8") and "unfinished" in page.read_text(encoding="utf-8")
+
+
+def test_a_torn_run_is_named_and_the_others_are_compared(tmp_path):
+    folder = made(tmp_path)
+    (folder / "uniform" / "seed_1" / "summary.json").write_text("{", encoding="utf-8")
+    words = words_of(write_sweep_report(folder))
+    assert "uniform/seed_1 is left out:" in words
+    assert words.count("uniform/seed_1 is left out") == 1
+    assert "uniform lacks seed 1; only common seeds are paired." in words
+    assert "frontier less uniform: +5.8" in words
+
+
+def test_worlds_budgets_and_missing_seeds_are_each_said_in_a_sentence(tmp_path):
+    folder = made(tmp_path, {"frontier": (70.0, 80.0)})
+    made_result(folder, "uniform", 0, world="bbbb")
+    made_result(folder, "uniform", 1)
+    made_result(folder, "linear", 0, budget=2 * BUDGET)
+    made_result(folder, "linear", 1)
+    made_result(folder, "adarft", 1)
+    words = words_of(write_sweep_report(folder))
+    assert "The runs come from 2 worlds (aaaa, bbbb); only runs of one world are set against each other." in words
+    assert "frontier/seed_0 and uniform/seed_0 ran in different worlds (aaaa and bbbb); this pair is left out." in words
+    assert "had unequal budgets (budget.policy_tokens: 1000 and 2000); this pair is left out." in words
+    assert "adarft lacks seed 0; only common seeds are paired." in words
+    assert "1,000 or 2,000" in words
+
+
+def test_a_budget_that_is_no_number_leaves_that_run_out_and_the_page_whole(tmp_path):
+    folder = made(tmp_path)
+    config = folder / "uniform" / "seed_0" / "config.yaml"
+    config.write_text(config.read_text(encoding="utf-8").replace("policy_tokens: 1000", "policy_tokens: many"), encoding="utf-8")
+    words = words_of(write_sweep_report(folder))
+    assert "uniform/seed_0 is left out: budget.policy_tokens must stand in its config.yaml, got 'many'" in words
+
+
+def test_nothing_finished_has_a_page_too(tmp_path):
+    for seed in range(2):
+        made_result(tmp_path / "sweep", "frontier", seed, looks=((0, 20.0),), finished=False)
+    words = words_of(write_sweep_report(tmp_path / "sweep"))
+    assert "No run of this sweep has finished: 2 runs were begun, and nothing can be compared yet." in words
+    assert "step 1, unfinished" in words
+
+
+def test_an_alarm_is_told_with_what_happened_after(tmp_path):
+    folder = made(tmp_path, {"frontier": (70.0,)})
+    metrics = [{**line, "collapse/alarms_on": float(10 <= line["step"] < 14)} for line in steps_of()]
+    made_result(
+        folder, "uniform", 0, metrics=metrics, summary={"collapse": {"alarms": [ALARM]}}, looks=((0, 20.0), (500, 50.0), (BUDGET, 40.0))
+    )
+    page = write_sweep_report(folder)
+    # Looks lie at steps 0, 10 and 20: before the alarm 50, at the end 40. Entropy is 1 - step / 40, means of three steps.
+    assert (
+        "What followed: no alarm was on 4 steps later; the held-out score went from 50.0 to 40.0, entropy from 0.775 to 0.525"
+        in words_of(page)
+    )
+    assert "&lt;low&gt;" in page.read_text(encoding="utf-8")
+
+
+def test_the_contrasts_of_the_comparison_beside_the_runs_are_kept(tmp_path):
+    folder = made(tmp_path)
+    plan = Plan(contrasts=[("uniform", "fixed_*")], primary="heldout.score", num_resamples=20)
+    write_comparison(compare(read_sweep(folder), plan), folder / "comparison.json")
+    words = words_of(write_sweep_report(folder))
+    assert "uniform less fixed_0.5" in words and "frontier less" not in words
+    assert "--contrast 'uniform:fixed_*'" in words
+
+
+def test_a_broken_comparison_beside_the_runs_is_done_without(tmp_path):
+    folder = made(tmp_path)
+    (folder / "comparison.json").write_text("{", encoding="utf-8")
+    assert "frontier less uniform" in words_of(write_sweep_report(folder))
+
+
+def test_the_command_takes_a_sweep_and_writes_it_again_alike(tmp_path, capsys):
+    folder = made(tmp_path)
+    assert main(["report", str(folder)]) == 0
+    first = (folder / "report.html").read_bytes()
+    assert main(["report", str(folder)]) == 0
+    assert (folder / "report.html").read_bytes() == first
+    assert capsys.readouterr().out.splitlines() == [str(folder / "report.html")] * 2
+    assert not list(folder.glob(".*"))
+
+
+def test_a_folder_of_sweeps_is_refused_in_one_sentence_that_names_them(tmp_path, capsys):
+    made(tmp_path)
+    assert main(["report", str(tmp_path)]) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.count("\n") == 1 and "sweeps beneath it: " in complaint and str(tmp_path / "sweep") in complaint
+
+
+def test_means_are_over_finished_runs_and_over_all_while_there_is_none(tmp_path):
+    folder = made(tmp_path, {"frontier": (70.0, 80.0)})
+    made_result(folder, "frontier", 2, finished=False)
+    made_result(folder, "uniform", 0, finished=False)
+    courses = read_courses(folder)
+    assert [course.name for course in courses.averaged("frontier")] == ["frontier/seed_0", "frontier/seed_1"]
+    assert [course.name for course in courses.averaged("uniform")] == ["uniform/seed_0"]
+
+
+def test_what_the_teachers_issued_is_read_with_its_tokens(tmp_path):
+    folder = made(tmp_path, {"frontier": (70.0,)})
+    (course,) = read_courses(folder).runs
+    assert [task.policy_tokens for task in course.issued[:4]] == [0.0, 0.0, 50.0, 50.0]
+    # Tenth and ninetieth percentile of .2 and .6 in equal parts.
+    edges, lows, highs = issued_between(course.issued, end=1000.0, num_bins=2)
+    assert edges == [250.0, 750.0]
+    assert lows == pytest.approx([0.2, 0.2]) and highs == pytest.approx([0.6, 0.6])
+
+
+def test_mean_curves_reach_as_far_as_all_runs():
+    mean = mean_curve([Curve([0, 100], [0.0, 10.0]), Curve([0, 50], [10.0, 20.0])], points=3)
+    # At 0, 25 and 50: (0 + 10) / 2, (2.5 + 15) / 2, (5 + 20) / 2.
+    assert mean == Curve([0.0, 25.0, 50.0], [5.0, 8.75, 12.5])
+    assert mean_curve([Curve([0], [1.0])]) is None
+    assert value_at(Curve([0, 10], [1.0, 3.0]), 20) == 3.0
