@@ -19,6 +19,7 @@ table.board { width: 100%; margin: 10px 0 22px; }
 .board th, .board td { padding: 5px 12px 5px 0; text-align: right; white-space: nowrap; }
 .board th { vertical-align: bottom; }
 .board .agent { text-align: left; white-space: normal; min-width: 9em; }
+.board .agent small { overflow-wrap: anywhere; max-width: 22em; }
 .board small { display: block; color: var(--soft); font-size: 11.5px; }
 .board button { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer; text-align: inherit; }
 .board button:focus-visible { outline: 2px solid var(--a); outline-offset: 2px; }
@@ -170,7 +171,7 @@ def table(group: Group, columns: Sequence[Column], *, with_bar: bool = False) ->
     body = []
     for place, (entry, (first, last)) in enumerate(zip(group.entries, group.ranks, strict=True)):
         rank = f"{first}" if first == last else f"{first}\u2013{last}"
-        cells = [f'<td data-v="{place}">{rank}</td>', agent_cell(entry)]
+        cells = [f'<td data-v="{place}">{rank}</td>', agent_cell(entry, with_source=with_bar)]
         cells += [figure_cell(figure(entry), form) for _, _, figure, form in columns]
         if with_bar:
             cells += [f"<td>{bar(entry.score)}</td>", dialogues_cell(entry)]
@@ -184,11 +185,11 @@ def heading(name: str, meaning: str, kind: str = "") -> str:
     return f'<th class="{kind}" title="{escape(meaning)}"><button type="button">{escape(name)}</button></th>'
 
 
-def agent_cell(entry: Entry) -> str:
-    """The agent's name and where it is from."""
+def agent_cell(entry: Entry, *, with_source: bool) -> str:
+    """The agent's name, and in one of the tables where it is from."""
     agent = entry.found["agent"]
     source = agent.get("model") or agent.get("source") or ""
-    below = f"<small>{escape(str(source))}</small>" if source and source != entry.name else ""
+    below = f"<small>{escape(str(source))}</small>" if with_source and source and source != entry.name else ""
     return f'<td class="agent" data-v="{escape(entry.name)}">{escape(entry.name)}{below}</td>'
 
 

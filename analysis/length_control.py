@@ -13,7 +13,7 @@ Z = 1.959964
 
 
 def score_at(line: Mapping[str, Any], words: float) -> dict[str, float]:
-    """The length-controlled score at so many words a reply, with its 95 % interval.
+    """The length-controlled score at so many words a reply, 0-100, with its 95 % interval.
 
     Args:
         line: `intercept` and `slope` of final emotion over log2 of the words, and their `covariance`, [2, 2].
@@ -21,4 +21,6 @@ def score_at(line: Mapping[str, Any], words: float) -> dict[str, float]:
     at = np.array([1.0, math.log2(words)])
     value = float(at @ [line["intercept"], line["slope"]])
     error = math.sqrt(max(0.0, float(at @ np.array(line["covariance"]) @ at)))
-    return {"value": value, "low": value - Z * error, "high": value + Z * error}
+    return {
+        name: min(100.0, max(0.0, bound)) for name, bound in (("value", value), ("low", value - Z * error), ("high", value + Z * error))
+    }

@@ -85,13 +85,13 @@ def dialogue_guidance(reply: Answered) -> tuple[float, float]:
 
 
 def style_flexibility(replies: Sequence[Answered], *, seed: int) -> Estimate:
-    """Mean of two: how much its manner follows the person, and how much it changes after a reply that hurt.
+    """Mean of two: how much its manner follows the person, and how much it changes after a reply that missed and hurt.
 
     Following the person: a dialogue's manner is the shares of its moves; the overlap of two manners is the sum of the smaller shares. It is
     1 - (mean overlap of dialogues whose users want different things) / (mean overlap where they want the same), pairs of one scenario left
     out, at least 0. Who treats all alike gets 0, and so does who varies by chance: variety is not flexibility.
-    Changing after a hurt: 1 - the share of moves (an apology is none) that the next reply has in common with the one that hurt. Where
-    nobody was hurt, the first half stands alone.
+    Changing: 1 - the share of moves (an apology is none) that the next reply has in common with the one that missed the wish and hurt. Who
+    is doubted after the right move does well to stay with it, so that is not counted. Where nothing missed, the first half stands alone.
     """
     names = sorted({reply.scenario_id for reply in replies})
     if not names:
@@ -151,11 +151,11 @@ def _overlaps(replies: Sequence[Answered], names: Sequence[str]) -> tuple[np.nda
 
 
 def _changes_of_course(replies: Sequence[Answered], names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """How much the replies after one that hurt differed from it, summed, and how many there were; each [S]."""
+    """How much the replies after one that missed and hurt differed from it, summed, and how many there were; each [S]."""
     where = {name: i for i, name in enumerate(names)}
     changed_S, hurt_S = np.zeros(len(names)), np.zeros(len(names))
     for before, after in pairwise(replies):
-        if before.dialogue != after.dialogue or before.change >= 0:
+        if before.dialogue != after.dialogue or before.change >= 0 or before.fits:
             continue
         a, b = before.moves - {"apology"}, after.moves - {"apology"}
         if a or b:
