@@ -94,7 +94,7 @@ class Course:
             if self.training.spent() >= 1.0 or self.interruption.requested:
                 return
             metrics, alarms = self.training.step()
-            if self.tally.step == 1:
+            if self.tally.step == 1 and self.tally.policy_tokens:
                 whole_s = seconds_of_run(self.config, metrics, num_tokens=self.tally.policy_tokens)
                 self.progress.say(f"the first step took {as_clock(metrics['timing_s/step'])}; the whole run about {as_clock(whole_s)}")
             self.progress.step(self.tally.step, metrics, spent=self.training.spent())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import signal
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from simulator.users import make_user
 from tests.fake_endpoint import FakeEndpoint, cut_off, garbage, serving, slow, status, text
 from tests.policy_factories import group, rollout
 from tests.test_pool import load, mismatch, tasks_of
-from tests.tiny_policy import FakeScenarios, NumberingUser, save_tiny_policy
+from tests.tiny_policy import FakeScenarios, HangingUser, NumberingUser, save_tiny_policy
 
 CONFIG = RolloutConfig(num_engines=2, max_turns=3, max_new_tokens=8, max_context=256, hang_timeout_s=10.0, retry_backoff_s=0.0)
 
@@ -40,23 +39,6 @@ CONFIG = RolloutConfig(num_engines=2, max_turns=3, max_new_tokens=8, max_context
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return save_tiny_policy(tmp_path_factory.mktemp("policy"), hidden=32, layers=1)
-
-
-class HangingUser(NumberingUser):
-    """Makes the engine beside it hang in a step, once for each file that says so."""
-
-    def __init__(self, order: Path) -> None:
-        self._order = order
-
-    async def react(self, dialogue, reply):
-        try:
-            self._order.unlink()
-        except FileNotFoundError:
-            return await super().react(dialogue, reply)
-        from policy.hf_engine import HFEngine
-
-        HFEngine._step = lambda engine: threading.Event().wait()
-        return await super().react(dialogue, reply)
 
 
 def make_pool(folder, user=NumberingUser, *, scenarios=FakeScenarios, cluster=None, **settings):

@@ -45,14 +45,14 @@ class OwnPool:
         facts = {"token_ids": sampled, "logprobs": tuple(logprobs), "text": self.chat.decode(sampled)}
         return Completion(**facts, finish_reason=reason, policy_version=self.learner.policy_version)
 
-    def submit(self, tasks):
+    def submit(self, tasks, *, lane=""):
         async def all_groups():
             talk = {"user": self.user, "generate": self.generate, "chat": self.chat, "config": self.config.rollout}
             return [await roll_out_group(task, self.bank.scenario(task.scenario_id), **talk) for task in tasks]
 
         self.done += asyncio.run(all_groups())
 
-    def ready(self, num_groups):
+    def ready(self, num_groups, *, lane=""):
         taken, self.done = self.done[:num_groups], self.done[num_groups:]
         return taken
 
@@ -63,7 +63,8 @@ class OwnPool:
         return [self.learner.score(token_ids)]
 
     def stats(self):
-        return dict.fromkeys(("num_tokens", "rollout_s", "engine_busy_s", "num_restarts"), 0.0)
+        counts = ("tokens", "restarts", "dispatched", "lost", "retried", "in_flight")
+        return dict.fromkeys((*(f"num_{name}" for name in counts), "rollout_s", "engine_busy_s"), 0.0)
 
     def user_counts(self):
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import torch
@@ -124,3 +125,20 @@ class NumberingUser:
             await asyncio.sleep(0.3)
         text = f"i heard thing number {dialogue.num_replies}."
         return Reaction(turn=Turn(speaker=Speaker.USER, text=text, emotion=dialogue.emotion + 2, change=2))
+
+
+class HangingUser(NumberingUser):
+    """Makes the engine beside it hang in a step, once for each file that says so."""
+
+    def __init__(self, order: Path) -> None:
+        self._order = order
+
+    async def react(self, dialogue, reply):
+        try:
+            self._order.unlink()
+        except FileNotFoundError:
+            return await super().react(dialogue, reply)
+        from policy.hf_engine import HFEngine
+
+        HFEngine._step = lambda engine: threading.Event().wait()
+        return await super().react(dialogue, reply)
