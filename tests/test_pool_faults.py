@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import psutil
