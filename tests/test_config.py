@@ -37,10 +37,10 @@ def test_an_override_wins_over_the_file_and_the_file_over_the_default():
 
 
 def test_another_kind_than_the_files_leaves_the_settings_of_the_first_behind():
-    assert "target_success" in read_yaml(path_of("adaptive_curriculum"))["teacher"]
+    assert "start" in read_yaml(path_of("adaptive_curriculum"))["teacher"]
     config = load("adaptive_curriculum", ["teacher.kind=fixed", "teacher.strictness=0.25"])
     assert (config.teacher.kind, config.teacher.strictness, config.algorithm.turn_credit) == ("fixed", 0.25, 0.9)
-    assert load("adaptive_curriculum", ["teacher.kind=frontier", "teacher.rho=0.2"]).teacher.target_success == 0.38
+    assert load("adaptive_curriculum", ["teacher.kind=frontier", "teacher.rho=0.2"]).teacher.start == 0.5
 
 
 def test_the_engines_logprobs_are_taken_where_both_sides_compute_in_float32():

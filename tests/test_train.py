@@ -124,9 +124,10 @@ def test_the_run_ends_by_saying_how_it_went_and_where_it_lies(whole):
 
 
 def kill_without_orphans(process: subprocess.Popen[str]) -> None:
-    """Kills a run's driver alone; all that it started must end by itself."""
-    started = psutil.Process(process.pid).children(recursive=True)
-    assert len(started) > 2  # Ray's own, and at least one engine
+    """Kills a run's driver alone; all that it started must end by itself. Ray's two agents hold nothing and may take minutes."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    started = [child for child in family if not child.name().endswith("Agent")]
+    assert any("RolloutWorker" in child.name() for child in started) and len(started) > 2
     process.kill()
     process.communicate()
     deadline = time.monotonic() + 60
@@ -168,7 +169,7 @@ def test_a_killed_run_that_rolls_out_ahead_loses_no_task_and_hears_of_none_twice
     while len(list(read_lines(folder / METRICS))) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
     kill_without_orphans(process)
-    finish(start(place, f"resume={folder}"))
+    finish(start(place, "rollout.deterministic=false", f"resume={folder}"))
 
     records = list(read_lines(folder / TEACHER))
     issued = [record["uid"] for record in records if record["event"] == "task"]
