@@ -137,20 +137,25 @@ class TrainingRun:
 
     def play_anew(self, issued: list[TaskSpec], groups: list[RolloutGroup], outcomes: list[GroupOutcome]) -> int:
         """Adds to a step further groups in place of those without contrast, where that is asked for; returns the rounds it took."""
-        resampling, teacher, pool = self.config.resampling, self.parts.teacher, self.parts.pool
+        resampling, teacher = self.config.resampling, self.parts.teacher
         wanted = len(learned(groups))
         for num_rounds in range(resampling.max_rounds):
             missing = wanted - len(resampling.with_contrast(learned(groups), learned(outcomes)))
             if missing <= 0:
                 return num_rounds
             more = teacher.propose(missing, policy_version=self.parts.learner.policy_version)
-            pool.submit(more)
-            played = pool.ready(len(more))
-            self.tally.bill(played)
+            played = self.roll_out(more)
             issued += more
             groups += played
             outcomes += [measure(group, success_emotion=self.config.teacher.success_emotion) for group in played]
         return resampling.max_rounds
+
+    def roll_out(self, tasks: Sequence[TaskSpec]) -> list[RolloutGroup]:
+        """The tasks' groups, in the order of the tasks and on the bill; waits for all of them."""
+        self.parts.pool.submit(tasks)
+        groups = self.parts.pool.ready(len(tasks))
+        self.tally.bill(groups)
+        return groups
 
     def send_weights(self, groups: Sequence[RolloutGroup]) -> dict[str, float]:
         """Gives the engines the learner's weights and compares both sides on dialogues of this step."""

@@ -41,7 +41,7 @@ class Proposer:
 
     def propose(self, num_groups, *, policy_version):
         self.asked.append(num_groups)
-        return [SimpleNamespace(mode=Mode.UNIFORM, outcome=self.left.pop(0)) for _ in range(num_groups)]
+        return [SimpleNamespace(task=None, outcome=self.left.pop(0)) for _ in range(num_groups)]
 
 
 def play(outcomes, *, max_rounds, monkeypatch):

@@ -136,7 +136,7 @@ def test_what_a_run_records_can_be_followed(tmp_path):
         teacher.observe(outcomes)
         teacher.decide("anything", why=None)
         run = SimpleNamespace(parts=SimpleNamespace(teacher=teacher), recorder=recorder, tally=SimpleNamespace(step=step))
-        TrainingRun.record_teaching(run, steps[-1], outcomes, {"entropy": float("nan")})
+        TrainingRun.record_teaching(run, steps[-1], outcomes, [], {"entropy": float("nan")})
     recorder.close()
     repeated = record(follower("yoked", tmp_path), num_steps=6, num_groups=4)
     assert list(map(what, repeated)) == list(map(what, steps))
