@@ -306,3 +306,10 @@ def test_things_named_and_nothing_said_about_them_are_not_taken_up():
     scenario = replace(load_bank().scenarios(Split.TRAIN)[0], facts=FACTS)
     assert read("The piano, the piano, your sister.", scenario, [], said=SAID).cues == ()
     assert read("The piano was dear to all of them.", scenario, [], said=SAID).cues == (0,)
+
+
+@pytest.mark.parametrize("words", ["all", "gladly", "has just", "has now", "really", "so very", "a bit", "not"])
+@pytest.mark.parametrize("begin", ["tell it", "i will", "your friend", "you are", "i am", "they", "that is"])
+def test_reading_ends_however_often_words_are_repeated(begin, words):
+    """Expressions that can take the same words in two ways double their work with each repetition; forty would never end."""
+    assert strategies_in(f"{begin} {' '.join(40 * [words])}.") is not None
