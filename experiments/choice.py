@@ -1,6 +1,6 @@
 """Which fixed setting, which schedule: a baseline that is the best of several is chosen on runs that do not judge it.
 
-    choose: {from: full_comparison/sweep, seeds: 0-4, best: ["fixed_*", "linear_*"]}
+    choose: {from: fixed_vs_adaptive/sweep, seeds: 0-4, best: ["fixed_*", "linear_*"]}
 
 takes, of the arms that fit each pattern, the one with the greatest mean endpoint over these seeds of that sweep. What was chosen is kept
 in the sweep's own folder before its first run, so that later runs of the other sweep change nothing.

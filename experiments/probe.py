@@ -21,9 +21,9 @@ class ProbeConfig:
     """>= 0: dialogues on the panel; 0 switches it off."""
     every: int = 5
     """> 0: steps between two looks."""
-    teaches: bool = False
-    """Whether the teacher hears how the panel fared. Only one that looks for forgetting does anything about it (frontier); by default
-    the panel is a yardstick and nothing else."""
+    teaches: bool = True
+    """Whether the teacher hears how the panel fared. Only one that looks for forgetting does anything about it (frontier); false leaves
+    the panel a yardstick and nothing else."""
 
     def __post_init__(self) -> None:
         if self.num_dialogues < 0:

@@ -15,7 +15,7 @@ teacher.jsonl of that arm's run with the *next* seed, which is then run first. T
 
     differ: [policy.prior.]          # what arms may differ in although it must be the same elsewhere, because the experiment is about it
     tuning: {fixed_*: none}          # by arm, what was tried before its settings were fixed; then no arm may be left out
-    choose: {from: full_comparison/sweep, seeds: 0-4, best: ["fixed_*"]}     # of these arms only the best of another sweep (`choice`)
+    choose: {from: fixed_vs_adaptive/sweep, seeds: 0-4, best: ["fixed_*"]}     # of these arms only the best of another sweep (`choice`)
 """
 
 from __future__ import annotations

@@ -127,8 +127,8 @@ def events(kept: Kept) -> SimpleNamespace:
     return SimpleNamespace(tasks=uids["task"], outcomes=uids["outcome"], probes=uids["probe"])
 
 
-def test_by_default_a_step_plays_its_groups_once_and_the_panel_is_nobodys_business(run):
-    training, kept = run()
+def test_a_step_plays_its_groups_once_and_the_panel_can_be_kept_from_the_teacher(run):
+    training, kept = run("probe.teaches=false")
     for _ in range(2):
         metrics, _ = training.step()
     seen = events(kept)
@@ -159,8 +159,8 @@ def test_groups_with_contrast_are_trained_on_and_the_weights_fade_towards_the_st
     assert metrics["perf/trained_num_tokens"] > 0.0 and training.parts.learner.policy_version == 1
 
 
-def test_a_teacher_that_is_told_hears_the_panel_every_time_it_is_played(run):
-    training, kept = run("probe.teaches=true")
+def test_a_teacher_hears_the_panel_every_time_it_is_played(run):
+    training, kept = run()
     for _ in range(2):
         metrics, _ = training.step()
     assert [each["task"]["uid"] for each in events(kept).probes] == ["step0000002-probe000", "step0000002-probe001"]
