@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.exit_code import ExitCode
+from experiments.exit_code import ended
 from experiments.keys import ConfigError
 
 if TYPE_CHECKING:
@@ -43,17 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="print the plan and the resolved settings, and start nothing")
     options = parser.parse_intermixed_args(arguments)
 
-    try:
-        return dispatch(options)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ExitCode.REFUSED
-    except RuntimeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ExitCode.FAILED
-    except KeyboardInterrupt:
-        print("interrupted before the run began; nothing was written", file=sys.stderr)
-        return ExitCode.INTERRUPTED
+    return ended(lambda: dispatch(options), refused=ConfigError, if_interrupted="interrupted before the run began; nothing was written")
 
 
 def dispatch(options: argparse.Namespace) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from enum import IntEnum
 
 
@@ -15,3 +17,23 @@ class ExitCode(IntEnum):
     """The request cannot be run; nothing was started."""
     INTERRUPTED = 130
     """Somebody stopped it."""
+
+
+def ended(work: Callable[[], int], *, refused: type[ValueError], if_interrupted: str) -> int:
+    """Does the work and returns its exit code; what it raises becomes one sentence on the error stream, and the code that says so.
+
+    Args:
+        refused: what `work` raises for a request that cannot be run; any other ValueError is a fault of ours and goes on up.
+        if_interrupted: what there is to say when somebody stops it.
+    """
+    try:
+        return work()
+    except refused as error:
+        print(f"error: {error}", file=sys.stderr)
+        return ExitCode.REFUSED
+    except RuntimeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return ExitCode.FAILED
+    except KeyboardInterrupt:
+        print(if_interrupted, file=sys.stderr)
+        return ExitCode.INTERRUPTED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from experiments.agents.playing import Dialogues, play_all
 from experiments.agents.reach import AT_A_SERVER, DIALOGUES_AT_ONCE, check_speaking, make_player, reached_judge, reached_user, usage
 from experiments.agents.setting import Setting, make_setting
 from experiments.agents.who import Agent, Kind, find_agent
-from experiments.exit_code import ExitCode
+from experiments.exit_code import ExitCode, ended
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from simulator.dialogue import Outcome
@@ -28,26 +27,26 @@ from simulator.dialogue import Outcome
 
 def evaluate(options: argparse.Namespace) -> int:
     """Runs the command; returns its exit code."""
-    try:
-        agent = find_agent(options.agent, name=options.name, model=options.model)
-        setting = make_setting(options, agent)
-        check_options(options, agent)
-        folder = options.out or Path("runs") / EXPERIMENT / agent.name
-        config = config_of(options, agent, setting)
-        check_folder(folder, config)
-        if options.dry_run:
-            print(plan(options, agent, setting, folder))
-            return ExitCode.FINISHED
+    said = "interrupted; what had ended by then is kept, and the same command goes on"
+    return ended(lambda: checked(options), refused=ValueError, if_interrupted=said)
+
+
+def checked(options: argparse.Namespace) -> int:
+    """Refuses what cannot work, then plays, or says what it would play.
+
+    Raises:
+        ValueError: it cannot work.
+    """
+    agent = find_agent(options.agent, name=options.name, model=options.model)
+    setting = make_setting(options, agent)
+    check_options(options, agent)
+    folder = options.out or Path("runs") / EXPERIMENT / agent.name
+    config = config_of(options, agent, setting)
+    check_folder(folder, config)
+    if not options.dry_run:
         return run(options, agent, setting, folder, config)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ExitCode.REFUSED
-    except RuntimeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ExitCode.FAILED
-    except KeyboardInterrupt:
-        print("interrupted; what had ended by then is kept, and the same command goes on", file=sys.stderr)
-        return ExitCode.INTERRUPTED
+    print(plan(options, agent, setting, folder))
+    return ExitCode.FINISHED
 
 
 def check_options(options: argparse.Namespace, agent: Agent) -> None:

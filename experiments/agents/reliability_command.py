@@ -27,7 +27,7 @@ from experiments.agents.reliability import (
 )
 from experiments.agents.speech import speech_of
 from experiments.agents.who import Agent, Kind, find_agent
-from experiments.exit_code import ExitCode
+from experiments.exit_code import ExitCode, ended
 from experiments.keys import ConfigError
 from experiments.preflight import check_writable
 from experiments.recorder import jsonable
@@ -43,31 +43,29 @@ WORDS = {
 
 def reliability(options: argparse.Namespace) -> int:
     """Runs the command; returns its exit code."""
-    try:
-        agent = find_agent(options.agent, name=options.name, model=options.model)
-        questions = questions_for(options, agent)
-        before = read_measured(options.against) if options.against else None
-        if questions is not None:
-            require_same(before, hash_of(questions), options)
-        folder = options.out or Path("runs") / EXPERIMENT / agent.name
-        check_writable(folder)
-        if options.dry_run:
-            num = len(questions) if questions is not None else options.num
-            what = f"the questions of {options.questions}" if questions is not None else "facts that users told"
-            print(
-                f"# would ask {agent.name} ({agent.kind}, {agent.source}) {num} times three: {what}\n# would write {folder / RELIABILITY}"
-            )
-            return ExitCode.FINISHED
+    said = "interrupted; nothing was measured, but a server's answers are kept"
+    return ended(lambda: checked(options), refused=ValueError, if_interrupted=said)
+
+
+def checked(options: argparse.Namespace) -> int:
+    """Refuses what cannot work, then asks, or says what it would ask.
+
+    Raises:
+        ValueError: it cannot work.
+    """
+    agent = find_agent(options.agent, name=options.name, model=options.model)
+    questions = questions_for(options, agent)
+    before = read_measured(options.against) if options.against else None
+    if questions is not None:
+        require_same(before, hash_of(questions), options)
+    folder = options.out or Path("runs") / EXPERIMENT / agent.name
+    check_writable(folder)
+    if not options.dry_run:
         return probe(options, agent, questions, before, folder)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ExitCode.REFUSED
-    except RuntimeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ExitCode.FAILED
-    except KeyboardInterrupt:
-        print("interrupted; nothing was measured, but a server's answers are kept", file=sys.stderr)
-        return ExitCode.INTERRUPTED
+    num = len(questions) if questions is not None else options.num
+    what = f"the questions of {options.questions}" if questions is not None else "facts that users told"
+    print(f"# would ask {agent.name} ({agent.kind}, {agent.source}) {num} times three: {what}\n# would write {folder / RELIABILITY}")
+    return ExitCode.FINISHED
 
 
 def questions_for(options: argparse.Namespace, agent: Agent) -> list[Question] | None:
