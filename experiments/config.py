@@ -191,9 +191,10 @@ def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str)
     refuse_of_other_kinds(dict(leaves(given)), defaults, kinds_by_setting())
     for layer in (base, overrides):
         refuse_unknown([name for name, _ in leaves(layer)], defaults)
-    refuse_non_finite(dict(leaves(given)))
     for name, value in leaves(given):
         set_typed(schema, name, value, default=defaults[name])
+    typed = dict(leaves(OmegaConf.to_container(schema)))
+    refuse_non_finite({name: typed[name] for name, _ in leaves(given) if name in typed})
     schema.experiment = experiment
     try:
         return with_choices(OmegaConf.to_object(schema))
@@ -232,6 +233,7 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
             "adapters are not weights that could go back to where they were; take no adapters"
         )
     require_correction(config)
+    require_dialogues(config)
     if config.policy.keep_thoughts is False:
         config.algorithm.require_whole_dialogues()
     if isinstance(config.algorithm, PpoConfig) and 0 < config.budget.steps <= config.algorithm.critic_warmup_steps:
@@ -258,6 +260,20 @@ def require_correction(config: ExperimentConfig) -> None:
             "algorithm.importance_correction must be token where logprobs are recomputed and "
             f"rollout.max_staleness={config.rollout.max_staleness}, got none: tokens of older weights would count as the learner's own; "
             "correct them, or set learner.recompute_logprobs=false"
+        )
+
+
+def require_dialogues(config: ExperimentConfig) -> None:
+    """Raises where a step has fewer dialogues than it is to be cut into minibatches.
+
+    Raises:
+        ValueError: it has.
+    """
+    num_dialogues = config.groups_per_step * config.group_size
+    if config.learner.num_minibatches > num_dialogues:
+        raise ValueError(
+            f"learner.num_minibatches must be at most the {num_dialogues} dialogues of a step (groups_per_step x group_size), "
+            f"got {config.learner.num_minibatches!r}"
         )
 
 

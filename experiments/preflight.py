@@ -66,6 +66,7 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
         raise ConfigError(f"name must be new, got {folder.name!r}; {folder} is there: take another name, or go on with resume={folder}")
     check_writable(folder)
     check_model(config.policy)
+    check_template(config)
     check_memory(config)
     check_simulator(config)
     check_teacher(config)
@@ -105,9 +106,34 @@ def check_model(config: PolicyConfig) -> None:
         raise ConfigError(str(error)) from error
 
 
+def check_template(config: ExperimentConfig) -> None:
+    """Raises when a model of the user's own has no chat template, or one that drops earlier thoughts under a loss that needs them."""
+    if config.policy.model == "embedded":
+        return
+    from policy.chat import Chat
+    from policy.model import find_model, load_tokenizer
+
+    try:
+        tokenizer = load_tokenizer(find_model(config.policy.model))
+        if Chat(tokenizer, thinking=config.policy.thinking, keep_thoughts=config.policy.keep_thoughts).forks:
+            config.algorithm.require_whole_dialogues()
+    except (ValueError, OSError) as error:
+        raise ConfigError(str(error)) from error
+
+
 def check_memory(config: ExperimentConfig) -> None:
-    """Raises when the engines and their caches would not fit into the memory that is free."""
-    if config.cluster.address or config.cluster.gpus_per_engine > 0:
+    """Raises when the engines and their caches would not fit into the memory that is free, or this machine lacks their GPUs."""
+    if config.cluster.address:
+        return
+    if config.cluster.gpus_per_engine > 0:
+        import torch
+
+        wanted, present = config.rollout.num_engines * config.cluster.gpus_per_engine, torch.cuda.device_count()
+        if wanted > present:
+            raise ConfigError(
+                f"cluster.gpus_per_engine must be such that rollout.num_engines={config.rollout.num_engines} fit on this machine's"
+                f" {present} GPUs, got {config.cluster.gpus_per_engine:g}; lower one of the two, or name a cluster by cluster.address"
+            )
         return
     num_engines, cache_mb = config.rollout.num_engines, config.policy.kv_cache_mb
     needed, free = num_engines * (ENGINE_BYTES + cache_mb * 2**20), free_bytes()

@@ -93,7 +93,7 @@ class TrainingRun:
         heard = as_heard(on_panel, step=self.tally.step + 1) if self.config.probe.teaches else []
         probes = [measure(group, success_emotion=success_emotion) for group in heard]
         teacher.observe([*outcomes, *probes])
-        self.parts.faults.observe(groups)
+        self.count_faults(groups, stale)
 
         chosen = self.config.resampling.with_contrast(learned(groups), learned(outcomes))
         batch = learner.with_reference(pack(admitted(chosen, compares_siblings=algorithm.compares_siblings).groups))
@@ -195,14 +195,30 @@ class TrainingRun:
         ]
         self.recorder.dialogues(self.tally.step, records)
 
+    def count_faults(self, groups: Sequence[RolloutGroup], stale: Sequence[RolloutGroup]) -> None:
+        """Counts the dialogues that broke; where they are too many, the step's dialogues are left behind before the run stops.
+
+        Raises:
+            RuntimeError: they are.
+        """
+        try:
+            self.parts.faults.observe(groups)
+        except RuntimeError:
+            self.record_dialogues(self.tally.step + 1, groups, stale)
+            raise
+
+    def record_dialogues(self, step: int, groups: Sequence[RolloutGroup], stale: Sequence[RolloutGroup]) -> None:
+        """Leaves a step's transcripts in the run's folder."""
+        records = [record for group in groups for record in group_records(group, kind="train")]
+        records += [record for group in stale for record in group_records(group, kind="stale")]
+        self.recorder.dialogues(step, records, num_as_text=NUM_AS_TEXT)
+
     def record(
         self, groups: Sequence[RolloutGroup], stale: Sequence[RolloutGroup], metrics: dict[str, float], alarms: Sequence[Alarm]
     ) -> None:
         """Leaves the step's transcripts, metrics and alarms in the run's folder."""
         step = self.tally.step
-        records = [record for group in groups for record in group_records(group, kind="train")]
-        records += [record for group in stale for record in group_records(group, kind="stale")]
-        self.recorder.dialogues(step, records, num_as_text=NUM_AS_TEXT)
+        self.record_dialogues(step, groups, stale)
         self.recorder.metrics(step, metrics)
         for alarm in alarms:
             self.tally.alarms.append(asdict(alarm))

@@ -124,8 +124,8 @@ def turn_advantages(
     """Each reply's discounted return, minus what its siblings' replies of the same turn brought, over the spread of these in the group.
 
     A reply answers for what it could still change, not for what came before. With discount 1 the returns of a dialogue's turns tell its
-    final reward apart without adding to it. The spread is the root mean square of all the group's deviations; a turn that fewer than two
-    siblings reached has advantage 0.
+    final reward apart without adding to it. The spread is the root mean square of the deviations of all the group's turns that at least
+    two siblings reached; the others have advantage 0.
 
     Args:
         turn_rewards_BK: NaN where a rollout has no such turn.
@@ -134,12 +134,12 @@ def turn_advantages(
         [B, K] float64; 0 where there is no turn.
     """
     returns_BK, has_BK = turn_returns(turn_rewards_BK, valid_B, discount=discount)
-    advantages_BK, _ = turn_deviations(returns_BK, has_BK, group_ids_B)
+    advantages_BK, compared_BK = turn_deviations(returns_BK, has_BK, group_ids_B)
     if not std_normalise:
         return advantages_BK
     for group_id in group_ids_B.unique():
         rows = group_ids_B == group_id
-        spread = (advantages_BK[rows].square().sum() / has_BK[rows].sum().clamp(min=1)).sqrt()
+        spread = (advantages_BK[rows].square().sum() / compared_BK[rows].sum().clamp(min=1)).sqrt()
         advantages_BK[rows] = advantages_BK[rows] / (spread + EPSILON)
     return advantages_BK
 

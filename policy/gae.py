@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simulator.reward import TURN_UNIT
+
 if TYPE_CHECKING:
     from torch import Tensor
-
-TURN_UNIT = 0.1
-"""A turn reward of 1 is 10 points of emotion, which are 0.1 of the final reward."""
 
 
 def token_rewards(

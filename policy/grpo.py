@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from policy.advantages import EPSILON, Targets, group_advantages, to_tokens, turn_advantages, turns_to_tokens
 from policy.policy_loss import PolicyLoss
 from policy.turn_credit import TurnCreditConfig, mixed
+from simulator.reward import TURN_UNIT
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,6 +57,8 @@ class Grpo(PolicyLoss):
         advantages_BT = self._by_batch(to_tokens(advantages_B, batch.loss_mask_BT), batch)
         if config.turn_credit > 0:
             turns_BK = turn_advantages(batch.turn_rewards_BK, *siblings, discount=config.turn_discount, std_normalise=by_group)
+            if config.normalise_by is Spread.NONE:
+                turns_BK = TURN_UNIT * turns_BK  # no spread takes the unit away
             by_turn_BT = self._by_batch(turns_to_tokens(turns_BK, batch.turn_ids_BT, batch.loss_mask_BT), batch)
             advantages_BT = mixed(advantages_BT, by_turn_BT, config.turn_credit)
         return Targets(advantages_BT=advantages_BT)

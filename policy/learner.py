@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -159,9 +158,12 @@ class Learner:
                 self._teach_critic(parts)
             else:
                 chosen = map(self._with_selection, parts)
-                # What is trained on first meets the weights that sampled it: its own logprobs are the old ones, and tell the mismatch.
-                first = next(chosen) if self._recomputes else replace(next(chosen), old_logprobs_BT=None)
-                grad_norms = [self._step(part, before, during) for part in itertools.chain([first], chosen)]
+                first, measures = next(chosen), not self._recomputes or work.old_logprobs_BT is None
+                if not self._recomputes and self._is_own(batch):
+                    # What is trained on first meets the weights that sampled it: its own logprobs are the old ones.
+                    first = replace(first, old_logprobs_BT=None)
+                grad_norms = [self._step(first, during, before if measures else None)]
+                grad_norms += [self._step(part, during) for part in chosen]
         if self.num_steps > steps_before:
             self._pull_to_start()
             self.policy_version += 1
@@ -198,6 +200,10 @@ class Learner:
             values_BT=targets.values_BT,
         )
 
+    def _is_own(self, batch: Batch) -> bool:
+        """Whether all of it was sampled by the present weights."""
+        return bool((batch.policy_versions_B2[batch.loss_mask_BT.any(dim=1)] == self.policy_version).all())
+
     def _with_selection(self, work: Work) -> Work:
         """The work of one optimiser step, with what the algorithm picks out of all its tokens."""
         if not self.algorithm.selects:
@@ -212,10 +218,15 @@ class Learner:
         rows = batch.needed_B.nonzero().squeeze(1)
         if self.config.num_minibatches == 1:
             return [rows]
-        return rows[torch.randperm(len(rows), generator=self._order)].chunk(self.config.num_minibatches)
+        shuffled = rows[torch.randperm(len(rows), generator=self._order)]
+        return shuffled.tensor_split(min(self.config.num_minibatches, len(rows)))
 
-    def _step(self, work: Work, before: TokenTrace, during: Totals) -> float:
-        """One optimiser step over all of `work`; returns the gradient's norm before clipping."""
+    def _step(self, work: Work, during: Totals, before: TokenTrace | None = None) -> float:
+        """One optimiser step over all of `work`; returns the gradient's norm before clipping.
+
+        Args:
+            before: takes in the tokens as the present weights have them, where nothing else has measured these.
+        """
         self.optimizer.zero_grad(set_to_none=True)
         loss, denominator = 0.0, self.algorithm.denominator(work.batch)
         suspects: list[Batch] = []
@@ -274,18 +285,16 @@ class Learner:
         gradients = ((name, parameter.grad) for name, parameter in self.model.named_parameters())
         return why_not_finite(work.batch, columns, suspects, score=partial(self.scorer.tokens, self.model), gradients=gradients)
 
-    def _loss(self, micro: Work, before: TokenTrace) -> TokenLoss:
+    def _loss(self, micro: Work, before: TokenTrace | None) -> TokenLoss:
         batch = micro.batch
         logprobs_N, entropies_N = self.scorer.tokens(self.model, batch, entropy_gradient=self.algorithm.needs_entropy_gradient)
 
         def flat_N(column_BT: Tensor) -> Tensor:
             return column_BT[batch.loss_mask_BT].to(logprobs_N.device)
 
-        if micro.old_logprobs_BT is None:
-            old_N = logprobs_N.detach()
-            before.add(flat_N(batch.rollout_logprobs_BT), old_N, entropies_N.detach(), flat_N(micro.advantages_BT))
-        else:
-            old_N = flat_N(micro.old_logprobs_BT)
+        old_N = logprobs_N.detach() if micro.old_logprobs_BT is None else flat_N(micro.old_logprobs_BT)
+        if before is not None:
+            before.add(flat_N(batch.rollout_logprobs_BT), logprobs_N.detach(), entropies_N.detach(), flat_N(micro.advantages_BT))
         scores = TokenScores(
             logprobs_N=logprobs_N,
             entropies_N=entropies_N,

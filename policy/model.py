@@ -37,7 +37,7 @@ def load_model(folder_or_id: str | Path, *, dtype: str | torch.dtype = "float32"
     try:
         with no_progress_bars():
             model, loading = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True, output_loading_info=True)
-            tokenizer = _tokenizer_class(folder).from_pretrained(folder, local_files_only=True)
+            tokenizer = load_tokenizer(folder)
     except (OSError, ValueError, SafetensorError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(
@@ -47,6 +47,11 @@ def load_model(folder_or_id: str | Path, *, dtype: str | torch.dtype = "float32"
         missing = ", ".join(sorted(loading["missing_keys"])[:3])
         raise ValueError(f"policy.model must hold every weight of its architecture, got {str(folder_or_id)!r} without {missing}")
     return model.eval(), tokenizer
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model's folder; nothing is asked for on the Hub."""
+    return _tokenizer_class(folder).from_pretrained(folder, local_files_only=True)
 
 
 def _tokenizer_class(folder: Path) -> type[AutoTokenizer] | type[PreTrainedTokenizerFast]:

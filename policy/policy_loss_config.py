@@ -177,11 +177,12 @@ class PolicyLossConfig:
         """
         if self.policy_loss is Surrogate.GSPO:
             raise ValueError(
-                "algorithm.policy_loss must not be gspo with policy.keep_thoughts=false, got gspo: "
+                "algorithm.policy_loss must not be gspo where each reply forgets the thoughts before it (policy.keep_thoughts), got gspo: "
                 "a dialogue without its earlier thoughts is no longer one sequence; keep them, or take ppo"
             )
         if self.loss_aggregation is not Aggregation.TOKEN_MEAN:
             raise ValueError(
-                f"algorithm.loss_aggregation must be token_mean with policy.keep_thoughts=false, got {self.loss_aggregation.value}: "
+                "algorithm.loss_aggregation must be token_mean where each reply forgets the thoughts before it (policy.keep_thoughts), "
+                f"got {self.loss_aggregation.value}: "
                 "a dialogue without its earlier thoughts is no longer one sequence; keep them, or take token_mean"
             )

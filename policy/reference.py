@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from policy.losses import MAX_LOG_RATIO, k3
+from simulator.reward import TURN_UNIT
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,6 +60,8 @@ def kl_of_tokens(batch: Batch) -> Tensor:
 def penalised(batch: Batch, coef: float) -> Batch:
     """The batch with `coef` times the KL of its tokens taken off: of all of a rollout off its reward, of a turn's off the turn's.
 
+    Turn rewards have a unit of their own, so what is taken off them is `coef` times the KL in that unit.
+
     Source: arXiv 1909.08593, section 2.2, summed over a rollout's tokens.
     """
     kl_BT = kl_of_tokens(batch).double()
@@ -68,5 +71,5 @@ def penalised(batch: Batch, coef: float) -> Batch:
         answered_BT = index_BT < turn_rewards_BK.shape[1]
         by_turn_BK = turn_rewards_BK.new_zeros(turn_rewards_BK.shape)
         by_turn_BK.scatter_add_(1, index_BT.clamp(max=turn_rewards_BK.shape[1] - 1), kl_BT * answered_BT)
-        turn_rewards_BK = turn_rewards_BK - coef * by_turn_BK
+        turn_rewards_BK = turn_rewards_BK - coef / TURN_UNIT * by_turn_BK
     return replace(batch, rewards_B=batch.rewards_B - coef * kl_BT.sum(dim=1), turn_rewards_BK=turn_rewards_BK)

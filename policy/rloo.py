@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from policy.advantages import Targets, leave_one_out_advantages, to_tokens, turn_deviations, turn_returns, turns_to_tokens
 from policy.policy_loss import PolicyLoss
 from policy.turn_credit import TurnCreditConfig, mixed
+from simulator.reward import TURN_UNIT
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,12 +35,12 @@ class Rloo(PolicyLoss):
         self.config = config
 
     def targets(self, batch: Batch, values_BT: Tensor | None = None) -> Targets:
-        """A rollout's advantage on each token it sampled, mixed with its turn's by `turn_credit`."""
+        """A rollout's advantage on each token it sampled, mixed with its turn's by `turn_credit`, both in the final reward's unit."""
         config, batch = self.config, self.penalised(batch)
         advantages_BT = to_tokens(leave_one_out_advantages(batch.rewards_B, batch.group_ids_B, batch.valid_B), batch.loss_mask_BT)
         if config.turn_credit > 0:
             returns_BK, has_BK = turn_returns(batch.turn_rewards_BK, batch.valid_B, discount=config.turn_discount)
             turns_BK, _ = turn_deviations(returns_BK, has_BK, batch.group_ids_B, leave_one_out=True)
-            by_turn_BT = turns_to_tokens(turns_BK, batch.turn_ids_BT, batch.loss_mask_BT)
+            by_turn_BT = turns_to_tokens(TURN_UNIT * turns_BK, batch.turn_ids_BT, batch.loss_mask_BT)
             advantages_BT = mixed(advantages_BT, by_turn_BT, config.turn_credit)
         return Targets(advantages_BT=advantages_BT)

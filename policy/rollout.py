@@ -325,14 +325,10 @@ class _Conversation:
         self.dialogue = self.dialogue.then(outcome=Outcome.ERROR, error=error)
 
     def rollout(self, *, num_attempts: int) -> Rollout:
-        failed = self.dialogue.outcome is Outcome.ERROR
-        reward, by_turn = Reward(total=math.nan) if failed else final_emotion(self.dialogue), turn_rewards(self.dialogue)
-        if self._warmth and not failed:
-            reward = with_warmth(reward, self.dialogue, weight=self._warmth)
-            by_turn = turns_with_warmth(by_turn, self.dialogue, weight=self._warmth)
-        if self._chat.thinking and not failed:
-            reward = with_format(reward, self._thoughts, weight=self._format_weight)
-            by_turn = turns_with_format(by_turn, self._thoughts, weight=self._format_weight)
+        reward, by_turn = self._rewards()
+        if self.dialogue.outcome is not Outcome.ERROR and not all(map(math.isfinite, (reward.total, *by_turn))):
+            self.fail(f"a dialogue's rewards must be finite, got {reward.total} for its end and {by_turn} for its turns")
+            reward, by_turn = self._rewards()
         return Rollout(
             dialogue=self.dialogue,
             token_ids=np.array(self.token_ids, dtype=np.int32),
@@ -348,6 +344,19 @@ class _Conversation:
             thoughts=tuple(self._thoughts),
             segment_starts=tuple(self._segment_starts),
         )
+
+    def _rewards(self) -> tuple[Reward, list[float]]:
+        """For the dialogue's end and for each turn; a dialogue that broke has none for its end."""
+        if self.dialogue.outcome is Outcome.ERROR:
+            return Reward(total=math.nan), turn_rewards(self.dialogue)
+        reward, by_turn = final_emotion(self.dialogue), turn_rewards(self.dialogue)
+        if self._warmth:
+            reward = with_warmth(reward, self.dialogue, weight=self._warmth)
+            by_turn = turns_with_warmth(by_turn, self.dialogue, weight=self._warmth)
+        if self._chat.thinking:
+            reward = with_format(reward, self._thoughts, weight=self._format_weight)
+            by_turn = turns_with_format(by_turn, self._thoughts, weight=self._format_weight)
+        return reward, by_turn
 
     def _add(self, ids: Sequence[int], role: int, *, logprobs: Sequence[float] | None = None) -> None:
         self.token_ids += ids

@@ -9,6 +9,8 @@ from simulator.dialogue import Dialogue
 
 WARM = frozenset(("praise", "reassurance"))
 """Support strategies that are warm in any situation: they fit whoever is spoken to and ask for nothing that was told."""
+TURN_UNIT = 0.1
+"""What a turn reward of 1, a change by 10 points of emotion, is worth of the final reward."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,6 +76,8 @@ def test_turn_advantages_are_divided_by_the_groups_spread() -> None:
     # deviations +-0.3, +-0.1: root mean square sqrt((0.09 + 0.01) / 2)
     got = turns([[0.4, 0.2], [-0.2, 0.4]], [0, 0], discount=0.0, std_normalise=True)
     assert got[0] == pytest.approx([0.3 / math.sqrt(0.05), -0.1 / math.sqrt(0.05)], rel=1e-4)
+    # A turn that nobody else reached has no deviation and no part in the spread.
+    assert turns([[0.4, 0.2], [-0.2, math.nan]], [0, 0], discount=0.0, std_normalise=True)[0] == pytest.approx([1.0, 0.0], rel=1e-4)
 
 
 def test_turn_advantages_fall_on_the_tokens_of_their_turn() -> None:

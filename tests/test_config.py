@@ -261,8 +261,20 @@ def test_a_resumed_run_goes_on_in_its_mode(tmp_path):
 def test_losses_by_dialogue_need_dialogues_in_one_piece(setting: str):
     thinking = ["policy.thinking=true", "policy.keep_thoughts=false"]
     load("smoke", thinking)
-    with pytest.raises(ConfigError, match="keep_thoughts=false"):
+    with pytest.raises(ConfigError, match=r"forgets the thoughts before it \(policy\.keep_thoughts\)"):
         load("smoke", [*thinking, setting])
+
+
+@pytest.mark.parametrize("word", ["inf", ".inf", "nan", ".nan", "-inf"])
+@pytest.mark.parametrize("name", ["algorithm.kl_coef", "rollout.temperature", "cluster.gpus_per_engine", "learner.weight_decay"])
+def test_a_number_that_is_none_is_refused_however_it_is_spelt(name: str, word: str):
+    assert f"{name} must be " in refusal(f"{name}={word}")
+
+
+def test_a_step_cannot_be_cut_into_more_minibatches_than_it_has_dialogues():
+    settings = ["groups_per_step=2", "group_size=3"]
+    load("smoke", [*settings, "learner.num_minibatches=6"])
+    assert "learner.num_minibatches must be at most the 6 dialogues of a step" in refusal(*settings, "learner.num_minibatches=7")
 
 
 def test_settings_that_bound_the_memory_of_an_update_are_checked():

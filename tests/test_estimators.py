@@ -91,6 +91,10 @@ def mix(by_end: Rows, by_turn: Rows, credit: float) -> Rows:
     return [[(1 - credit) * a + credit * b for a, b in zip(x, y, strict=True)] for x, y in zip(by_end, by_turn, strict=True)]
 
 
+def scaled(rows: Rows, by: float) -> Rows:
+    return [[by * value for value in row] for row in rows]
+
+
 def rloo_end(talk: Talk, group: list[Talk]) -> float:
     others = [other.reward for other in group if other is not talk]
     return talk.reward - mean(others) if others else 0.0
@@ -119,7 +123,8 @@ def test_grpo_and_dr_grpo(seed: int) -> None:
     batch = random_talks(seed=seed)
     check(advantages(GrpoConfig(), batch), per_dialogue(batch, grpo_end))
     check(advantages(GrpoConfig(normalise_by=Spread.NONE), batch), per_dialogue(batch, baseline_end))
-    by_turn = per_turn(batch, turn_score(discount=0.6, leave_out=False))
+    # Ten points of emotion are a turn reward of 1 and a tenth of the final one.
+    by_turn = scaled(per_turn(batch, turn_score(discount=0.6, leave_out=False)), 0.1)
     got = advantages(GrpoConfig(normalise_by=Spread.NONE, turn_credit=0.7), batch)
     check(got, mix(per_dialogue(batch, baseline_end), by_turn, 0.7))
 
@@ -128,7 +133,7 @@ def test_grpo_and_dr_grpo(seed: int) -> None:
 @pytest.mark.parametrize("credit", [0.0, 0.4, 1.0])
 def test_rloo(seed: int, credit: float) -> None:
     batch = random_talks(seed=seed)
-    by_turn = per_turn(batch, turn_score(discount=0.5, leave_out=True))
+    by_turn = scaled(per_turn(batch, turn_score(discount=0.5, leave_out=True)), 0.1)
     got = advantages(RlooConfig(turn_credit=credit, turn_discount=0.5), batch)
     check(got, mix(per_dialogue(batch, rloo_end), by_turn, credit))
 

@@ -127,7 +127,27 @@ def test_without_recomputing_the_engines_logprobs_are_the_old_ones() -> None:
     batch.rollout_logprobs_BT[batch.loss_mask_BT] -= 0.1
     far = students[1].update(batch, students[1].algorithm.targets(batch))
     assert far["training/rollout_logprob_abs_diff_mean"] > 0.05
-    assert far["actor/ratio_mean"] > 1.02  # the second minibatch; the first is on policy whatever the engine says
+    assert far["actor/ratio_mean"] > 1.02
+
+
+def test_without_recomputing_tokens_of_older_weights_keep_the_logprobs_they_were_sampled_with() -> None:
+    batch = random_batch(seed=0)
+    with torch.no_grad():
+        logprobs_N, _ = token_logprobs_and_entropy(tiny_model(), batch.token_ids_BT, batch.attention_BT, batch.loss_mask_BT)
+    batch.rollout_logprobs_BT[batch.loss_mask_BT] = logprobs_N - 0.5
+    own, older = learner(recompute_logprobs=False), learner(recompute_logprobs=False)
+    older.policy_version = 2
+    metrics = [student.update(batch, student.algorithm.targets(batch)) for student in (own, older)]
+    assert metrics[0]["actor/ratio_mean"] == metrics[0]["actor/ratio_max"] == 1.0
+    assert metrics[1]["actor/ratio_mean"] == pytest.approx(math.exp(0.5), rel=1e-4) and metrics[1]["actor/pg_clipfrac"] > 0.0
+    # How far the engine was from the weights before the update is told either way.
+    assert [told["training/rollout_logprob_abs_diff_mean"] for told in metrics] == pytest.approx([0.5, 0.5], rel=1e-4)
+
+
+@pytest.mark.parametrize(("num_rows", "sizes"), [(9, [3, 2, 2, 2]), (10, [3, 3, 2, 2]), (3, [1, 1, 1])])
+def test_minibatches_are_as_many_as_asked_for_and_of_nearly_one_size(num_rows: int, sizes: list[int]) -> None:
+    batch = pack([group(*(rollout([1, 2, 3], [0, 0, 1], reward=float(i)) for i in range(num_rows)))])
+    assert [len(rows_R) for rows_R in learner(num_minibatches=4)._minibatches(batch)] == sizes
 
 
 def test_score_agrees_with_the_models_own_logits() -> None:

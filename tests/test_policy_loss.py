@@ -203,7 +203,8 @@ def test_kl_in_the_reward_is_taken_off_the_rollouts_and_off_each_turns() -> None
     got = penalised(two_turns(), 0.1)
     # 0.5 + 0.25 in the first turn, -1 in the second
     assert got.rewards_B.tolist() == pytest.approx([0.5 - 0.1 * (0.75 - 1.0)])
-    assert got.turn_rewards_BK.tolist()[0] == pytest.approx([0.2 - 0.1 * 0.75, math.nan], nan_ok=True)
+    # A turn reward of 1 is 0.1 of the final one, so the same 0.075 are 0.75 there.
+    assert got.turn_rewards_BK.tolist()[0] == pytest.approx([0.2 - 0.1 * 0.75 / 0.1, math.nan], nan_ok=True)
 
 
 def test_kl_in_the_reward_moves_advantages_and_stays_out_of_the_loss() -> None:

@@ -127,6 +127,18 @@ def events(kept: Kept) -> SimpleNamespace:
     return SimpleNamespace(tasks=uids["task"], outcomes=uids["outcome"], probes=uids["probe"])
 
 
+def test_the_dialogues_that_stop_a_run_are_left_behind(run):
+    training, kept = run("rollout.max_error_share=0")
+
+    def broke(groups):
+        raise RuntimeError("too many")
+
+    training.parts.faults.observe = broke
+    with pytest.raises(RuntimeError, match="too many"):
+        training.step()
+    assert len(kept.played) == 6 and training.tally.step == 0
+
+
 def test_a_step_plays_its_groups_once_and_the_panel_can_be_kept_from_the_teacher(run):
     training, kept = run("probe.teaches=false")
     for _ in range(2):
