@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 from curriculum.alarms import CELLS, Course, Share, Verdict, judge, quality
 from curriculum.arms import RECORDED, Arm, parse_arms
+from curriculum.benchmark import check_jobs
 from curriculum.collapse import RULES, CollapseConfig
 from curriculum.courses import course_of_run, course_of_student
 from curriculum.students import STUDENTS
+from simulator.output import check_out
 
 BY_STRICTNESS = ("S2_improving", "S2_slow", "S2_noisy_ceiling", "S2_delay16", "S3_forgetting", "S4_collapse", "non_monotone", "dense")
 """Students that learn and are examined by strictness: those on which a run can be labelled."""
@@ -53,8 +55,7 @@ def run(args: argparse.Namespace) -> int:
         tasks = student_tasks(args)
         if not args.runs and not tasks:
             raise ValueError("--runs or --students must name something to judge alarms by")
-        if args.out and not args.out.parent.is_dir():
-            raise ValueError(f"--out must lie in a folder that exists, got {str(args.out)!r}")
+        check_out(args.out)
         judged = [judged_by(course_of_run(folder), config) for folder in args.runs]
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -103,6 +104,7 @@ def student_tasks(args: argparse.Namespace) -> list[tuple[str, Arm, int]]:
     arms = parse_arms(args.teachers)
     if replaying := [arm.name for arm in arms if any(str(value).startswith(RECORDED) for value in arm.settings.values())]:
         raise ValueError(f"--teachers must not replay another run here, got {replaying[0]!r}")
+    check_jobs(names, arms)
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     return [(name, arm, seed) for name in names for arm in arms for seed in seeds]
 

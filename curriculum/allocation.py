@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from curriculum.checks import require_between, require_fields
+from curriculum.checks import require_between, require_fields, settle_types
 from curriculum.family_progress import FamilyProgress
 from curriculum.teacher import FamilyKey
 
@@ -35,6 +35,7 @@ class AllocationConfig:
     """[1, 1000]: the most that one family gets, as a multiple of an even share."""
 
     def __post_init__(self) -> None:
+        settle_types(self, "teacher.allocation")
         require_between("teacher.allocation.uniform_floor", self.uniform_floor, 0.0, 1.0)
         require_between("teacher.allocation.rate", self.rate, 1e-6, 1.0)
         require_between("teacher.allocation.num_errors", self.num_errors, 0.0, 10.0)

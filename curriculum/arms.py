@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
@@ -83,6 +84,9 @@ def parse_arms(words: Sequence[str]) -> list[Arm]:
         return list(known.values())
     arms = [known[word] if word in known else _parse(word) for word in dict.fromkeys(words)]
     for arm in arms:
+        for name, value in arm.settings.items():
+            if isinstance(value, str) and value.startswith(RECORDED) and value.removeprefix(RECORDED) not in TEACHERS:
+                raise ValueError(f"teacher.{name} must name one of {', '.join(TEACHERS)} after {RECORDED}, got {value!r}")
         configure(TEACHERS[arm.kind][0](), resolve(arm.settings, num_updates=100))
     return arms
 
@@ -93,7 +97,8 @@ def _parse(word: str) -> Arm:
         names = ", ".join(dict.fromkeys([*TEACHERS, *all_arms()]))
         raise ValueError(f"--teachers must be all, one of {names}, or KIND:SETTING=VALUE,..., got {word!r}")
     settings = {}
-    for pair in text.split(",") if text else []:
+    # A comma inside brackets belongs to a list.
+    for pair in re.split(r",(?![^\[]*\])", text) if text else []:
         name, equals, value = pair.partition("=")
         if not equals:
             raise ValueError(f"--teachers must set a teacher as in KIND:SETTING=VALUE,..., got {word!r}")
@@ -146,6 +151,8 @@ def _read(name: str, value: Any, default: Any) -> Any:
         parsed = None
     if isinstance(default, float) and isinstance(parsed, int) and not isinstance(parsed, bool):
         return float(parsed)
+    if default is None and isinstance(parsed, int | float) and not isinstance(parsed, bool):
+        return float(parsed)
     if type(parsed) is not type(default):
         shown = default.value if isinstance(default, Enum) else default
         raise ValueError(f"{name} must be {_kind_of(default)} like its default {shown!r}, got {value!r}")
@@ -154,4 +161,6 @@ def _read(name: str, value: Any, default: Any) -> Any:
 
 def _kind_of(default: Any) -> str:
     names = {bool: "true or false", int: "a whole number", float: "a number"}
+    if default is None:
+        return "a number"
     return f"one of {', '.join(type(default))}" if isinstance(default, Enum) else names.get(type(default), f"a {type(default).__name__}")

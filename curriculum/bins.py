@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from curriculum.checks import require_between, require_fields
+from curriculum.checks import require_between, require_fields, settle_types
 from curriculum.ledger import success_share
 from curriculum.teacher import FamilyKey, GroupOutcome
 
@@ -56,6 +56,7 @@ class BinsConfig:
     """[.1, 20]: assumed fall of success per unit of strictness, by which a surprise becomes an offset."""
 
     def __post_init__(self) -> None:
+        settle_types(self, "teacher.bins")
         require_between("teacher.bins.num_bins", self.num_bins, 2, 100)
         require_between("teacher.bins.discount", self.discount, 0.0, 1.0)
         require_between("teacher.bins.smoothing", self.smoothing, 0.001, 1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from curriculum.checks import require_between
+from curriculum.checks import require_between, settle_types
 
 SHARES = (
     "smoothing",
@@ -103,6 +103,7 @@ class CollapseConfig:
     """(0, 1]: share of tasks issued at the easiest or the strictest. Our proposal."""
 
     def __post_init__(self) -> None:
+        settle_types(self, "collapse")
         require_between("collapse.start_updates", self.start_updates, 1, 100)
         require_between("collapse.patience", self.patience, 1, 100)
         require_between("collapse.entropy_window", self.entropy_window, 3, 200)

@@ -1,32 +1,35 @@
-"""Does the probe panel show forgetting? Success in bands of strictness, against the best that each band ever had.
+"""Does the probe panel show forgetting? How each band of strictness fares, against the best that it ever fared.
 
-The panel plays the same training dialogues again and again. Each of its dialogues moves the running success of its band,
+The panel plays the same training dialogues again and again. Each of its dialogues, faring x, moves the running mean of its band,
 
-    now_b += max(rate, 1 / n_b) (success - now_b),      n_b dialogues of band b came so far,
+    now_b += max(rate, 1 / n_b) (x - now_b)
 
-and best_b is the greatest now_b since the band was first judged, fading by `fading` of the gap with every dialogue so that a lucky panel
-is not held against the policy for ever. What has been lost asks for practice wherever it lies:
+n_b dialogues of band b having come so far, and best_b is the greatest now_b since the band was first judged (after 1 / rate dialogues),
+fading by `fading` of the gap with every dialogue so that a lucky panel is not held against the policy for ever. What has been lost asks
+for practice wherever it lies:
 
-    share = clip((max_b (best_b - now_b) - slack) / full, 0, 1)
+    m_b     = (best_b + now_b) / 2
+    slack_b = num_errors sqrt(m_b (1 - m_b) rate / (2 - rate))
+    share   = clip(max_b (best_b - now_b - slack_b) / (full best_b), 0, 1)
 
-`slack` is what chance explains: the running success has a standard deviation of at most sqrt(rate / (2 - rate)) / 2, .09 at the default.
-Nothing is one-way: when the bands have recovered, the share falls back to 0.
+The root is the standard error of a running mean of successes; graded rewards have a smaller one. Nothing is one-way: when the bands have
+recovered, the share falls back to 0. Between missing what is lost and replaying what is not, `num_errors` leans to the second: a group of
+replay is practice all the same (docs/teachers.md has what either costs).
 
 Source: our own. That replay should follow competence and not be a fixed share is measured on student S3 in docs/teachers.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from curriculum.checks import require_between, require_fields
+from curriculum.checks import require_between, require_fields, settle_types
 from curriculum.teacher import GroupOutcome
 
 NUM_BANDS = 5
-FIRST_LOOK = 10
-"""Dialogues of a band before it is judged."""
 
 
 @dataclass
@@ -36,18 +39,19 @@ class ForgettingConfig:
     enabled: bool = True
     """False never replays (the ablation)."""
     rate: float = 0.06
-    """(0, 1]: weight of one probe dialogue in the running success of its band."""
+    """(0, 1]: weight of one probe dialogue in the running mean of its band."""
     fading: float = 0.002
     """[0, 1]: share of the gap to the present by which the best fades with each dialogue of its band."""
-    slack: float = 0.12
-    """[0, 1]: fall in a band's success that chance explains."""
+    num_errors: float = 2.5
+    """[0, 100]: fall that is put down to chance, in standard errors of the running mean."""
     full: float = 0.05
-    """(0, 1]: fall beyond the slack from which all groups are replay."""
+    """(0, 1]: fall beyond that from which all groups are replay, as a share of the band's best."""
 
     def __post_init__(self) -> None:
+        settle_types(self, "teacher.forgetting")
         require_between("teacher.forgetting.rate", self.rate, 1e-6, 1.0)
         require_between("teacher.forgetting.fading", self.fading, 0.0, 1.0)
-        require_between("teacher.forgetting.slack", self.slack, 0.0, 1.0)
+        require_between("teacher.forgetting.num_errors", self.num_errors, 0.0, 100.0)
         require_between("teacher.forgetting.full", self.full, 1e-6, 1.0)
 
 
@@ -59,42 +63,61 @@ class _Memory:
 
 
 class ForgettingWatch:
-    """Streams the probe panel and says which share of the groups should be replay."""
+    """Streams the probe panel and says which share of the groups should be replay.
 
-    def __init__(self, config: ForgettingConfig) -> None:
-        self.config = config
+    Args:
+        fared: how well a group fared, in [0, 1]; asked for each dialogue of the panel, as a group of its own.
+    """
+
+    def __init__(self, config: ForgettingConfig, *, fared: Callable[[GroupOutcome], float]) -> None:
+        self.config, self._fared = config, fared
         self._memory = _Memory()
 
     def learn(self, probes: Sequence[GroupOutcome]) -> None:
-        """Takes in probe dialogues; ones that broke are passed over."""
+        """Takes in probe groups, each of them one dialogue or several of the same kind; ones that broke are passed over."""
         for probe in probes:
-            band = min(int(probe.task.strictness * NUM_BANDS), NUM_BANDS - 1)
-            for i in probe.surviving:
-                self._learn_dialogue(band, float(probe.successes[i]))
+            if probe.surviving:
+                band = min(int(probe.task.strictness * NUM_BANDS), NUM_BANDS - 1)
+                self._learn_dialogue(band, self._fared(probe))
 
-    def _learn_dialogue(self, band: int, success: float) -> None:
+    def _learn_dialogue(self, band: int, fared: float) -> None:
         memory, config = self._memory, self.config
         memory.num_seen[band] += 1
-        memory.now[band] += max(config.rate, 1.0 / memory.num_seen[band]) * (success - memory.now[band])
-        if memory.num_seen[band] >= FIRST_LOOK:
+        memory.now[band] += max(config.rate, 1.0 / memory.num_seen[band]) * (fared - memory.now[band])
+        if self._is_judged(band):
             faded = memory.best[band] - config.fading * (memory.best[band] - memory.now[band])
             memory.best[band] = max(faded, memory.now[band])
 
+    def _is_judged(self, band: int) -> bool:
+        return self._memory.num_seen[band] * self.config.rate >= 1.0
+
     @property
     def drops(self) -> list[float]:
-        """Fall of each band's success from its best, from lenient to strict; 0 before a band is judged."""
-        bands = zip(self._memory.best, self._memory.now, self._memory.num_seen, strict=True)
-        return [best - now if num_seen >= FIRST_LOOK else 0.0 for best, now, num_seen in bands]
+        """How far each band fares below its best, from lenient to strict; 0 before a band is judged."""
+        return [best - now for best, now in self._judged_bands()]
+
+    @property
+    def slacks(self) -> list[float]:
+        """Which fall of each band is not held against the policy."""
+        num_errors, rate = self.config.num_errors, self.config.rate
+        middles = [(best + now) / 2.0 for best, now in self._judged_bands()]
+        return [num_errors * math.sqrt(max(m * (1.0 - m), 0.0) * rate / (2.0 - rate)) for m in middles]
 
     @property
     def replay_share(self) -> float:
         """Share of the groups that should practise what was lost, in [0, 1]."""
         if not self.config.enabled:
             return 0.0
-        return min(max((max(self.drops) - self.config.slack) / self.config.full, 0.0), 1.0)
+        lost = zip(self.drops, self.slacks, self._memory.best, strict=True)
+        return min(max(((drop - slack) / (self.config.full * best) for drop, slack, best in lost if drop > slack), default=0.0), 1.0)
+
+    def _judged_bands(self) -> Iterator[tuple[float, float]]:
+        memory = self._memory
+        for band in range(NUM_BANDS):
+            yield (memory.best[band], memory.now[band]) if self._is_judged(band) else (0.0, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Running and best success of the bands, and what they rest on."""
+        """Running mean and best of the bands, and what they rest on."""
         return asdict(self._memory)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

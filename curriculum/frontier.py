@@ -120,7 +120,7 @@ class FrontierTeacher(LedgerTeacher):
         # How groups at the frontier fared of late; the guard reads it.
         self.success = config.target_success
         self.guard = EntropyGuard(config.guard)
-        self.forgetting = ForgettingWatch(config.forgetting)
+        self.forgetting = ForgettingWatch(config.forgetting, fared=self.fared)
         self.bins = StrictnessBins(config.bins, self.families, fared=self.fared)
 
     @property

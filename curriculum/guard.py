@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from curriculum.checks import require_between, require_fields
+from curriculum.checks import require_between, require_fields, settle_types
 from curriculum.teacher import UpdateStats
 
 
@@ -36,6 +36,7 @@ class GuardConfig:
     """(0, 1]: weight of the newest update in the smoothed values."""
 
     def __post_init__(self) -> None:
+        settle_types(self, "teacher.guard")
         require_between("teacher.guard.entropy_low", self.entropy_low, 1e-6, 1.0)
         require_between("teacher.guard.density_low", self.density_low, 1e-6, 10.0)
         require_between("teacher.guard.success_margin", self.success_margin, 0.0, 1.0)
@@ -81,18 +82,18 @@ class EntropyGuard:
         if not self.config.enabled or not finite:
             return None
         memory = self._memory
-        falling = self._smooth(stats.entropy, stats.reward_density)
+        change = self._smooth(stats.entropy, stats.reward_density)
         if memory.num_updates <= self.config.hold_updates:
             return None
         low = memory.entropy < self.config.entropy_low * memory.entropy_start
         alike = memory.density < self.config.density_low * memory.density_start
-        acting = low and falling and alike
+        acting = low and change < 0.0 and alike
         memory.alike = max(memory.alike, 0) + 1 if acting else min(memory.alike, 0) - 1
         memory.held += 1
-        return self._decide(success, target)
+        return self._decide(success, target, change)
 
-    def _smooth(self, entropy: float, density: float) -> bool:
-        """Updates averages and, at first, the start; returns whether entropy is falling."""
+    def _smooth(self, entropy: float, density: float) -> float:
+        """Updates averages and, at first, the start; returns the change of smoothed entropy, nats per update."""
         memory, weight = self._memory, self.config.smoothing
         memory.num_updates += 1
         n = memory.num_updates
@@ -100,13 +101,13 @@ class EntropyGuard:
             memory.entropy_start += (entropy - memory.entropy_start) / n
             memory.density_start += (density - memory.density_start) / n
             memory.entropy, memory.density = memory.entropy_start, memory.density_start
-            return False
+            return 0.0
         before = memory.entropy
         memory.entropy += weight * (entropy - memory.entropy)
         memory.density += weight * (density - memory.density)
-        return memory.entropy < before
+        return memory.entropy - before
 
-    def _decide(self, success: float, target: float) -> dict[str, Any] | None:
+    def _decide(self, success: float, target: float, change: float) -> dict[str, Any] | None:
         memory, config = self._memory, self.config
         if memory.held < config.hold_updates or abs(memory.alike) < config.hold_updates:
             return None
@@ -118,8 +119,9 @@ class EntropyGuard:
         shift = max(-config.max_shift, min(config.max_shift, memory.shift + step))
         if shift == memory.shift:
             return None
+        inputs = {"entropy": memory.entropy, "entropy_start": memory.entropy_start, "entropy_change": change}
+        inputs |= {"updates_in_a_row": abs(memory.alike), "updates_since_last": memory.held}
         memory.shift, memory.held = shift, 0
-        inputs = {"entropy": memory.entropy, "entropy_start": memory.entropy_start}
         inputs |= {"reward_density": memory.density, "reward_density_start": memory.density_start}
         return {"action": action, "shift": shift, "success": success, "target": target, **inputs}
 

@@ -7,6 +7,7 @@ and answers `choose_families` as well.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -16,12 +17,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from curriculum.allocation import AllocationConfig, FamilyAllocation, ScenarioDecks
-from curriculum.checks import require_between, require_equal, require_fields
+from curriculum.checks import require_alike, require_between, require_equal, require_fields, settle_types
 from curriculum.teacher import FamilyKey, GroupOutcome, Mode, TaskSpec, UpdateStats
 from simulator.difficulty import Difficulty
 from simulator.scenario import Family
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 MAX_PENDING_DECISIONS = 1000
 """Decisions kept when nobody collects them; older ones are dropped so that memory stays flat."""
 
@@ -40,6 +41,7 @@ class TeacherConfig:
     allocation: AllocationConfig = field(default_factory=evenly)
 
     def __post_init__(self) -> None:
+        settle_types(self, "teacher")
         require_between("teacher.success_emotion", self.success_emotion, 0.0, 100.0)
 
 
@@ -111,7 +113,10 @@ class LedgerTeacher:
         """Takes in groups that were outstanding and have at least two survivors, in the order of their uids."""
 
     def learn_probes(self, probes: Sequence[GroupOutcome]) -> None:
-        """Takes in how the probe panel fared: the same training dialogues each time, mostly groups of one, in the order of their uids."""
+        """Takes in how the probe panel fared: the same training dialogues each time, mostly groups of one, in the order of their uids.
+
+        A teacher does not issue probes, so they are in no ledger and count as often as they are handed in.
+        """
 
     def on_update(self, stats: UpdateStats) -> None:
         """Takes in what the optimiser step did."""
@@ -175,6 +180,8 @@ class LedgerTeacher:
 
     def expire(self, uids: Sequence[str], *, reason: str) -> None:
         """Strikes tasks that will never come back; their outcomes are ignored should they come after all."""
+        if isinstance(uids, str):
+            raise TypeError(f"uids must be a sequence of uids, got the text {uids!r}")
         for uid in uids:
             if self._outstanding.pop(uid, None) is not None:
                 self._counts["expired"] += 1
@@ -201,6 +208,7 @@ class LedgerTeacher:
         return {
             "kind": self.kind,
             "version": STATE_VERSION,
+            "settings": self._settings(),
             "seed": self._seed,
             "step": self._step,
             "rng": deepcopy(self.rng.bit_generator.state),
@@ -217,16 +225,30 @@ class LedgerTeacher:
         """Restores `state_dict()`.
 
         Raises:
-            ValueError: another kind or version, missing or unknown fields; the teacher is then unchanged.
+            ValueError: another kind, version or settings, missing or unknown fields, or values that no teacher writes; the teacher is then
+                unchanged.
         """
+        if not isinstance(state, Mapping):
+            raise ValueError(f"teacher state must be a mapping, got {type(state).__name__}")
         require_equal("teacher state's kind", state.get("kind"), self.kind)
         require_equal("teacher state's version", state.get("version"), STATE_VERSION)
-        require_fields("teacher state", state, self.state_dict())
+        own = self.state_dict()
+        require_fields("teacher state", state, own)
         require_fields("teacher state's counts", state["counts"], self._counts)
         require_fields("teacher state's learned", state["learned"], self.adapting)
+        for name, value in own["settings"].items():
+            require_equal(f"teacher state's settings.{name}", state["settings"].get(name), value)
+        require_alike("teacher state", state, own)
         restored = deepcopy(self)
-        restored._restore_all(state)
+        try:
+            restored._restore_all(state)
+        except (TypeError, KeyError, AttributeError, IndexError) as error:
+            raise ValueError(f"teacher state must hold what state_dict() writes, got something else: {error!r}") from error
         self.__dict__.update(restored.__dict__)
+
+    def _settings(self) -> dict[str, Any]:
+        """What a state belongs to: the settings and the group size, JSON-able."""
+        return {**json.loads(json.dumps(asdict(self.config))), "group_size": self._group_size}
 
     def _restore_all(self, state: Mapping[str, Any]) -> None:
         for name in self.adapting:

@@ -8,11 +8,16 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Protocol
 
+from curriculum.checks import require_between
 from simulator.difficulty import Difficulty
 from simulator.scenario import Family
 
 FamilyKey = Family | str
 """A family of tasks that share strength: one of Attune's own, or any name that another trainer gives to a group of its tasks."""
+
+
+LEAST, MOST = -1e-6, 1.0 + 1e-6
+"""Bounds of a reward, float error granted."""
 
 
 class Mode(StrEnum):
@@ -51,7 +56,10 @@ class TaskSpec:
     teacher_step: int
     policy_version: int
     propensity: float
-    """Probability with which the teacher chose this family and strictness, in (0, 1]."""
+    """Probability with which the teacher chose this family and, given it, this mode, or this cell where it draws cells; in (0, 1]."""
+
+    def __post_init__(self) -> None:
+        require_between("task.strictness", self.strictness, 0.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +80,11 @@ class GroupOutcome:
     def __post_init__(self) -> None:
         if not isinstance(self.task, TaskSpec):
             raise TypeError(f"outcome.task must be a TaskSpec, got {type(self.task).__name__}; evaluation never reaches a teacher")
+        lengths = {len(self.rewards), len(self.successes), len(self.num_tokens), len(self.statuses)}
+        if len(lengths) > 1:
+            raise ValueError(f"outcome must have one value for each rollout in every column, got columns of {sorted(lengths)}")
+        if stray := [reward for reward in self.rewards if not (LEAST <= reward <= MOST or reward != reward)]:
+            raise ValueError(f"outcome.rewards must be in [0, 1], or NaN for a rollout that broke, got {stray[0]!r}")
 
     @cached_property
     def surviving(self) -> tuple[int, ...]:

@@ -132,7 +132,8 @@ def _tasks(path: Path) -> Iterator[tuple[str, TaskSpec]]:
                 if record["event"] != "task":
                     continue
                 task = task_from_record({key: value for key, value in record.items() if key not in ("event", "step")})
-                require_between("strictness", task.strictness, 0.0, 1.0)
+                if task.mode is Mode.PROBE:
+                    raise ValueError("a probe, which no teacher issues")
                 require_between("teacher_step", operator.index(task.teacher_step), 0, 1e12)
             except json.JSONDecodeError as error:
                 if not line.endswith("\n"):

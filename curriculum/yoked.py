@@ -101,6 +101,10 @@ class YokedTeacher(LedgerTeacher):
         place = self._places.pop(0)
         return Choice(float(self.trace.strictness_SG[place]), self.trace.mode(*place), 1.0, self.trace.difficulty(*place))
 
+    def _settings(self) -> dict[str, Any]:
+        """Without the trace's place: it may have moved, and what it says is checked by its digest."""
+        return {name: value for name, value in super()._settings().items() if name != "trace"}
+
     def metrics(self) -> dict[str, float]:
         """The ledger's figures, and how much of the trace was issued: above 1 it is over."""
         replayed = self.num_issued / self.trace.family_SG.size

@@ -167,7 +167,7 @@ def test_the_command_judges_folders_and_students_and_writes_every_figure(tmp_pat
         (["--students", "all", "--set", "patience=soon"], "collapse.patience must be a number like its default 5, got 'soon'"),
         (["--students", "all", "--set", "patience=0"], "collapse.patience must be in [1, 100], got 0"),
         (["--students", "all", "--set", "mood=1"], "--set must be NAME=VALUE with a setting of"),
-        (["--students", "all", "--out", "no/such/place.json"], "--out must lie in a folder that exists"),
+        (["--students", "all", "--out", "no/such/place.json"], "--out must be a file in a folder that is there"),
     ],
 )
 def test_bad_input_is_one_sentence_before_anything_starts(arguments: list[str], words: str, capsys):

@@ -7,10 +7,17 @@ from dataclasses import replace
 import pytest
 from tiny_student import make_outcome, make_task, make_teacher
 
-from curriculum.forgetting import FIRST_LOOK, ForgettingConfig, ForgettingWatch
+from curriculum.forgetting import ForgettingConfig, ForgettingWatch
+from curriculum.ledger import mean_reward, success_share
 from curriculum.teacher import Mode
 
-PLAIN = ForgettingConfig(rate=0.5, fading=0.0, slack=0.1, full=0.5)
+PLAIN = ForgettingConfig(rate=0.5, fading=0.0, num_errors=0.0, full=0.5)
+JUDGED = 2
+"""Dialogues from which a band is judged at a rate of .5."""
+
+
+def make_watch(config: ForgettingConfig = PLAIN) -> ForgettingWatch:
+    return ForgettingWatch(config, fared=success_share)
 
 
 def probe(strictness: float, success: bool):
@@ -19,30 +26,50 @@ def probe(strictness: float, success: bool):
 
 
 def test_a_band_is_judged_once_it_was_seen_often_and_its_fall_becomes_a_share():
-    watch = ForgettingWatch(PLAIN)
-    watch.learn([probe(0.1, True)] * (FIRST_LOOK - 1))
+    watch = make_watch()
+    watch.learn([probe(0.1, True)] * (JUDGED - 1))
     assert watch.drops == [0.0] * 5 and watch.replay_share == 0.0
     watch.learn([probe(0.1, True), probe(0.1, False)])
-    # now = 1, then .5; .5 fell, of which .1 is slack: .4 / .5.
-    assert watch.drops == pytest.approx([0.5, 0.0, 0.0, 0.0, 0.0]) and watch.replay_share == pytest.approx(0.8)
+    # now = 1, then .5: half of the best is gone, and .5 of it calls for all groups.
+    assert watch.drops == pytest.approx([0.5, 0.0, 0.0, 0.0, 0.0]) and watch.replay_share == pytest.approx(1.0)
+    watch.learn([probe(0.1, True)])
+    assert watch.drops[0] == pytest.approx(0.25) and watch.replay_share == pytest.approx(0.5)
     watch.learn([probe(0.9, False)] * 50)
-    assert watch.replay_share == pytest.approx(0.8)  # what never succeeded was not lost
+    assert watch.replay_share == pytest.approx(0.5)  # what never succeeded was not lost
+
+
+def test_what_chance_explains_is_so_many_standard_errors_of_the_running_mean():
+    watch = make_watch(replace(PLAIN, num_errors=1.5))
+    watch.learn([probe(0.1, True)] * JUDGED + [probe(0.1, False)])
+    # best 1, now .5: m = .75, standard error sqrt(.75 * .25 * .5 / 1.5) = .25
+    assert watch.slacks[0] == pytest.approx(0.375) and watch.replay_share == pytest.approx((0.5 - 0.375) / 0.5)
+    assert make_watch(replace(PLAIN, num_errors=2.0)).slacks == [0.0] * 5
+
+
+def test_graded_rewards_are_lost_long_before_anybody_fails():
+    watch = ForgettingWatch(PLAIN, fared=mean_reward)
+    fared = [replace(probe(0.9, False), rewards=(reward,)) for reward in (0.6, 0.6, 0.6, 0.2, 0.2)]
+    watch.learn(fared)
+    assert watch.drops[4] == pytest.approx(0.3) and watch.replay_share == pytest.approx(1.0)
+    blind = make_watch()
+    blind.learn(fared)
+    assert blind.replay_share == 0.0
 
 
 def test_replay_ends_when_the_band_recovers_and_a_lucky_best_fades():
-    watch = ForgettingWatch(PLAIN)
-    watch.learn([probe(0.1, True)] * FIRST_LOOK + [probe(0.1, False)])
-    watch.learn([probe(0.1, True)] * 10)
+    watch = make_watch()
+    watch.learn([probe(0.1, True)] * JUDGED + [probe(0.1, False)])
+    watch.learn([probe(0.1, True)] * 60)
     assert watch.replay_share == 0.0
-    fading = ForgettingWatch(replace(PLAIN, fading=0.5))
-    fading.learn([probe(0.1, True)] * FIRST_LOOK + [probe(0.1, False)])
+    fading = make_watch(replace(PLAIN, fading=0.5))
+    fading.learn([probe(0.1, True)] * JUDGED + [probe(0.1, False)])
     # best = 1 goes half of the way to now = .5.
     assert fading.drops[0] == pytest.approx(0.25)
 
 
 def test_the_ablation_never_replays_and_broken_probes_count_for_nothing():
-    watch = ForgettingWatch(replace(PLAIN, enabled=False))
-    watch.learn([probe(0.1, True)] * FIRST_LOOK + [probe(0.1, False)] * 5)
+    watch = make_watch(replace(PLAIN, enabled=False))
+    watch.learn([probe(0.1, True)] * JUDGED + [probe(0.1, False)] * 5)
     assert watch.replay_share == 0.0 and watch.drops[0] > 0.9
     before = watch.state_dict()
     watch.learn([replace(probe(0.1, True), rewards=(float("nan"),))])
@@ -53,7 +80,7 @@ def test_the_ablation_never_replays_and_broken_probes_count_for_nothing():
 
 def test_frontier_replays_while_the_probes_show_forgetting_and_says_so():
     teacher = make_teacher("frontier")
-    teacher.observe([probe(0.1, True)] * FIRST_LOOK)
+    teacher.observe([probe(0.1, True)] * 20)
     assert not [task for task in teacher.propose(100, policy_version=0) if task.mode is Mode.REPLAY]
     teacher.observe([probe(0.1, False)] * 20)
     decision = next(decision for decision in teacher.decisions() if decision["decision"] == "replay")

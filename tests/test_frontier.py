@@ -242,4 +242,4 @@ def test_both_measures_are_one_where_rewards_are_successes():
             tasks = teacher.propose(4, policy_version=0)
             teacher.observe([make_outcome(task, 8 - round(8 * task.strictness)) for task in tasks])
     by_reward, by_success = (teacher.state_dict() for teacher in teachers)
-    assert by_reward == by_success
+    assert {**by_reward, "settings": None} == {**by_success, "settings": None}

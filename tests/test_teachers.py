@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -15,6 +16,7 @@ from curriculum import NEEDS, TEACHERS
 from curriculum.__main__ import main, settings
 from curriculum.allocation import AllocationConfig, FamilyAllocation, capped
 from curriculum.fixed import FixedConfig, FixedTeacher
+from curriculum.frontier import FrontierConfig, Measure
 from curriculum.ledger import task_from_record, task_to_record
 from curriculum.teacher import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
 from simulator.difficulty import Difficulty
@@ -226,6 +228,15 @@ def test_state_that_does_not_fit_is_refused_and_changes_nothing(kind):
         "learned must have exactly": {**state, "learned": {**state["learned"], "mood": 1}},
         "must be in the scenario bank": {**state, "scenarios": {**state["scenarios"], "advice/negative": ["gone"]}},
         "must have exactly the fields": {**state, "outstanding": [{"uid": "1"}]},
+        "teacher state's settings.success_emotion must be 70.0, got 60.0": {
+            **state,
+            "settings": {**state["settings"], "success_emotion": 60.0},
+        },
+        "teacher state.step must be a number, got 'x'": {**state, "step": "x"},
+        "teacher state.step must be a whole number": {**state, "step": 1.5},
+        "teacher state.seed must be a number, got None": {**state, "seed": None},
+        "teacher state.counts.ignored must be a number, got nan": {**state, "counts": {**state["counts"], "ignored": float("nan")}},
+        "teacher state must be a mapping, got NoneType": None,
     }
     for message, bad in wrong.items():
         with pytest.raises(ValueError, match=message):
@@ -244,8 +255,44 @@ def test_settings_are_a_structured_config_with_a_note_and_a_range_each(kind):
         *nested, setting = name.split(".")[1:]
         owner = type(getattr(config(), nested[0])) if nested else config
         for value in (1e9, -1e9, float("nan")):
-            with pytest.raises(ValueError, match=f"{name} must be in"):
+            with pytest.raises(ValueError, match=f"{name} must be (in|a whole number)"):
                 owner(**{setting: [value] if isinstance(default, list) else value})
+
+
+def test_settings_are_of_the_type_of_their_default_whoever_gives_them():
+    assert FrontierConfig(measure="success").measure is Measure.SUCCESS and FrontierConfig(start=1).start == 1.0
+    assert type(TEACHERS["rlve"][0](window=8.0).window) is int
+    for kind, given, message in (
+        ("frontier", {"measure": "nonsense"}, "teacher.measure must be in {reward, success}, got 'nonsense'"),
+        ("fixed", {"strictness": "0.5"}, "teacher.strictness must be a number, got '0.5'"),
+        ("fixed", {"strictness": True}, "teacher.strictness must be a number, got True"),
+        ("fixed", {"reserve": "much"}, "teacher.reserve must be in .0, 1., got 'much'"),
+        ("rlve", {"window": 2.5}, "teacher.window must be a whole number, got 2.5"),
+        ("rlve", {"reversible": 1}, "teacher.reversible must be true or false, got 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TEACHERS[kind][0](**given)
+
+
+def test_a_state_whose_learned_numbers_are_none_is_refused():
+    teacher = make_teacher("frontier")
+    state = teacher.state_dict()
+    for value in ("abc", float("nan"), None):
+        with pytest.raises(ValueError, match=r"teacher state\.learned\.level must be a number"):
+            teacher.load_state_dict({**state, "learned": {**state["learned"], "level": value}})
+
+
+def test_an_outcome_that_does_not_add_up_is_refused_when_it_is_made():
+    outcome = make_outcome(make_teacher("fixed").propose(1, policy_version=0)[0])
+    with pytest.raises(ValueError, match="one value for each rollout in every column"):
+        replace(outcome, statuses=outcome.statuses[1:])
+    for reward in (7.0, -0.1, float("inf")):
+        with pytest.raises(ValueError, match=r"outcome.rewards must be in \[0, 1\]"):
+            replace(outcome, rewards=(reward, *outcome.rewards[1:]))
+    with pytest.raises(ValueError, match=r"task.strictness must be in \[0, 1\], got 2.0"):
+        replace(outcome.task, strictness=2.0)
+    with pytest.raises(TypeError, match="uids must be a sequence of uids"):
+        make_teacher("fixed").expire(outcome.task.uid, reason="a slip")
 
 
 @every_teacher
