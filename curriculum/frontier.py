@@ -6,9 +6,11 @@ a group says by how much that is wrong (in strictness):
 
     surprise = (p - expected) / s,     expected = clip(p* c - s (d - a), 0, c)
 
-    level    += clip(rho * mean of surprises, -rate, rate)                 once for all groups that came together
-    offset_f += max(1 / (n_f + offset_prior), offset_rate) * surprise      for each group; n_f groups of the family came before
-    c        += ceiling_rate * (p - c)                                     for groups so lenient that their expected success is c
+    level    += min(1, N / 4) clip(rho * mean of surprises, -rate, rate)   once for all N groups that came together
+    offset_f += max(1 / (n_f + offset_prior), offset_rate) * surprise      for each group, by the new level; n_f of the family came before
+    c        += ceiling_rate * (p - c)                                     for groups that the line puts above 1.3, of families not at the top
+
+a stays within [-.1, 1.1], and so does what a surprise corrects it to.
 
 Near the frontier a + surprise is d + (p - p* c) / s: what a group says hangs on the strictness that was *issued*, not on where the level
 has moved since, so outcomes may come many steps late without a swing. Far from it, a failure above or a success below is what was

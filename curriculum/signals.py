@@ -30,7 +30,7 @@ class ZeroVariance:
 
 
 def reward_density(groups: Groups) -> float:
-    """4 x mean over groups of the unbiased (G - 1) variance of reward within the group, before any normalisation.
+    """4 x mean over groups of the unbiased (G - 1) variance of reward within the group, before any normalisation. Leads.
 
     Returns:
         0 where every rollout of a group fares alike, 1 in expectation for groups of fair coins; in [0, G / (G - 1)].
@@ -39,12 +39,12 @@ def reward_density(groups: Groups) -> float:
 
 
 def within_group_std(groups: Groups) -> float:
-    """Mean over groups of the unbiased (G - 1) standard deviation of reward."""
+    """Mean over groups of the unbiased (G - 1) standard deviation of reward. Leads: a cliff in it is what comes before the fall."""
     return _mean([float(np.std(rewards_G, ddof=1)) for rewards_G in survivors(groups)])
 
 
 def zero_variance_share(groups: Groups) -> ZeroVariance:
-    """How many groups fared exactly alike, those that all failed and those that all succeeded apart."""
+    """How many groups fared exactly alike, those that all failed and those that all succeeded apart. Leads."""
     alive = survivors(groups)
     alike = [rewards_G[0] for rewards_G in alive if np.all(rewards_G == rewards_G[0])]
     num_low = sum(reward < 0.5 for reward in alike)
@@ -119,7 +119,7 @@ def best_of_k_gain(groups: Groups, *, k: int = 4) -> float:
 
 
 def effective_group_size(groups: Groups) -> float:
-    """Mean of (sum |A|)^2 / sum A^2 over the groups with any variance, A = reward - group mean.
+    """Mean of (sum |A|)^2 / sum A^2 over the groups with any variance, A = reward - group mean. Coincident.
 
     Returns:
         In [2, G]: 4 - 4/G where one rollout stands against equal siblings, G where all are equally far from the mean.

@@ -10,7 +10,8 @@ w_i = p(x_i) / p_issued(x_i):
 KL is that of the Gaussians before truncation, in nats. s stays above `min_std` until KL(p || t) < `kl_near`, so that the groups of one
 update tell more than one place apart. A solution that breaks a constraint is not taken, and p stays as it was.
 
-p_issued is the distribution in force when the task was issued, so late outcomes are weighed rightly. x is the scalar strictness d, or with
+p_issued is the distribution in force when the task was issued, so late outcomes are weighed rightly (what
+came before the last 25 distributions, as if from the oldest of them). x is the scalar strictness d, or with
 axes = 3 the point (strictness, reserve, impatience), each axis with its own mean and width. One distribution serves all families.
 It needs a target, so it fits where the difficulty of real users is known; with delta too high it never leaves the easy users.
 

@@ -47,6 +47,10 @@ def test_entropy_of_even_and_of_certain_choices():
     assert entropy(odds, temperature=0.5) == pytest.approx([-0.9 * math.log(0.9) - 0.1 * math.log(0.1)])
 
 
+def test_a_token_that_cannot_be_sampled_adds_nothing_to_entropy():
+    assert entropy(np.array([[0.0, 0.0, -np.inf]])) == pytest.approx([math.log(2)])
+
+
 def test_sampled_entropy_averages_to_the_exact_one():
     p_V = np.array([0.7, 0.2, 0.1])
     tokens = np.random.default_rng(0).choice(3, size=50_000, p=p_V)

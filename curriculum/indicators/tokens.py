@@ -23,7 +23,8 @@ def entropy(logits_NV: np.ndarray, *, temperature: float = 1.0) -> np.ndarray:
     z_NV = np.asarray(logits_NV, dtype=float) / temperature
     z_NV = z_NV - z_NV.max(axis=-1, keepdims=True)
     log_norm_N = np.log(np.exp(z_NV).sum(axis=-1))
-    return log_norm_N - (np.exp(z_NV - log_norm_N[..., None]) * z_NV).sum(axis=-1)
+    weighed_NV = np.where(np.isneginf(z_NV), 0.0, z_NV)  # a token that cannot be sampled adds nothing
+    return log_norm_N - (np.exp(z_NV - log_norm_N[..., None]) * weighed_NV).sum(axis=-1)
 
 
 def sampled_entropy(logprobs_N: np.ndarray) -> float:
