@@ -7,8 +7,8 @@ a group says by how much that is wrong (in strictness):
     surprise = (p - expected) / s,     expected = clip(p* c - s (d - a), 0, c)
 
     level    += min(1, N / 4) clip(rho * mean of surprises, -rate, rate)   once for all N groups that came together
-    offset_f += max(1 / (n_f + offset_prior), offset_rate) * surprise      for each group, by the new level; n_f of the family came before
-    c        += ceiling_rate * (p - c)                                     for groups that the line puts above 1.3, of families not at the top
+    offset_f += max(1 / (n_f + offset_prior), offset_rate) * surprise      for each group, level moved; n_f of the family came before
+    c        += ceiling_rate * (p - c)                                     for groups that the line puts above 1.3, not of top families
 
 a stays within [-.1, 1.1], and so does what a surprise corrects it to.
 
