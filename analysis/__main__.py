@@ -30,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     comparison_options(commands.add_parser("compare", help="set the arms of a sweep against each other and write comparison.json"))
     rlver = commands.add_parser("rlver", help="hold RLVER's findings against a sweep of its table (experiment rlver_matrix)")
     rlver.add_argument("folder", type=Path, metavar="FOLDER", help="the sweep's folder, runs/rlver_matrix/<name>")
+    law = commands.add_parser("entropy-law", help="fit what reward costs in entropy on the probe panel, for each run and over runs")
+    law.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="runs, sweeps, or folders that hold them")
+    law.add_argument("--out", type=Path, metavar="FILE.json", help="write every figure there too")
     ranking = commands.add_parser("leaderboard", help="evaluated agents beside each other: one HTML page, and a CSV beside it")
     ranking.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="evaluations, or folders that hold them (runs/evaluate)")
     ranking.add_argument("--out", type=Path, default=Path("leaderboard.html"), metavar="FILE.html", help="the page (leaderboard.html)")
@@ -92,6 +95,15 @@ def hold_against_rlver(options: argparse.Namespace) -> None:
     print(as_text(findings(table), num_runs=sum(map(len, table.values()))))
 
 
+def fit_law(options: argparse.Namespace) -> None:
+    """Prints the entropy law of each run and over runs."""
+    from analysis.entropy_law import entropy_law
+    from simulator.output import check_out
+
+    check_out(options.out)
+    print(entropy_law(options.folders, out=options.out))
+
+
 def rank(options: argparse.Namespace) -> None:
     """Writes the leaderboard and says where."""
     from analysis.leaderboard import write_leaderboard
@@ -138,6 +150,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "report": write,
     "transcripts": write_viewer,
     "compare": compare,
+    "entropy-law": fit_law,
     "rlver": hold_against_rlver,
     "leaderboard": rank,
     "tensorboard": serve,

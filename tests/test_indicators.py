@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from curriculum.indicators import (
     at_bounds_share,
@@ -245,6 +246,14 @@ def test_the_entropy_law_is_found_again_with_its_ceiling():
     law = fit_entropy_law(entropies, [0.9 - 0.1 * math.exp(h) for h in entropies])
     assert (law.a, law.b, law.r_squared) == pytest.approx((0.1, 0.9, 1.0))
     assert law.ceiling == pytest.approx(0.8) and law.headroom(0.5) == pytest.approx(0.3)
+    assert law.reward(0.0) == pytest.approx(0.8) and (law.a_error, law.b_error) == pytest.approx((0.0, 0.0), abs=1e-9)
+
+
+def test_the_errors_of_the_entropy_law_are_those_of_least_squares():
+    entropies, rewards = np.log([1.0, 2.0, 3.0, 4.0]), [0.8, 0.7, 0.65, 0.4]
+    law, line = fit_entropy_law(entropies, rewards), stats.linregress([1.0, 2.0, 3.0, 4.0], rewards)
+    assert (law.a, law.b) == pytest.approx((-line.slope, line.intercept))
+    assert (law.a_error, law.b_error) == pytest.approx((line.stderr, line.intercept_stderr))
 
 
 def test_the_entropy_law_needs_variation():

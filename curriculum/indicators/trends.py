@@ -39,8 +39,16 @@ class EntropyLaw:
 
     a: float
     b: float
+    a_error: float
+    """Standard error of `a`, from the scatter about the law."""
+    b_error: float
+    """Standard error of `b`."""
     r_squared: float
     """Share of the reward's variance that the law explains, in [0, 1]."""
+
+    def reward(self, entropy: float) -> float:
+        """What the law says at an entropy, in nats."""
+        return self.b - self.a * math.exp(entropy)
 
     @property
     def ceiling(self) -> float:
@@ -66,8 +74,16 @@ def fit_entropy_law(entropies_N: Sequence[float], rewards_N: Sequence[float]) ->
     if len(x_N) < 3 or np.ptp(x_N) == 0.0 or np.ptp(rewards) == 0.0:
         return None
     (var_x, cov), (_, var_r) = np.cov(x_N, rewards, ddof=0)
-    a = -cov / var_x
-    return EntropyLaw(a=float(a), b=float(rewards.mean() + a * x_N.mean()), r_squared=float(cov**2 / (var_x * var_r)))
+    a, n = -cov / var_x, len(x_N)
+    b = rewards.mean() + a * x_N.mean()
+    scatter = np.square(rewards - b + a * x_N).sum() / (n - 2)
+    return EntropyLaw(
+        a=float(a),
+        b=float(b),
+        a_error=math.sqrt(scatter / (n * var_x)),
+        b_error=math.sqrt(scatter * (1.0 / n + x_N.mean() ** 2 / (n * var_x))),
+        r_squared=float(cov**2 / (var_x * var_r)),
+    )
 
 
 def spike_score(earlier: Sequence[float], newest: float) -> float:
