@@ -1,12 +1,292 @@
-"""Users that take their time, as a language model does. Not measured yet."""
+"""Users that take their time, as a language model does: what it is worth that no dialogue waits for another's user.
+
+The embedded user answers through a real HTTP server of this machine that sleeps before each answer, log-normally with a median of .15 s and
+1.2 s at the 99th percentile, and as long for the same turn of the same dialogue whoever asks. Three ways to play the same dialogues:
+
+- the pool, in which each dialogue goes on by itself;
+- lockstep turns: all replies of a turn in one call of each engine, then all users at once, and the next turn when the last has answered;
+- a loop that calls the users one after the other: lockstep's time in the engines, and for each reply the time that a call took when four
+  dialogues were played so.
+
+All in replies per second, one after the other in each round.
+"""
 
 from __future__ import annotations
 
-from experiments.benchmarks.figures import Figures, Settings
+import asyncio
+import hashlib
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from statistics import NormalDist
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
-NOT_BUILT = "not measured: the server that answers after log-normal delays is not part of this benchmark yet"
+from experiments.benchmarks.figures import Figures, Settings, ratios
+from policy.rollout_config import RolloutConfig
+from simulator.bank import load_bank
+from simulator.dialogue import Dialogue
+from simulator.difficulty import Difficulty
+from simulator.rule_user import RuleUserConfig
+from simulator.scenario import Scenario, Split
+from simulator.user import Reaction, UserSimulator
+from simulator.users import make_user
+
+if TYPE_CHECKING:
+    from policy.chat import Chat
+    from policy.engine import Completion, Request, Sampling
+    from policy.pool import RolloutPool
+    from policy.rollout import PlainTask, Rollout
+
+NUM_DIALOGUES = 64
+"""At once."""
+NUM_SERIAL = 4
+"""Dialogues by which the loop is judged."""
+NUM_ENGINES = 2
+MEDIAN_S, P99_S = 0.15, 1.2
+STRICTNESS = 0.35
+
+
+def delay_of(key: str) -> float:
+    """Seconds that the user thinks at this turn of this dialogue: log-normal over keys, always the same for one."""
+    share = (int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") + 0.5) / 2**64
+    sigma = math.log(P99_S / MEDIAN_S) / NormalDist().inv_cdf(0.99)
+    return MEDIAN_S * math.exp(sigma * NormalDist().inv_cdf(share))
+
+
+class _Sleeper(BaseHTTPRequestHandler):
+    """Answers a GET after the delay of its path."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        time.sleep(delay_of(self.path))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: a line for each answer would be thousands."""
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 2 * NUM_DIALOGUES
+    daemon_threads = True
+
+
+@contextmanager
+def sleeping_server() -> Iterator[str]:
+    """A server on loopback for as long as the context lasts; gives its address."""
+    server = _Server(("127.0.0.1", 0), _Sleeper)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class SlowUser:
+    """The embedded user behind the server."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._user = url, make_user("rule", RuleUserConfig())
+        self._client: Any = None
+
+    async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
+        """At once."""
+        return await self._user.open(scenario, difficulty, seed=seed)
+
+    async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
+        """As the embedded user does, when the server has answered."""
+        import httpx
+
+        if self._client is None:
+            limits = httpx.Limits(max_connections=None, max_keepalive_connections=NUM_DIALOGUES)
+            self._client = httpx.AsyncClient(base_url=self._url, limits=limits, timeout=60.0, trust_env=False)
+        await self._client.get(f"/{dialogue.scenario.scenario_id}/{dialogue.seed}/{dialogue.num_replies}")
+        return await self._user.react(dialogue, reply)
+
+    async def close(self) -> None:
+        """Lets go of the server."""
+        if self._client is not None:
+            await self._client.aclose()
+
+
+class OneAtATime:
+    """A user that hears one dialogue at a time, and the seconds it took to."""
+
+    def __init__(self, user: UserSimulator) -> None:
+        self._user, self._turn, self.seconds, self.num_replies = user, asyncio.Lock(), 0.0, 0
+
+    async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
+        """As the user does."""
+        return await self._user.open(scenario, difficulty, seed=seed)
+
+    async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
+        """As the user does, after those who came before."""
+        async with self._turn:
+            started = time.perf_counter()
+            reaction = await self._user.react(dialogue, reply)
+            self.seconds, self.num_replies = self.seconds + time.perf_counter() - started, self.num_replies + 1
+        return reaction
+
+
+class Lockstep:
+    """Holds replies back until every dialogue that goes on has asked for one, and then asks for all of them in one call.
+
+    Args:
+        generate_all: takes the requests of one turn and returns their completions in order.
+        num_dialogues: that begin; each must `leave` when it has ended.
+    """
+
+    def __init__(self, generate_all: Callable[[list[Request]], Awaitable[list[Completion]]], *, num_dialogues: int) -> None:
+        self._generate_all, self._num_going_on = generate_all, num_dialogues
+        self._waiting: list[tuple[Request, asyncio.Future[Completion]]] = []
+        self._turns: set[asyncio.Task[None]] = set()
+        self.seconds = 0.0
+        """In the engines."""
+
+    async def generate(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion:
+        """One reply, together with those of all other dialogues."""
+        from policy.engine import Request
+
+        asked: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._waiting.append((Request(prompt_ids=list(prompt_ids), sampling=sampling, seed=seed), asked))
+        self._go_on()
+        return await asked
+
+    def leave(self) -> None:
+        """A dialogue has ended."""
+        self._num_going_on -= 1
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._waiting and len(self._waiting) == self._num_going_on:
+            turn, self._waiting = self._waiting, []
+            running = asyncio.get_running_loop().create_task(self._take_turn(turn))
+            self._turns.add(running)
+            running.add_done_callback(self._turns.discard)
+
+    async def _take_turn(self, turn: Sequence[tuple[Request, asyncio.Future[Completion]]]) -> None:
+        started = time.perf_counter()
+        completions = await self._generate_all([request for request, _ in turn])
+        self.seconds += time.perf_counter() - started
+        for (_, asked), completion in zip(turn, completions, strict=True):
+            asked.set_result(completion)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """One way of playing the dialogues of a round."""
+
+    num_replies: int
+    seconds: float
+    engine_s: float = 0.0
+    user_s: float = 0.0
+
+    @property
+    def replies_per_s(self) -> float:
+        """Over all dialogues."""
+        return self.num_replies / self.seconds
+
+
+def tasks_of(round_: int, num_dialogues: int) -> list[PlainTask]:
+    """Dialogues of a round, each a group of its own."""
+    from policy.rollout import PlainTask
+
+    scenarios = load_bank().scenarios(Split.TRAIN)
+    return [
+        PlainTask(
+            uid=f"{round_}-{i}",
+            scenario_id=scenarios[(num_dialogues * round_ + i) % len(scenarios)].scenario_id,
+            difficulty=Difficulty.along(STRICTNESS),
+            group_size=1,
+            seed=1000 * round_ + i,
+        )
+        for i in range(num_dialogues)
+    ]
+
+
+def play_by_pool(pool: RolloutPool, tasks: Sequence[PlainTask]) -> Played:
+    """Each dialogue by itself."""
+    pool.reset_cache()
+    started = time.perf_counter()
+    pool.submit(tasks)
+    groups = pool.ready(len(tasks))
+    seconds = time.perf_counter() - started
+    return Played(num_replies=_replies([rollout for group in groups for rollout in group.rollouts]), seconds=seconds)
+
+
+async def play_in_lockstep(pool: RolloutPool, tasks: Sequence[PlainTask], *, url: str, chat: Chat, one_at_a_time: bool = False) -> Played:
+    """All dialogues turn by turn; users at once, or one after the other."""
+    from policy.rollout import roll_out
+
+    async def generate_all(requests: list[Request]) -> list[Completion]:
+        dealt = [requests[i::NUM_ENGINES] for i in range(NUM_ENGINES)]
+        answers = list(map(iter, await asyncio.to_thread(pool.generate_all, dealt)))
+        return [next(answers[i % NUM_ENGINES]) for i in range(len(requests))]
+
+    pool.reset_cache()
+    slow, bank = SlowUser(url), load_bank()
+    user, steps = OneAtATime(slow) if one_at_a_time else slow, Lockstep(generate_all, num_dialogues=len(tasks))
+
+    async def play(task: PlainTask) -> Rollout:
+        scenario, config = bank.scenario(task.scenario_id), RolloutConfig(num_engines=NUM_ENGINES)
+        try:
+            return await roll_out(scenario, task.difficulty, task.seed, user=user, generate=steps.generate, chat=chat, config=config)
+        finally:
+            steps.leave()
+
+    started = time.perf_counter()
+    rollouts = await asyncio.gather(*map(play, tasks))
+    seconds = time.perf_counter() - started
+    await slow.close()
+    user_s = user.seconds if isinstance(user, OneAtATime) else 0.0
+    return Played(num_replies=_replies(rollouts), seconds=seconds, engine_s=steps.seconds, user_s=user_s)
+
+
+def serial_replies_per_s(lockstep: Played, serial: Played) -> float:
+    """What the loop would do with all dialogues: lockstep's time in the engines, and a call for each reply as in the four."""
+    return 1.0 / (lockstep.engine_s / lockstep.num_replies + serial.user_s / serial.num_replies)
 
 
 def measure(settings: Settings) -> Figures:
-    """The reason in place of each number."""
-    return dict.fromkeys(("slow_simulator.vs_serial", "slow_simulator.vs_lockstep"), NOT_BUILT)
+    """Ratios round by round, after one round that does not count."""
+    from policy.chat import Chat
+    from policy.engine import EngineConfig
+    from policy.model import load_tokenizer
+    from policy.pool import RolloutPool
+
+    folder = settings.folder()
+    chat, pooled, lockstep, serial = Chat(load_tokenizer(folder)), [], [], []
+    config = RolloutConfig(num_engines=NUM_ENGINES, threads_per_engine=settings.threads)
+    engine_config = EngineConfig(engine=settings.engine)
+    with (
+        sleeping_server() as url,
+        RolloutPool(config, engine_config, model_folder=folder, user_factory=partial(SlowUser, url), scenarios=load_bank, seed=0) as pool,
+    ):
+        for round_ in range(settings.repeats + 1):
+            settings.progress(f"slow users, round {round_} of {settings.repeats}")
+            tasks = tasks_of(round_, NUM_DIALOGUES)
+            by_pool = play_by_pool(pool, tasks)
+            in_lockstep = asyncio.run(play_in_lockstep(pool, tasks, url=url, chat=chat))
+            four = asyncio.run(play_in_lockstep(pool, tasks[:NUM_SERIAL], url=url, chat=chat, one_at_a_time=True))
+            if round_ > 0:
+                pooled.append(by_pool.replies_per_s)
+                lockstep.append(in_lockstep.replies_per_s)
+                serial.append(serial_replies_per_s(in_lockstep, four))
+    return {"slow_simulator.vs_serial": ratios(pooled, serial), "slow_simulator.vs_lockstep": ratios(pooled, lockstep)}
+
+
+def _replies(rollouts: Sequence[Rollout]) -> int:
+    broken = [rollout.dialogue.error for rollout in rollouts if rollout.dialogue.error]
+    if broken:
+        raise RuntimeError(f"no dialogue may break in a benchmark, but {len(broken)} did; the first:\n{broken[0]}")
+    return sum(rollout.dialogue.num_replies for rollout in rollouts)
