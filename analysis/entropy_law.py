@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from analysis.runs import METRICS, read_run
-from curriculum.evidence import INDICATOR_METRICS
-from curriculum.indicators.trends import EntropyLaw, fit_entropy_law
+from curriculum.indicators import EntropyLaw, fit_entropy_law
 
+ENTROPY, REWARD = "probe/entropy_sampled", "probe/reward"
+"""Metrics of a look."""
 LEAST_LOOKS = 6
 """Looks that a run must have: three to fit by and three to be asked for."""
 
@@ -79,8 +80,7 @@ def run_folders(folders: Iterable[Path]) -> list[Path]:
 
 def read_looks(folder: Path) -> tuple[list[float], list[float]]:
     """Entropy and reward of a run's looks at its probe panel, in order; a look that lacks either is left out."""
-    entropy, reward = INDICATOR_METRICS["probe_entropy"], INDICATOR_METRICS["probe_reward"]
-    lines = [(line.get(entropy), line.get(reward)) for line in read_run(folder).metrics]
+    lines = [(line.get(ENTROPY), line.get(REWARD)) for line in read_run(folder).metrics]
     looks = [(h, r) for h, r in lines if isinstance(h, int | float) and isinstance(r, int | float)]
     return [float(h) for h, _ in looks], [float(r) for _, r in looks]
 
