@@ -25,13 +25,22 @@ def verdict(found: Mapping[str, Any]) -> list[str]:
     counts = [endpoint["num_pairs"] for _, endpoint in tested if endpoint]
     if not counts:
         return ["Nothing can be compared." if tested else "There is one arm, and nothing to compare it with."]
-    sentences = [power_of_so_few(min(counts), len(tested), alpha)]
+    sentences = [beside_the_plan(found["plan"]), power_of_so_few(min(counts), len(tested), alpha)]
     sentences += [on_contrast(contrast, endpoint, primary, alpha) for contrast, endpoint in tested if endpoint]
     if len(counts) < len(tested):
         sentences.append(f"{len(tested) - len(counts)} of {len(tested)} contrasts cannot be computed; they count for Holm with p = 1.")
     if found["plan"]["chosen_by"] == "default" and len(tested) > 1:
         sentences.append(f"No contrast was named beforehand, so Holm corrects for all {len(tested)}.")
     return [sentence for sentence in sentences if sentence]
+
+
+def beside_the_plan(plan: Mapping[str, Any]) -> str:
+    """That the contrasts or their endpoint are not those the sweep set out with; empty where they are, or none are known."""
+    planned = plan.get("planned")
+    if not planned or plan["chosen_by"] == "plan":
+        return ""
+    names = ", ".join(":".join(contrast) for contrast in planned["contrasts"]) or "no contrast"
+    return f"These contrasts are not the plan's, which are {names} on {planned['primary']}."
 
 
 def power_of_so_few(num_pairs: int, num_contrasts: int, alpha: float) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from analysis.aftermath import alarm_steps
-from analysis.comparison import COMPARISON, Plan, compare
+from analysis.comparison import compare, plan_of
 from analysis.endpoints import AUC
 from analysis.figures import Figure, write_figures
 from analysis.page import write_page
@@ -53,17 +52,7 @@ def compared(folder: Path, courses: Courses) -> tuple[Sweep | None, dict[str, An
     except ValueError:
         # Finished, but not one that a comparison takes: the page says of each why.
         return None, None
-    return sweep, compare(sweep, plan_of(folder, sweep.arms))
-
-
-def plan_of(folder: Path, arms: Sequence[str]) -> Plan:
-    """What the comparison beside the runs was made with; the defaults where there is none or nothing was named."""
-    try:
-        kept = json.loads((folder / COMPARISON).read_text(encoding="utf-8"))["plan"]
-        named = [(str(a), str(b)) for a, b in kept["contrasts"]] if kept["chosen_by"] == "name" else []
-        return Plan(contrasts=[(a, b) for a, b in named if a in arms], primary=kept["primary"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return Plan()
+    return sweep, compare(sweep, plan_of(folder))
 
 
 def figures_of(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None) -> dict[str, Figure]:

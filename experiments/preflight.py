@@ -12,7 +12,7 @@ import psutil
 
 from analysis.runs import CONFIG, PROVENANCE, read_config, setting
 from experiments.config import ExperimentConfig, PolicyConfig
-from experiments.keys import ConfigError
+from experiments.keys import ConfigError, checked_name
 from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
 from policy.engine import EngineKind
@@ -30,9 +30,7 @@ CGROUP = Path("/sys/fs/cgroup")
 def new_folder(config: ExperimentConfig) -> Path:
     """The folder of a new run: runs/<experiment>/<name>, named after the seed and the time unless `name` says otherwise."""
     name = config.name or f"seed{config.seed}-{datetime.now():%Y%m%d-%H%M%S}"
-    if not re.fullmatch(r"[\w.+-]+", name) or name.startswith("."):
-        raise ConfigError(f"name must consist of letters, digits and . _ + -, got {name!r}")
-    return Path(config.runs) / config.experiment / name
+    return Path(config.runs) / config.experiment / checked_name(name)
 
 
 def resumed_folder(config: ExperimentConfig) -> Path:

@@ -52,14 +52,27 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     for cell in sweep.cells():
         refuse_other(sweep, cell)
         check_sealed(sweep.config(cell), sweep.run_folder(cell), resuming=(sweep.run_folder(cell) / CONFIG).is_file())
-    if sweep.choice:
-        sweep.choice.keep(sweep.folder)
+    keep_plan(sweep)
     with Interruption() as interruption:
         failed = Course(sweep, interruption).run()
     if interruption.requested:
         print(f"interrupted; to go on, give the same command again ({sweep.folder} keeps what was done)", file=sys.stderr)
         return ExitCode.INTERRUPTED
     return ExitCode.FAILED if failed else ExitCode.FINISHED
+
+
+def keep_plan(sweep: Sweep) -> None:
+    """Leaves in the sweep's folder what was chosen for it and what it sets out to compare.
+
+    Raises:
+        ConfigError: nothing could be chosen yet, or the sweep was started with another plan.
+    """
+    if sweep.choice:
+        sweep.choice.keep(sweep.folder)
+    try:
+        sweep.planned.keep(sweep.folder)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
@@ -71,6 +84,7 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
     resuming = (folder / CONFIG).is_file()
     config = load_saved(folder / CONFIG, [f"resume={folder}"]) if resuming else sweep.config(cell)
     preflight.check(config, folder, resuming=resuming)
+    keep_plan(sweep)
     config.name = folder.name
     return run(config, folder)
 
@@ -240,7 +254,7 @@ def output_of(sweep: Sweep, cell: Cell) -> Path:
 
 def compare_arms(sweep: Sweep) -> str:
     """Writes comparison.json over the runs that have ended, and gives it in words."""
-    plan = Plan(contrasts=sweep.contrasts, primary=sweep.primary)
+    plan = Plan(contrasts=sweep.planned.contrasts, primary=sweep.planned.primary)
     comparison = compare(read_sweep(sweep.folder), plan)
     write_comparison(comparison, sweep.folder / COMPARISON)
     return as_text(comparison)

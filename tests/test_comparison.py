@@ -17,6 +17,7 @@ from analysis.comparison import Plan, compare, plain, write_comparison
 from analysis.comparison_text import as_text
 from analysis.endpoints import AUC
 from analysis.paired import minimal_detectable_effect
+from analysis.planned import Planned
 from analysis.sweep import read_sweep
 
 TEN = [50.0, 52.0, 54.0, 56.0, 58.0, 60.0, 62.0, 64.0, 66.0, 68.0]
@@ -275,6 +276,64 @@ def test_without_named_contrasts_the_favourite_meets_all(tmp_path):
     found = compared(made_sweep(tmp_path, {"x": [50.0], "frontier": [50.0], "y": [50.0]}))
     assert found["plan"]["contrasts"] == [["frontier", "x"], ["frontier", "y"]]
     assert found["verdict"][-1] == "No contrast was named beforehand, so Holm corrects for all 2."
+
+
+PLANNED = Planned(contrasts=(("frontier", "fixed_*"), ("frontier", "uniform"), ("frontier", "yoked")), primary="heldout.score")
+
+
+def test_the_command_without_contrasts_keeps_to_the_plan_of_the_sweep(tmp_path, capsys):
+    folder = made_sweep(
+        tmp_path / "sweep", {"frontier": [70.0, 80.0], "fixed_0.5": [60.0, 65.0], "uniform": [50.0, 52.0], "linear": [9.0, 8.0]}
+    )
+    PLANNED.keep(folder)
+    assert main(["compare", str(folder)]) == 0
+    found = json.loads((folder / "comparison.json").read_text())
+    assert found["plan"]["contrasts"] == [["frontier", "fixed_*"], ["frontier", "uniform"], ["frontier", "yoked"]]
+    assert (found["plan"]["primary"], found["plan"]["chosen_by"]) == ("heldout.score", "plan")
+    assert "1 of 3 contrasts cannot be computed; they count for Holm with p = 1." in found["verdict"]
+    assert "not the plan's" not in capsys.readouterr().out
+
+
+def test_contrasts_that_are_not_the_plans_are_said_to_be_others(tmp_path, capsys):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "uniform": [50.0, 52.0], "linear": [9.0, 8.0]})
+    PLANNED.keep(folder)
+    assert main(["compare", str(folder), "--contrast", "frontier:linear"]) == 0
+    said = "These contrasts are not the plan's, which are frontier:fixed_*, frontier:uniform, frontier:yoked on heldout.score."
+    assert capsys.readouterr().out.startswith(said)
+    assert json.loads((folder / "comparison.json").read_text())["plan"]["chosen_by"] == "name"
+    assert main(["compare", str(folder), "--primary", "heldout.auc"]) == 0
+    assert capsys.readouterr().out.startswith(said)
+
+
+def test_without_a_plan_the_contrasts_that_were_named_before_are_compared_again(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "uniform": [50.0, 52.0], "linear": [9.0, 8.0]})
+    assert main(["compare", str(folder), "--contrast", "uniform:linear"]) == 0
+    assert main(["compare", str(folder)]) == 0
+    assert json.loads((folder / "comparison.json").read_text())["plan"]["contrasts"] == [["uniform", "linear"]]
+
+
+def test_a_plan_that_is_none_is_one_sentence(tmp_path, capsys):
+    folder = made_sweep(tmp_path / "sweep", {"a": [70.0], "b": [50.0]})
+    (folder / "plan.json").write_text("{")
+    assert main(["compare", str(folder)]) == 2
+    assert "plan.json must hold the sweep's contrasts, got something else" in capsys.readouterr().err
+
+
+def test_an_arm_that_was_chosen_on_other_runs_is_said_to_be(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "fixed_0.5": [60.0, 65.0]})
+    pick = {"pattern": "fixed_*", "arm": "fixed_0.5", "means": {"fixed_0.1": 32.0, "fixed_0.5": 36.0}}
+    chosen = {"origin": "grid/sweep", "seeds": "0-4", "endpoint": AUC, "world_hash": "aaaa", "picks": [pick]}
+    (folder / "chosen.json").write_text(json.dumps(chosen))
+    contrast = compared(folder, ("frontier", "fixed_*"))["contrasts"][0]
+    assert contrast["notes"] == [f"fixed_0.5 was chosen as the best fixed_* on seeds 0-4 of grid/sweep ({AUC}), not on these runs."]
+    assert contrast["b_chosen_from"] == ["fixed_0.1", "fixed_0.5"] and contrast["b_chosen_on"] == "seeds 0-4 of grid/sweep"
+
+
+def test_a_pattern_that_one_arm_fits_chooses_nothing(tmp_path):
+    contrast = compared(made_sweep(tmp_path, {"frontier": [70.0, 80.0], "fixed_0.5": [60.0, 65.0]}), ("frontier", "fixed_*"))["contrasts"][
+        0
+    ]
+    assert contrast["b"] == "fixed_0.5" and contrast["notes"] == ["Of fixed_* only fixed_0.5 can be set against frontier."]
 
 
 def test_settings_beside_the_teacher_are_told(tmp_path):

@@ -12,10 +12,11 @@ import pytest
 from made_sweep import BUDGET, made_result, made_sweep, steps_of, tasks_of
 from test_report import read_page
 
-from analysis import sweep_report
+from analysis import comparison
 from analysis.__main__ import main
 from analysis.comparison import Plan, compare, write_comparison
 from analysis.learning_curves import Curve
+from analysis.planned import Planned
 from analysis.sweep import read_sweep
 from analysis.sweep_course import issued_between, mean_curve, read_courses, value_at
 from analysis.sweep_report import write_sweep_report
@@ -32,7 +33,7 @@ def made(folder: Path, finals=FINALS, **facts) -> Path:
 def few_draws():
     """Bootstrap bars are for the eye: nothing here looks at them, and they take most of a page's time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep_report, "Plan", partial(Plan, num_resamples=20))
+        patch.setattr(comparison, "Plan", partial(Plan, num_resamples=20))
         yield
 
 
@@ -193,6 +194,14 @@ def test_the_contrasts_of_the_comparison_beside_the_runs_are_kept(tmp_path):
     words = words_of(write_sweep_report(folder))
     assert "uniform less fixed_0.5" in words and "frontier less" not in words
     assert "--contrast 'uniform:fixed_*'" in words
+
+
+def test_the_page_keeps_to_the_plan_of_the_sweep(tmp_path):
+    folder = made(tmp_path)
+    Planned(contrasts=(("uniform", "fixed_*"), ("uniform", "yoked")), primary="heldout.score").keep(folder)
+    words = words_of(write_sweep_report(folder))
+    assert "uniform less fixed_0.5" in words and "frontier less" not in words
+    assert "uniform against yoked cannot be computed: yoked has no run that can be used." in words
 
 
 def test_a_broken_comparison_beside_the_runs_is_done_without(tmp_path):
