@@ -27,7 +27,7 @@ def write_report(run_folder: Path) -> Path:
     held_out, taught = before_after(run.evaluation()), read_teaching(run)
     figures = figures_of(run, held_out, taught)
     write_figures(run.folder, figures.values())
-    return write_page(run.folder / REPORT, title=f"{run.experiment}/{run.name}", body=body(run, held_out, taught, figures))
+    return write_page(run.folder / REPORT, title=run.title, body=body(run, held_out, taught, figures))
 
 
 def figures_of(run: Run, held_out: BeforeAfter, taught: Teaching) -> dict[str, Figure]:
@@ -67,7 +67,7 @@ def identity(run: Run) -> str:
     """Which run this is."""
     kind, algorithm, model = (setting(run.config, key) for key in ("teacher.kind", "algorithm.kind", "policy.model"))
     made_by = [f"{kind} teacher" if kind else None, algorithm, f"{model} policy" if model else None]
-    return " · ".join([f"{run.experiment} / {run.name}", f"seed {run.config.get('seed', '?')}", *filter(None, made_by)])
+    return " · ".join([run.title.replace("/", " / "), f"seed {run.config.get('seed', '?')}", *filter(None, made_by)])
 
 
 def facts(run: Run) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
+import tempfile
 from datetime import datetime
 from pathlib import Path
 
@@ -71,11 +71,19 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     check_sealed(config, folder, resuming=resuming)
 
 
-def check_writable(folder: Path) -> None:
-    """Raises when the folder could not be made or written."""
+def check_writable(folder: Path, *, called: str = "runs") -> None:
+    """Raises when the folder could not be made or written.
+
+    Args:
+        called: what its place is given by.
+    """
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise ConfigError(f"runs must be a folder that can be written, got {str(folder)!r}; {nearest} cannot be written")
+    try:
+        # Tried, because some file systems refuse what their modes allow.
+        with tempfile.TemporaryDirectory(prefix=".attune-", dir=nearest):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{called} must be a folder that can be written, got {str(folder)!r}; {nearest} cannot be written") from error
 
 
 def check_model(config: PolicyConfig) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -86,7 +87,7 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
     preflight.check(config, folder, resuming=resuming)
     keep_plan(sweep)
     config.name = folder.name
-    return run(config, folder)
+    return run(config, folder, to_go_on=shlex.join(words_of(sweep, cell)))
 
 
 class Course:
@@ -200,11 +201,16 @@ def start(sweep: Sweep, cell: Cell) -> subprocess.Popen[bytes]:
     """Starts a run as a process of its own, which Ctrl-C in the terminal does not reach."""
     output = output_of(sweep, cell)
     output.parent.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, "-m", "experiments", sweep.experiment, *sweep.words, "--cell", cell.arm, str(cell.seed)]
+    words = [sys.executable, "-m", "experiments", *words_of(sweep, cell)]
     with output.open("ab") as log:
         return subprocess.Popen(
             words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=shared_cores(sweep.parallel), start_new_session=True
         )
+
+
+def words_of(sweep: Sweep, cell: Cell) -> list[str]:
+    """What follows `python -m experiments` for one run of the sweep, from the start or going on."""
+    return [sweep.experiment, *sweep.words, "--cell", cell.arm, str(cell.seed)]
 
 
 def shared_cores(parallel: int) -> Mapping[str, str]:
