@@ -7,8 +7,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from analysis.aftermath import alarm_steps
+from analysis.aftermath import num_alarms
 from analysis.comparison import compare, plan_of
+from analysis.contrast_words import MEANING, on_contrast
 from analysis.endpoints import AUC
 from analysis.figures import Figure, write_figures
 from analysis.page import write_page
@@ -17,7 +18,7 @@ from analysis.sweep import Sweep, read_sweep
 from analysis.sweep_course import Courses, read_courses
 from analysis.sweep_figures import arms_figure, cell_figure, colours_of, contrasts_figure, lattice, learning_curves, profiles, ranked
 from analysis.sweep_sections import alarms, cost, dialogues, remarks, repeat, some_items, table_of_arms, table_of_runs
-from analysis.sweep_verdict import MEANING, headline, on_contrast, to_know
+from analysis.sweep_verdict import headline, to_know
 from analysis.wording import duration
 
 
@@ -120,12 +121,12 @@ def facts(courses: Courses) -> str:
     summaries = [course.run.summary for course in courses.runs if course.run.summary is not None]
     budgets = sorted({course.budget for course in courses.runs if course.budget})
     begun = len(courses.runs) + len(courses.unreadable)
-    with_alarms = sum(bool(alarm_steps(course.run)) for course in courses.runs)
+    with_alarms = sum(bool(num_alarms(course.run)) for course in courses.runs)
     shown = [
         ("runs finished", f"{len(summaries)} of {begun}", "begun so far"),
         ("policy tokens a run", " or ".join(f"{budget:,}" for budget in budgets) or "–", "allowed to each arm"),
         ("CPU time", duration(sum(setting(summary, "cpu_s", 0.0) for summary in summaries)), "all finished runs"),
-        ("alarms", str(sum(len(alarm_steps(course.run)) for course in courses.runs)), f"in {with_alarms} of {len(courses.runs)} runs"),
+        ("alarms", str(sum(num_alarms(course.run) for course in courses.runs)), f"in {with_alarms} of {len(courses.runs)} runs"),
     ]
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd><small>{note}</small></div>" for name, value, note in shown)
     return f'<dl class="facts">{cells}</dl>'

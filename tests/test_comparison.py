@@ -71,7 +71,11 @@ def test_a_contrast_is_the_paired_test_of_areas(tmp_path):
     assert area["p_holm"] == area["p"]
     assert area["probability_of_improvement"]["value"] == 0.95
     assert area["minimal_detectable_effect"]["effect"] == pytest.approx(minimal_detectable_effect(num_pairs=10, sd=d.std(ddof=1)))
-    assert found["verdict"] == [f"a - b on {AUC}: +2.2 [{theirs.low:.1f}, {theirs.high:.1f}]; a is better (p 0.00391, 0.00391 after Holm)."]
+    assert found["verdict"][0] == "a does better than b."
+    said = (
+        f"a less b: +2.2 (95% interval {theirs.low:+.1f} to {theirs.high:+.1f}), better in 9 of 10 seeds, probability of improvement 0.95"
+    )
+    assert found["verdict"][1].startswith(said) and found["verdict"][1].endswith("; decided (p 0.00391, 0.00391 after Holm over 1).")
 
 
 def test_holm_counts_the_primary_contrasts_and_one_that_is_missing(tmp_path):
@@ -88,16 +92,16 @@ def test_holm_counts_the_primary_contrasts_and_one_that_is_missing(tmp_path):
 
 def test_three_seeds_describe(tmp_path):
     found = compared(made_sweep(tmp_path, {"a": [40.0, 50.0, 61.0], "b": [30.0, 40.0, 50.0]}), ("a", "b"))
-    assert found["verdict"][0] == "Three seeds describe, they do not decide."
-    assert "better" not in " ".join(found["verdict"])
-    assert as_text(found).startswith("Three seeds describe, they do not decide.\n")
+    assert found["verdict"][0] == "Over three seeds a lay above b; so few describe and do not decide."
+    assert "does better" not in " ".join(found["verdict"]) and "decided" not in " ".join(found["verdict"])
+    assert as_text(found).startswith("Over three seeds a lay above b; so few describe and do not decide.\n")
 
 
 def test_five_seeds_cannot_decide_and_that_is_said(tmp_path):
     found = compared(made_sweep(tmp_path, {"a": [60.0, 61.0, 62.0, 63.0, 65.0], "b": [20.0] * 5}), ("a", "b"))
     assert on(found)["p"] == 0.0625
-    assert found["verdict"][0].startswith("5 seeds cannot decide 1 contrast: the smallest p that they could all give is 0.062")
-    assert "no difference shown" in found["verdict"][1]
+    assert found["verdict"][0] == "Over 5 seeds a lay above b; so few describe and do not decide."
+    assert found["verdict"][2].startswith("5 seeds cannot decide 1 contrast: the smallest p that they could all give is 0.062")
 
 
 def test_improvement_over_cells_is_the_published_mean_over_cells(tmp_path):
@@ -191,7 +195,7 @@ def test_missing_seeds_leave_the_common_ones(tmp_path):
     found = compared(made_sweep(tmp_path, {"a": [50.0, 60.0, 70.0], "b": [40.0]}), ("a", "b"))
     assert found["contrasts"][0]["seeds"] == [0]
     assert found["contrasts"][0]["notes"] == ["b lacks seed 1, 2; only common seeds are paired."]
-    assert found["verdict"][0] == "One seed describes, it does not decide."
+    assert found["verdict"][0].startswith("In one seed a lay ")
 
 
 def test_a_curve_is_cut_at_the_budget(tmp_path):
@@ -366,7 +370,7 @@ def test_real_run_directories_are_compared(tmp_path, capsys):
             make_run(tmp_path / arm / f"seed_{seed}", num_steps=8, num_scenarios=2, after=after, seed=seed)
     assert main(["compare", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("Two seeds describe, they do not decide.\nfrontier - uniform on heldout.auc: +")
+    assert printed.startswith("Over two seeds frontier lay above uniform; so few describe and do not decide.\nfrontier less uniform: +")
     found = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
     run = json.loads((tmp_path / "frontier" / "seed_1" / "summary.json").read_text(encoding="utf-8"))
     assert found["arms"]["frontier"]["runs"]["1"]["heldout.score"] == run["heldout"]["score"]
