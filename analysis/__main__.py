@@ -88,11 +88,10 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def hold_against_rlver(options: argparse.Namespace) -> None:
-    """Prints each published finding with its mark."""
-    from analysis.rlver import as_text, findings, read_table
+    """Prints each published finding with its mark, and keeps them beside the sweep."""
+    from analysis.rlver import hold_against
 
-    table = read_table(options.folder)
-    print(as_text(findings(table), num_runs=sum(map(len, table.values()))))
+    print(hold_against(options.folder))
 
 
 def fit_law(options: argparse.Namespace) -> None:

@@ -65,6 +65,11 @@ def alarm_steps(run: Run) -> list[float]:
     return [float(step) for step, before, now in zip(steps, [0.0, *num_on], num_on, strict=False) if now > before]
 
 
+def num_alarms(run: Run) -> int:
+    """How many alarms went off, several at one step each counted."""
+    return len(alarms_of(run)) if run.summary is not None else len(alarm_steps(run))
+
+
 def off_after(run: Run, step: int) -> int | None:
     """Steps from an alarm until none was on."""
     return next((at - step for at, num in zip(*run.series("collapse/alarms_on"), strict=True) if at > step and num == 0), None)

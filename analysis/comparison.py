@@ -11,7 +11,7 @@ import json
 import math
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from analysis import paired, stats
 from analysis.arms import arm_record
 from analysis.comparison_text import as_text, verdict
 from analysis.endpoints import AUC, ENDPOINTS, SECONDARY, sign_of
+from analysis.planned import Chosen, Contrast, Planned, read_chosen, read_planned
 from analysis.sweep import RunResult, Sweep, common_cells, differing, read_sweep, why_not
 from simulator.output import check_out
 
@@ -28,9 +29,6 @@ COMPARISON = "comparison.json"
 FAVOURITE = "frontier"
 """The arm that is set against every other one where no contrast is named."""
 ALPHA, POWER = 0.05, 0.8
-
-Contrast = tuple[str, str]
-"""Two arms, the first one less the second; the second may be a pattern (`fixed_*`), which means the best arm that fits it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +69,11 @@ def comparison(options: Namespace) -> str:
     Raises:
         ValueError: what was asked for cannot be had, or nothing may be written there.
     """
-    plan = Plan(contrasts=options.contrast, primary=options.primary, threshold=options.threshold, seed=options.bootstrap_seed)
+    named = plan_of(options.folder, contrasts=options.contrast, primary=options.primary)
+    plan = replace(named, threshold=options.threshold, seed=options.bootstrap_seed)
     check_out(options.out)
     sweep = read_sweep(options.folder, seeds=options.seeds)
-    for name in (name for contrast in plan.contrasts for name in contrast):
+    for name in (name for contrast in options.contrast for name in contrast):
         if not fnmatch.filter(sweep.arms, name) and name not in sweep.arms:
             raise ValueError(f"--contrast must name arms of the sweep ({', '.join(sweep.arms)}), got {name!r}")
     found = compare(sweep, plan)
@@ -83,14 +82,42 @@ def comparison(options: Namespace) -> str:
     return f"{as_text(found)}\n\n{path}"
 
 
+def plan_of(folder: Path, *, contrasts: Sequence[Contrast] = (), primary: str | None = None) -> Plan:
+    """What is compared: what was asked for, else the sweep's own plan, else what the comparison beside the runs named.
+
+    Raises:
+        ValueError: the sweep's plan cannot be read.
+    """
+    kept = read_planned(folder) or named_before(folder)
+    if kept is None:
+        return Plan(contrasts=contrasts, primary=primary or AUC)
+    return Plan(contrasts=contrasts or kept.contrasts, primary=primary or kept.primary)
+
+
+def named_before(folder: Path) -> Planned | None:
+    """What was named for the comparison beside the runs; None where there is none, or nothing was."""
+    try:
+        kept = json.loads((folder / COMPARISON).read_text(encoding="utf-8"))["plan"]
+        contrasts = tuple((str(a), str(b)) for a, b in kept["contrasts"])
+        named = kept["chosen_by"] == "name" and kept["primary"] in ENDPOINTS
+        return Planned(contrasts=contrasts, primary=kept["primary"]) if named else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
-    """The contents of `comparison.json`; numbers that are not defined are NaN or infinite here and null in the file."""
+    """The contents of `comparison.json`; numbers that are not defined are NaN or infinite here and null in the file.
+
+    Raises:
+        ValueError: what the sweep's folder keeps of its plan cannot be read.
+    """
+    planned, elsewhere = read_planned(sweep.folder), read_chosen(sweep.folder)
     arms, notes = {}, list(sweep.notes)
     for arm in sweep.arms:
         arms[arm], said = arm_record(arm, sweep, threshold=plan.threshold, resampling=plan.resampling)
         notes += said
     chosen = plan.contrasts or default_contrasts(sweep.arms)
-    contrasts = [contrast_record(contrast, sweep, plan, num_primary=len(chosen)) for contrast in chosen]
+    contrasts = [contrast_record(contrast, sweep, plan, elsewhere, num_primary=len(chosen)) for contrast in chosen]
     adjust(contrasts, plan.primary)
     notes += states_of_the_code(sweep)
     found: dict[str, Any] = {
@@ -99,7 +126,8 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
         "plan": {
             "primary": plan.primary,
             "contrasts": [list(contrast) for contrast in chosen],
-            "chosen_by": "name" if plan.contrasts else "default",
+            "chosen_by": chosen_by(plan, planned),
+            "planned": planned and {"contrasts": [list(contrast) for contrast in planned.contrasts], "primary": planned.primary},
             "alpha": ALPHA,
             "power": POWER,
             "level": stats.LEVEL,
@@ -112,6 +140,13 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
         "contrasts": contrasts,
     }
     return {"verdict": verdict(found), **found}
+
+
+def chosen_by(plan: Plan, planned: Planned | None) -> str:
+    """`plan` where it is the sweep's own, `name` where contrasts were named otherwise, else `default`."""
+    if planned is not None and (set(plan.contrasts), plan.primary) == (set(planned.contrasts), planned.primary):
+        return "plan"
+    return "name" if plan.contrasts else "default"
 
 
 def states_of_the_code(sweep: Sweep) -> list[str]:
@@ -128,15 +163,27 @@ def default_contrasts(arms: Sequence[str]) -> list[Contrast]:
     return [(a, b) for i, a in enumerate(arms) for b in arms[i + 1 :]]
 
 
-def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, *, num_primary: int) -> dict[str, Any]:
-    """One contrast on the primary endpoint and on the secondary ones."""
-    a, (b, candidates) = contrast[0], best_of(contrast[1], contrast[0], sweep, plan.primary)
+def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Mapping[str, Chosen], *, num_primary: int) -> dict[str, Any]:
+    """One contrast on the primary endpoint and on the secondary ones.
+
+    Args:
+        elsewhere: by pattern, the arms that were chosen on other runs.
+    """
+    a, pattern = contrast
+    choice = elsewhere.get(pattern)
+    b, candidates = (choice.arm, choice.candidates) if choice else best_of(pattern, a, sweep, plan.primary)
     a_runs, b_runs = sweep.of(a), sweep.of(b)
     seeds, notes = comparable_seeds(a_runs, b_runs, names=(a, b))
     record: dict[str, Any] = {"a": a, "b": b, "seeds": seeds, "notes": notes, "cannot": None}
+    if choice:
+        record["b_chosen_on"] = f"seeds {choice.seeds} of {choice.origin}"
+        notes.append(choice.sentence())
+    elif len(candidates) == 1:
+        notes.append(f"Of {pattern} only {b} can be set against {a}.")
+    elif candidates:
+        notes.append(f"{b} was chosen on these very runs as the best of {', '.join(candidates)}, which favours it over {a}.")
     if candidates:
         record["b_chosen_from"] = candidates
-        notes.append(f"{b} was chosen on these very runs as the best of {', '.join(candidates)}, which favours it over {a}.")
     if seeds:
         record["settings_that_differ"] = differing(a_runs[seeds[0]].settings, b_runs[seeds[0]].settings)
     else:

@@ -16,9 +16,9 @@ def comparison_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="A:B",
         help="arm A less arm B; several make the family for Holm. B may be a pattern such as 'fixed_*': the best arm that fits. "
-        "Default: frontier against every other arm, or every pair",
+        "Default: the sweep's plan; without one, those of the comparison that is there, frontier against every other arm, or every pair",
     )
-    parser.add_argument("--primary", default="heldout.auc", metavar="ENDPOINT", help="what decides, a number of summary.json (heldout.auc)")
+    parser.add_argument("--primary", metavar="ENDPOINT", help="what decides, a number of summary.json (the plan's, else heldout.auc)")
     parser.add_argument("--seeds", type=seeds, metavar="FIRST-LAST", help="only runs with these seeds, such as 0-4; default all")
     parser.add_argument("--threshold", type=float, default=60.0, help="emotion, 0-100, whose first reaching is timed (60)")
     parser.add_argument("--bootstrap-seed", type=int, default=0, help="of the intervals that are resampled (0)")

@@ -7,60 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.clusters import Estimate
-from analysis.endpoints import EMOTIONS, digits_of, sign_of
-from analysis.paired import smallest_p
+from analysis.contrast_words import beside_the_plan, limits, on_contrast, summary_of
+from analysis.endpoints import EMOTIONS, digits_of
 from analysis.wording import duration
 
-DECIDES_FROM = 5
-"""Pairs below which a comparison describes and does not decide."""
-NUMBERS = ("No", "One", "Two", "Three", "Four")
 NUM_SETTINGS = 6
 """Settings that are named where arms differ in more."""
 
 
 def verdict(found: Mapping[str, Any]) -> list[str]:
-    """Sentences that claim no more than the primary endpoint shows."""
-    primary, alpha = found["plan"]["primary"], found["plan"]["alpha"]
-    tested = [(contrast, contrast["endpoints"][primary]) for contrast in found["contrasts"]]
-    counts = [endpoint["num_pairs"] for _, endpoint in tested if endpoint]
-    if not counts:
-        return ["Nothing can be compared." if tested else "There is one arm, and nothing to compare it with."]
-    sentences = [power_of_so_few(min(counts), len(tested), alpha)]
-    sentences += [on_contrast(contrast, endpoint, primary, alpha) for contrast, endpoint in tested if endpoint]
-    if len(counts) < len(tested):
-        sentences.append(f"{len(tested) - len(counts)} of {len(tested)} contrasts cannot be computed; they count for Holm with p = 1.")
-    if found["plan"]["chosen_by"] == "default" and len(tested) > 1:
-        sentences.append(f"No contrast was named beforehand, so Holm corrects for all {len(tested)}.")
-    return [sentence for sentence in sentences if sentence]
-
-
-def power_of_so_few(num_pairs: int, num_contrasts: int, alpha: float) -> str:
-    """What so few pairs cannot do; empty where they can."""
-    if num_pairs < DECIDES_FROM:
-        return "One seed describes, it does not decide." if num_pairs == 1 else f"{NUMBERS[num_pairs]} seeds describe, they do not decide."
-    smallest = smallest_p(num_pairs) * num_contrasts
-    if smallest > alpha:
-        return (
-            f"{num_pairs} seeds cannot decide {num_contrasts} contrast{'s' if num_contrasts > 1 else ''}: "
-            f"the smallest p that they could all give is {min(smallest, 1.0):.3f} after Holm."
-        )
-    return ""
-
-
-def on_contrast(contrast: Mapping[str, Any], endpoint: Mapping[str, Any], primary: str, alpha: float) -> str:
-    """One contrast in one sentence."""
-    d, n = estimate_of(endpoint["difference"]), endpoint["num_pairs"]
-    digits = digits_of(primary)
-    numbers = f"{d.value:+.{digits}f} {interval(d, digits)}".rstrip()
-    head = f"{contrast['a']} - {contrast['b']} on {primary}: {numbers}"
-    if n < DECIDES_FROM:
-        return f"{head} over {n} seed{'' if n == 1 else 's'}."
-    p = f"p {endpoint['p']:.3g}, {endpoint['p_holm']:.3g} after Holm"
-    if endpoint["p_holm"] <= alpha:
-        better = contrast["a"] if sign_of(primary) * d.value > 0 else contrast["b"]
-        return f"{head}; {better} is better ({p})."
-    effect = endpoint["minimal_detectable_effect"]["effect"]
-    return f"{head}; no difference shown ({p}). With this spread {n} seeds would find {effect:.{digits}f} four times in five."
+    """Sentences that claim no more than the primary endpoint shows: how it came out, each contrast, and what limits them."""
+    contrasts = [on_contrast(contrast, found["plan"]) for contrast in found["contrasts"]]
+    beside = beside_the_plan(found["plan"])
+    limited = [sentence for sentence in limits(found) if sentence != beside]
+    return [*([beside] if beside else []), summary_of(found), *contrasts, *limited]
 
 
 def as_text(found: Mapping[str, Any]) -> str:

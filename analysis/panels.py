@@ -12,7 +12,13 @@ from analysis.charts import LETTER, grid, polyline, svg
 BLUES = ((247, 251, 255), (198, 219, 239), (107, 174, 214), (33, 113, 181), (8, 48, 107))
 """One hue from pale to dark: read the same in grey and without colour vision."""
 COLOURS = ("a", "b", "c", "d", "e", "f", "g")
+"""Classes that have a colour and a dash of their own."""
+MARKS = {"": "", "dots": "●", "squares": "■", "triangles": "▲"}
+"""What stands on a line beside its colour and dash, and before its name, so that more arms than colours are told apart without colour."""
+STYLES = tuple(f"{colour} {mark}".strip() for mark in MARKS for colour in COLOURS)
 """Classes of arms that are told apart in one frame; any further arm is pale."""
+NUM_MARKS = 8
+"""Marks on a line, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +43,23 @@ class Ribbon:
 
 
 def panel(
-    frame: Frame, strokes: Sequence[Stroke], *, title: str, x_label: str, ribbons: Sequence[Ribbon] = (), alarms: Sequence[float] = ()
+    frame: Frame,
+    strokes: Sequence[Stroke],
+    *,
+    title: str,
+    x_label: str,
+    subtitle: str = "",
+    ribbons: Sequence[Ribbon] = (),
+    alarms: Sequence[float] = (),
 ) -> str:
     """A frame with its curves, to be placed in a drawing.
 
     Args:
+        subtitle: beside the title, smaller.
         alarms: x of each, marked by a triangle above the frame.
     """
-    parts = [f'<text class="heading" x="{LEFT:g}" y="13">{escape(title)}</text>', grid(frame, x_label=x_label)]
+    words = f'{escape(title)} <tspan class="subtitle">{escape(subtitle)}</tspan>' if subtitle else escape(title)
+    parts = [f'<text class="heading" x="{8 if subtitle else LEFT:g}" y="13">{words}</text>', grid(frame, x_label=x_label)]
     parts += [ribbon(frame, item) for item in ribbons]
     for stroke in strokes:
         if len(stroke.xs):
@@ -70,6 +85,44 @@ def tiled(panels: Sequence[str], *, columns: int, width: float, height: float, l
     return svg(width * columns, height * rows, label, placed)
 
 
+def mark_of(style: str) -> str:
+    """The mark of a line of this style; empty for none."""
+    return MARKS[style.partition(" ")[2]]
+
+
+def marks(frame: Frame, xs: Sequence[float], ys: Sequence[float], style: str, *, start: int = 0) -> str:
+    """The marks on a line, spread over it; none for a style without.
+
+    Args:
+        start: the first point that may have one, so that lines of one mark have theirs at different places.
+    """
+    every = -(-len(xs) // NUM_MARKS) or 1
+    places = list(zip(xs, ys, strict=True))[start % every :: every]
+    return "".join(mark_at(frame.x(x), frame.y(min(max(y, frame.y_low), frame.y_high)), style) for x, y in places)
+
+
+def mark_at(x: float, y: float, style: str) -> str:
+    """One mark of a style, drawn; empty for a style without."""
+    shapes = {
+        "●": "m-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",
+        "■": "m-3.5,-3.5h7v7h-7z",
+        "▲": "m0,-4.5l4.5,8h-9z",
+    }
+    shape = shapes.get(mark_of(style))
+    return f'<path class="dot {style}" d="M{x:.1f},{y:.1f}{shape}"/>' if shape else ""
+
+
+def sample(x: float, y: float, style: str) -> str:
+    """A short piece of a line of this style, 22 wide."""
+    line = f'<line class="line {style}" x1="{x:.1f}" x2="{x + 22:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    return line + mark_at(x + 11, y, style)
+
+
+def label_width(names: Sequence[str]) -> float:
+    """What the longest name needs beside a piece of its line."""
+    return 42.0 + 1.15 * LETTER * max((len(name) for name in names), default=0)
+
+
 def end_labels(frame: Frame, ends: Sequence[tuple[str, float, str]], *, gap: float = 13.0) -> str:
     """Names beside the ends of curves, moved apart where they would overlap.
 
@@ -85,7 +138,7 @@ def end_labels(frame: Frame, ends: Sequence[tuple[str, float, str]], *, gap: flo
         for i in range(len(ys) - 1, -1, -1):
             ys[i] = min(ys[i], (ys[i + 1] if i + 1 < len(ys) else frame.bottom + gap) - gap)
     return "".join(
-        f'<text class="key {style}" x="{frame.right + 8:g}" y="{y + 4:.1f}">{escape(name)}</text>'
+        sample(frame.right + 6, y, style) + f'<text class="key {style}" x="{frame.right + 33:g}" y="{y + 4:.1f}">{escape(name)}</text>'
         for (name, _, style), y in zip(ordered, ys, strict=True)
     )
 
@@ -99,7 +152,7 @@ def key_column(frame: Frame, names: Sequence[tuple[str, str]], *, step: float = 
     x, parts = frame.right + 10.0, []
     for i, (name, style) in enumerate(names):
         y = frame.top + 8.0 + step * i
-        parts.append(f'<line class="line {style}" x1="{x:g}" x2="{x + 22:g}" y1="{y - 4:g}" y2="{y - 4:g}"/>')
+        parts.append(sample(x, y - 4, style))
         parts.append(f'<text class="key" x="{x + 27:g}" y="{y:g}">{escape(name)}</text>')
     return "".join(parts)
 

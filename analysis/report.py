@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from analysis.aftermath import alarm_steps
+from analysis.aftermath import num_alarms
 from analysis.before_after import BeforeAfter, before_after
 from analysis.figures import Figure, write_figures
 from analysis.page import write_page
@@ -13,7 +13,7 @@ from analysis.run_figures import held_out_figures, scores_figure, teaching_figur
 from analysis.runs import REPORT, Run, read_run, setting
 from analysis.sections import Figures, alarms, all_transcripts, cost, dialogues, evaluation, repeat, teaching, training
 from analysis.teaching import Teaching, read_teaching
-from analysis.verdict import alarms_of, caveat, verdict
+from analysis.verdict import caveat, verdict
 from analysis.wording import duration, text
 
 
@@ -27,7 +27,7 @@ def write_report(run_folder: Path) -> Path:
     held_out, taught = before_after(run.evaluation()), read_teaching(run)
     figures = figures_of(run, held_out, taught)
     write_figures(run.folder, figures.values())
-    return write_page(run.folder / REPORT, title=f"{run.experiment}/{run.name}", body=body(run, held_out, taught, figures))
+    return write_page(run.folder / REPORT, title=run.title, body=body(run, held_out, taught, figures))
 
 
 def figures_of(run: Run, held_out: BeforeAfter, taught: Teaching) -> dict[str, Figure]:
@@ -67,7 +67,7 @@ def identity(run: Run) -> str:
     """Which run this is."""
     kind, algorithm, model = (setting(run.config, key) for key in ("teacher.kind", "algorithm.kind", "policy.model"))
     made_by = [f"{kind} teacher" if kind else None, algorithm, f"{model} policy" if model else None]
-    return " · ".join([f"{run.experiment} / {run.name}", f"seed {run.config.get('seed', '?')}", *filter(None, made_by)])
+    return " · ".join([run.title.replace("/", " / "), f"seed {run.config.get('seed', '?')}", *filter(None, made_by)])
 
 
 def facts(run: Run) -> str:
@@ -83,7 +83,7 @@ def facts(run: Run) -> str:
         ("time", duration(setting(summary, "wall_s")), f"{duration(cpu_s)} of CPU" if cpu_s else ""),
         ("area under the curve", text(setting(summary, "heldout.auc"), "{:.1f}"), "held-out score over tokens"),
         ("difficulty practised", text(last, "{:.2f}"), f"strictness, {text(first, '{:.2f}')} at the start"),
-        ("alarms", f"{len(alarms_of(run)) if summary else len(alarm_steps(run))}", ""),
+        ("alarms", str(num_alarms(run)), ""),
     ]
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd><small>{note}</small></div>" for name, value, note in shown)
     return f'<dl class="facts">{cells}</dl>'

@@ -22,14 +22,16 @@ import numpy as np
 from scipy import stats
 
 from analysis.clusters import Estimate
+from analysis.comparison import write_comparison
 from analysis.comparison_text import columns
 from analysis.paired import mean_difference
 from analysis.runs import read_run
 from analysis.stats import LEVEL
-from analysis.sweep import run_folders, seed_of
+from analysis.sweep import RunResult, read_sweep, why_not
 from simulator.dialogue import Outcome, Speaker
 
 ALGORITHMS, MODES, USERS = ("grpo", "ppo"), ("plain", "think"), ("vanilla", "challenging")
+RLVER = "rlver.json"
 UNDERSTANDING = frozenset(("reflection", "listening", "guided_reflection", "motives", "both_sides"))
 ACTING = frozenset(("suggestion", "information", "referral"))
 """Support strategies that give empathy and insight, and those that give something to do."""
@@ -41,6 +43,9 @@ class Cell(NamedTuple):
     algorithm: str
     mode: str
     user: str
+
+
+CELLS = tuple(map(Cell._make, itertools.product(ALGORITHMS, MODES, USERS)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +67,16 @@ Table = Mapping[Cell, Mapping[int, Figures]]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A sweep as it was read."""
+
+    table: Table
+    notes: list[str]
+    """Which runs are left out or missing, and why."""
+    world_hashes: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One published claim beside what was found."""
 
@@ -69,6 +84,8 @@ class Finding:
     measure: str
     """The number that the claim says is above 0."""
     estimate: Estimate
+    reason: str = ""
+    """Why there is no number; empty where there is one."""
 
     @property
     def mark(self) -> str:
@@ -79,12 +96,23 @@ class Finding:
 
 
 def findings(table: Table) -> list[Finding]:
-    """Every claim that the table has the runs for."""
-    return [
-        Finding(claim=claim, measure=measure, estimate=estimate)
-        for claim, measure, look in CLAIMS
-        if not math.isnan((estimate := look(table)).value)
-    ]
+    """Every claim; one that the table lacks the runs for is undecided, with the reason."""
+    found = []
+    for claim, measure, look in CLAIMS:
+        estimate = look(table)
+        reason = why_open(table) if math.isnan(estimate.value) else ""
+        found.append(Finding(claim=claim, measure=measure, estimate=estimate, reason=reason))
+    return found
+
+
+def why_open(table: Table) -> str:
+    """What a claim without a number lacks."""
+    lacking = ["_".join(cell) for cell in CELLS if not table.get(cell)]
+    if lacking:
+        return f"there is no run that can be used of {', '.join(lacking)}"
+    if not set.intersection(*(set(runs) for runs in table.values())):
+        return "there is no seed that all arms have"
+    return "there are no two runs of an arm that differ"
 
 
 def moderate_over_challenging(table: Table) -> Estimate:
@@ -191,23 +219,55 @@ def mean_of(values: Iterable[float]) -> float:
     return float(np.mean(list(values)))
 
 
-def read_table(folder: Path) -> dict[Cell, dict[int, Figures]]:
-    """The finished runs of the sweep by cell and seed.
+def read_table(folder: Path) -> Reading:
+    """The finished runs of the sweep by cell and seed, as far as they may be set against each other.
 
     Raises:
         ValueError: there is none whose arm is a cell of the table.
     """
+    sweep = read_sweep(folder)
+    cells = {"_".join(cell): cell for cell in CELLS}
+    notes = [note for note in sweep.notes if note.partition("/")[0] in cells]
+    runs = largest_alike([run for run in sweep.runs if run.arm in cells], notes)
     table: dict[Cell, dict[int, Figures]] = {}
-    for place in run_folders(folder):
-        cell = next(
-            (cell for cell in map(Cell._make, itertools.product(ALGORITHMS, MODES, USERS)) if "_".join(cell) == place.parent.name), None
-        )
-        run = read_run(place)
-        if cell is not None and run.summary is not None:
-            table.setdefault(cell, {})[seed_of(place)] = figures_of(run.evaluation())
+    for run in runs:
+        try:
+            figures = figures_of(read_run(folder / run.arm / f"seed_{run.seed}").evaluation())
+        except (ValueError, KeyError, TypeError) as error:
+            notes.append(
+                f"{run.name} is left out: {error if isinstance(error, ValueError) else f'evaluation.jsonl has a line with a bad {error}'}"
+            )
+            continue
+        table.setdefault(cells[run.arm], {})[run.seed] = figures
     if not table:
-        raise ValueError(f"sweep must hold finished arms such as grpo_think_vanilla, got none in {str(folder)!r}")
-    return table
+        raise ValueError(
+            f"sweep must hold finished arms such as grpo_think_vanilla, got none in {str(folder)!r}; {' '.join(notes[:3])}".rstrip("; ")
+        )
+    everyone = {seed for found in table.values() for seed in found}
+    for cell, found in table.items():
+        if lacking := sorted(everyone - found.keys()):
+            notes.append(f"{'_'.join(cell)} lacks seed {', '.join(map(str, lacking))}; only seeds that all arms have are paired.")
+    worlds = sorted({run.world_hash for run in runs})
+    return Reading(table=table, notes=notes, world_hashes=worlds)
+
+
+def largest_alike(runs: Sequence[RunResult], notes: list[str]) -> list[RunResult]:
+    """The largest group of runs of one world, budget and evaluation; why others are left out is added to the notes."""
+    groups: list[list[RunResult]] = []
+    for run in runs:
+        home = next((group for group in groups if not why_not(group[0], run)), None)
+        if home is None:
+            groups.append([run])
+        else:
+            home.append(run)
+    kept = max(groups, key=len, default=[])
+    notes += [f"{why_not(kept[0], group[0])}; {listed(group)} left out." for group in groups if group is not kept]
+    return kept
+
+
+def listed(runs: Sequence[RunResult]) -> str:
+    """`a is`, `a, b are`."""
+    return f"{', '.join(run.name for run in runs)} {'is' if len(runs) == 1 else 'are'}"
 
 
 def figures_of(lines: Iterable[Mapping[str, Any]]) -> Figures:
@@ -249,11 +309,40 @@ def leaning(lines: Iterable[Mapping[str, Any]]) -> float:
     return mean_of(bool(UNDERSTANDING & each) - bool(ACTING & each) for each in heard) if heard else math.nan
 
 
-def as_text(found: Sequence[Finding], *, num_runs: int) -> str:
+def hold_against(folder: Path) -> str:
+    """Runs the command: writes `rlver.json` into the sweep's folder and returns what is printed.
+
+    Raises:
+        ValueError: the folder holds no such sweep.
+    """
+    reading = read_table(folder)
+    found, num_runs = findings(reading.table), sum(map(len, reading.table.values()))
+    path = folder / RLVER
+    write_comparison(as_record(found, reading, num_runs=num_runs), path)
+    return f"{as_text(found, reading.notes, num_runs=num_runs)}\n\n{path}"
+
+
+def as_record(found: Sequence[Finding], reading: Reading, *, num_runs: int) -> dict[str, Any]:
+    """The contents of `rlver.json`."""
+    return {
+        "num_runs": num_runs,
+        "world_hashes": reading.world_hashes,
+        "notes": reading.notes,
+        "findings": [
+            {"claim": one.claim, "measure": one.measure, **one.estimate.to_dict(), "mark": one.mark, "reason": one.reason} for one in found
+        ],
+    }
+
+
+def as_text(found: Sequence[Finding], notes: Sequence[str], *, num_runs: int) -> str:
     """The page that the command prints."""
     rows = [["finding", "measured", "value", "95 % interval", ""]]
     for finding in found:
         d = finding.estimate
         between = "-" if math.isnan(d.low) else f"[{d.low:.2f}, {d.high:.2f}]"
-        rows.append([finding.claim, finding.measure, f"{d.value:+.2f}", between, finding.mark])
-    return f"{columns(rows)}\n\n{num_runs} runs; a finding is reproduced where the interval lies above 0."
+        rows.append([finding.claim, finding.measure, "-" if math.isnan(d.value) else f"{d.value:+.2f}", between, finding.mark])
+    parts = [columns(rows), f"{num_runs} runs; a finding is reproduced where the interval lies above 0."]
+    remarks = [*(f"{one.claim}: {one.reason}." for one in found if one.reason), *notes]
+    if remarks:
+        parts.append("To know:\n" + "\n".join(f"- {remark}" for remark in dict.fromkeys(remarks)))
+    return "\n\n".join(parts)

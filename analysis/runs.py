@@ -53,6 +53,18 @@ class Run:
         return self.folder.name
 
     @property
+    def arm(self) -> str:
+        """Of a sweep, in whose folder it lies as `<arm>/seed_<n>`; empty for a run by itself."""
+        place = self.folder.absolute()
+        is_cell = place.name == self.config.get("name") == f"seed_{self.config.get('seed')}" and place.parent.name != self.experiment
+        return place.parent.name if is_cell else ""
+
+    @property
+    def title(self) -> str:
+        """Experiment, arm and name."""
+        return "/".join(filter(None, (self.experiment, self.arm, self.name)))
+
+    @property
     def num_steps(self) -> int:
         """The last step that was recorded."""
         return max((line["step"] for line in self.metrics), default=0)

@@ -11,6 +11,7 @@ from analysis.before_after import BeforeAfter, typical
 from analysis.figures import FOLDER, Figure
 from analysis.run_figures import CURVES
 from analysis.runs import TRANSCRIPTS, Run, flatten, setting
+from analysis.sweep import run_folders, seed_of
 from analysis.teaching import Decision, in_words
 from analysis.transcripts import side_by_side
 from analysis.wording import duration, text, two_columns, with_interval
@@ -153,5 +154,10 @@ def repeat(run: Run) -> str:
 
 
 def overrides(run: Run) -> Sequence[str]:
-    """What was said on the command line; the seed where that was not kept."""
-    return [str(word) for word in run.provenance.get("overrides") or [f"seed={run.config.get('seed', 0)}"]]
+    """What was said on the command line; the seed where that was not kept, for a run of a sweep its place there."""
+    seed = run.config.get("seed", 0)
+    if run.arm:
+        sweep = run.folder.absolute().parents[1]
+        seeds = sorted({seed_of(place) for place in run_folders(sweep)})
+        return [f"seeds={','.join(map(str, seeds))}", f"name={sweep.name}", "--cell", run.arm, str(seed)]
+    return [str(word) for word in run.provenance.get("overrides") or [f"seed={seed}"]]

@@ -65,6 +65,7 @@ td.num, th.num { text-align: right; }
 ul { margin: 4px 0 8px; padding-left: 20px; }
 .wide { overflow-x: auto; }
 .wide th, .wide td { padding-right: 18px; white-space: nowrap; }
+.wide td.list { white-space: normal; min-width: 13em; }
 """
 
 FIGURES = """
@@ -89,6 +90,7 @@ svg polyline.rest, svg line.rest { stroke: var(--before); }
 svg polyline.raw { stroke-dasharray: none; }
 svg .line.thin { stroke-width: 1; opacity: .55; stroke-dasharray: none; }
 svg .line.strong { stroke-width: 2.6; }
+svg .line.thin.many { opacity: .22; }
 svg .line.thin.unfinished { stroke-dasharray: 1 4; opacity: .9; }
 svg .dot.faint { opacity: .5; }
 svg .others { fill: none; stroke: var(--before); stroke-width: 1; opacity: .55; }
@@ -108,6 +110,7 @@ svg .run { fill: var(--ground); stroke: var(--a); stroke-width: 1.3; }
 svg .issued { stroke: var(--soft); stroke-width: .4; }
 svg .label { font-size: 12px; fill: var(--ink); }
 svg .title { font-size: 14px; fill: var(--ink); font-weight: 600; }
+svg .subtitle { font-size: 11px; font-weight: 400; fill: var(--soft); }
 svg .heading { font-size: 13px; fill: var(--ink); font-weight: 600; }
 svg .in-cell { font-size: 10px; fill: #1b1f24; }
 svg .in-cell.on-dark { fill: #fff; }

@@ -12,16 +12,30 @@ from analysis.aftermath import alarm_steps
 from analysis.arms import THRESHOLDS
 from analysis.axes import FULL, Frame, binned, running_mean, ticks_between
 from analysis.charts import grid, polyline, svg
+from analysis.contrast_words import finite
 from analysis.endpoints import digits_of, sign_of
 from analysis.figures import NOTHING, Figure
 from analysis.learning_curves import Curve
-from analysis.panels import COLOURS, Dots, Ribbon, Stroke, cell_map, dot_rows, end_labels, key_column, panel, tiled
+from analysis.panels import (
+    COLOURS,
+    STYLES,
+    Dots,
+    Ribbon,
+    Stroke,
+    cell_map,
+    dot_rows,
+    end_labels,
+    key_column,
+    label_width,
+    marks,
+    panel,
+    tiled,
+)
 from analysis.sweep import Sweep
 from analysis.sweep_course import Course, Courses, issued_between, mean_curve
-from analysis.sweep_verdict import finite
 
 EMOTION = (0.0, 100.0)
-OVERVIEW_HEIGHT, LABELS = 380.0, 170.0
+OVERVIEW_HEIGHT = 380.0
 NEARLY = 0.97
 """Share of the longest run's tokens from which on a curve is named in the margin."""
 PANEL = (270.0, 168.0)
@@ -39,10 +53,10 @@ def ranked(arms: Sequence[str], found: Mapping[str, Any] | None) -> list[str]:
 
 
 def colours_of(arms: Sequence[str], found: Mapping[str, Any] | None) -> dict[str, str]:
-    """The class of each arm: those of the contrasts first, what is beyond the palette pale."""
+    """The class of each arm: those of the contrasts first, what is beyond all styles pale."""
     named = [arm for contrast in (found["contrasts"] if found else ()) for arm in (contrast["a"], contrast["b"])]
     ordered = list(dict.fromkeys([*(arm for arm in named if arm in arms), *arms]))
-    return {arm: COLOURS[i] if i < len(COLOURS) else "rest" for i, arm in enumerate(ordered)}
+    return {arm: STYLES[i] if i < len(STYLES) else "rest" for i, arm in enumerate(ordered)}
 
 
 def contrasts_figure(found: Mapping[str, Any]) -> Figure:
@@ -124,16 +138,17 @@ def learning_curves(courses: Courses, colours: Mapping[str, str]) -> Figure:
     if not scores:
         return Figure(name="learning_curves", title=title, drawing=NOTHING, caption=caption, header=header, rows=rows)
     low, high = 10.0 * (min(scores) // 10.0), min(10.0 * -(-max(scores) // 10.0), 100.0)
-    frame = Frame(0.0, end, low, max(high, low + 10.0), FULL, OVERVIEW_HEIGHT, top=14.0, margin=LABELS)
+    frame = Frame(0.0, end, low, max(high, low + 10.0), FULL, OVERVIEW_HEIGHT, top=14.0, margin=label_width(list(colours)))
     parts = [grid(frame, x_label="policy tokens")]
     for course in drawn:
-        dashes = "" if course.is_finished else " unfinished"
+        dashes = ("" if course.is_finished else " unfinished") + (" many" if len(colours) > len(COLOURS) else "")
         parts.append(polyline(frame, *course.curve, f"line thin {colours[course.arm]}{dashes}", words=course.name))
     ends = []
-    for arm in colours:
+    for i, arm in enumerate(colours):
         mean = mean_curve([course.curve for course in courses.averaged(arm) if course.looks])
         if mean is not None:
             parts.append(polyline(frame, *mean, f"line strong {colours[arm]}", words=f"{arm}, mean"))
+            parts.append(marks(frame, *mean, colours[arm], start=i))
             if mean.tokens[-1] > NEARLY * end:
                 ends.append((arm, mean.scores[-1], colours[arm]))
             else:
@@ -185,9 +200,11 @@ def lattice(courses: Courses, arms: Sequence[str]) -> Figure:
             mean = means[key][arm]
             strokes += [Stroke(xs=mean.tokens, ys=mean.scores, classes="mean")] if mean else []
             ribbons = [band] if column.key == "curriculum/strictness" and (band := issued_band(own, end)) else []
-            marks = [x for course in own for x in alarm_tokens(course)] if not key else []
-            title = f"{arm}: {column.title}" if not key else column.title
-            panels.append(panel(frames[key], strokes, title=title, x_label="policy tokens", ribbons=ribbons, alarms=marks))
+            alarms = [x for course in own for x in alarm_tokens(course)] if not key else []
+            title, subtitle = (arm, column.title) if not key else (column.title, "")
+            panels.append(
+                panel(frames[key], strokes, title=title, subtitle=subtitle, x_label="policy tokens", ribbons=ribbons, alarms=alarms)
+            )
     return Figure(
         name="courses",
         title="Each arm by itself",
@@ -222,7 +239,7 @@ def frame_of(column: Column, lines: Iterable[Curve], end: float) -> Frame:
         ticks = ticks_between(low, high, at_most=5)
         step = ticks[1] - ticks[0]
         high = step * -(-high // step)
-    return Frame(0.0, end, low, high, PANEL[0], PANEL[1], top=26.0)
+    return Frame(0.0, end, low, high, PANEL[0], PANEL[1], top=26.0, margin=20.0)
 
 
 def issued_band(courses: Sequence[Course], end: float) -> Ribbon | None:
@@ -297,11 +314,12 @@ def profile_figure(
     drawing = NOTHING
     if lines:
         xs = [x for line in lines.values() for x in line[axis]]
-        width, height = FULL / 2 - 10.0, 320.0
-        frame = Frame(min(xs), max(xs), *y_range, width, height, top=14.0, margin=130.0)
+        width, height = FULL / 2 - 10.0, max(320.0, 60.0 + 17.0 * len(lines))
+        frame = Frame(min(xs), max(xs), *y_range, width, height, top=14.0, margin=label_width(list(lines)))
         parts = [grid(frame, x_label=x_label)]
-        parts += [f'<circle class="dot faint {colours[arm]}" cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="2.4"/>' for arm, x, y in dots]
+        parts += [f'<circle class="dot faint {colours[arm]}" cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="2"/>' for arm, x, y in dots]
         parts += [polyline(frame, line[axis], line["value"], f"line {colours[arm]}", words=arm) for arm, line in lines.items()]
+        parts += [marks(frame, line[axis], line["value"], colours[arm], start=i) for i, (arm, line) in enumerate(lines.items())]
         best_first = sorted(lines, key=lambda arm: -fmean(lines[arm]["value"]))
         parts.append(key_column(frame, [(arm, colours[arm]) for arm in best_first]))
         drawing = svg(width, height, title, parts)

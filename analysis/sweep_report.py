@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from analysis.aftermath import alarm_steps
-from analysis.comparison import COMPARISON, Plan, compare
+from analysis.aftermath import num_alarms
+from analysis.comparison import compare, plan_of
+from analysis.contrast_words import MEANING, on_contrast
 from analysis.endpoints import AUC
 from analysis.figures import Figure, write_figures
 from analysis.page import write_page
@@ -18,7 +18,7 @@ from analysis.sweep import Sweep, read_sweep
 from analysis.sweep_course import Courses, read_courses
 from analysis.sweep_figures import arms_figure, cell_figure, colours_of, contrasts_figure, lattice, learning_curves, profiles, ranked
 from analysis.sweep_sections import alarms, cost, dialogues, remarks, repeat, some_items, table_of_arms, table_of_runs
-from analysis.sweep_verdict import MEANING, headline, on_contrast, to_know
+from analysis.sweep_verdict import headline, to_know
 from analysis.wording import duration
 
 
@@ -53,17 +53,7 @@ def compared(folder: Path, courses: Courses) -> tuple[Sweep | None, dict[str, An
     except ValueError:
         # Finished, but not one that a comparison takes: the page says of each why.
         return None, None
-    return sweep, compare(sweep, plan_of(folder, sweep.arms))
-
-
-def plan_of(folder: Path, arms: Sequence[str]) -> Plan:
-    """What the comparison beside the runs was made with; the defaults where there is none or nothing was named."""
-    try:
-        kept = json.loads((folder / COMPARISON).read_text(encoding="utf-8"))["plan"]
-        named = [(str(a), str(b)) for a, b in kept["contrasts"]] if kept["chosen_by"] == "name" else []
-        return Plan(contrasts=[(a, b) for a, b in named if a in arms], primary=kept["primary"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return Plan()
+    return sweep, compare(sweep, plan_of(folder))
 
 
 def figures_of(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None) -> dict[str, Figure]:
@@ -131,12 +121,12 @@ def facts(courses: Courses) -> str:
     summaries = [course.run.summary for course in courses.runs if course.run.summary is not None]
     budgets = sorted({course.budget for course in courses.runs if course.budget})
     begun = len(courses.runs) + len(courses.unreadable)
-    with_alarms = sum(bool(alarm_steps(course.run)) for course in courses.runs)
+    with_alarms = sum(bool(num_alarms(course.run)) for course in courses.runs)
     shown = [
         ("runs finished", f"{len(summaries)} of {begun}", "begun so far"),
         ("policy tokens a run", " or ".join(f"{budget:,}" for budget in budgets) or "–", "allowed to each arm"),
         ("CPU time", duration(sum(setting(summary, "cpu_s", 0.0) for summary in summaries)), "all finished runs"),
-        ("alarms", str(sum(len(alarm_steps(course.run)) for course in courses.runs)), f"in {with_alarms} of {len(courses.runs)} runs"),
+        ("alarms", str(sum(num_alarms(course.run) for course in courses.runs)), f"in {with_alarms} of {len(courses.runs)} runs"),
     ]
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd><small>{note}</small></div>" for name, value, note in shown)
     return f'<dl class="facts">{cells}</dl>'

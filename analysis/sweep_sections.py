@@ -11,15 +11,16 @@ from typing import Any
 from analysis.aftermath import aftermaths, told
 from analysis.before_after import Record, typical
 from analysis.comparison_text import mean_of
+from analysis.contrast_words import finite
 from analysis.endpoints import AUC, EMOTIONS
 from analysis.figures import FOLDER
 from analysis.runs import flatten, setting
 from analysis.sweep import BY_ITSELF
 from analysis.sweep_course import Course, Courses
-from analysis.sweep_verdict import finite
 from analysis.transcripts import transcript
 from analysis.wording import duration, text, two_columns
 
+NBSP = "\N{NO-BREAK SPACE}"
 NUM_NOTES = 8
 """Remarks that stand open; more are folded in."""
 COLUMNS = EMOTIONS
@@ -44,11 +45,19 @@ def items(sentences: Sequence[str]) -> str:
     return "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences) + "</ul>"
 
 
-def grid_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose first column is words and whose others are numbers."""
-    head = "".join(f'<th class="{"num" if i else ""}">{escape(name)}</th>' for i, name in enumerate(header))
+def grid_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, is_list: bool = False) -> str:
+    """A table whose first column is words and whose others are numbers.
+
+    Args:
+        is_list: the last column holds several numbers, which may stand in several lines.
+    """
+    classes = ["num"] * (len(header) - 2) + ["list" if is_list else "num"]
+    head = "".join(f'<th class="{kind}">{escape(name)}</th>' for kind, name in zip(["", *classes], header, strict=True))
     body = "".join(
-        f"<tr><th>{escape(row[0])}</th>" + "".join(f'<td class="num">{escape(value)}</td>' for value in row[1:]) + "</tr>" for row in rows
+        f"<tr><th>{escape(row[0])}</th>"
+        + "".join(f'<td class="{kind}">{escape(value)}</td>' for kind, value in zip(classes, row[1:], strict=True))
+        + "</tr>"
+        for row in rows
     )
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 
@@ -62,10 +71,10 @@ def table_of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:
         means = [mean_of(averaged.get(name), name, with_interval=name == AUC) for name in COLUMNS]
         left = finite(((averaged.get("heldout.failure_rate") or {}).get("mean") or {}).get("value"))
         spread = finite((averaged.get(AUC) or {}).get("sd"))
-        seeds = ", ".join(f"{seed}: {text(finite(run[AUC]), '{:.1f}')}" for seed, run in record["runs"].items())
+        seeds = ", ".join(f"{seed}:{NBSP}{text(finite(run[AUC]), '{:.1f}')}" for seed, run in record["runs"].items())
         rows.append([arm, *means, text(left, "{:.0%}"), text(spread, "{:.1f}"), seeds or "–"])
     header = ("mean over seeds", *HEADINGS, "sd of the area", "area, seed by seed")
-    return grid_table(header, rows)
+    return grid_table(header, rows, is_list=True)
 
 
 def table_of_runs(courses: Courses) -> str:

@@ -112,7 +112,7 @@ def as_json(data: Mapping[str, Any]) -> str:
 
 def page(run: Run, thinning: Thinning, packed: str) -> str:
     """The whole page."""
-    name = f"{run.experiment} / {run.name}"
+    name = run.title.replace("/", " / ")
     about = {"run": str(run.folder), "endings": ENDINGS, "steps": STEP_TITLES}
     meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     guard = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'

@@ -20,11 +20,10 @@ import numpy as np
 
 from analysis.comparison_options import seeds as seeds_from
 from analysis.endpoints import sign_of
+from analysis.planned import CHOSEN
 from analysis.sweep import read_sweep
 from experiments.keys import ConfigError
 from simulator.bank import world_hash
-
-CHOSEN = "chosen.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +56,11 @@ class Choice:
         """Candidates that were not chosen."""
         return {arm for pick in self.picks for arm in pick.means if arm != pick.arm}
 
+    @property
+    def num_open(self) -> int:
+        """How many candidates will fall away once the best are chosen."""
+        return sum(len(names) - 1 for names in self.candidates.values()) if self.why_not else 0
+
     def sentences(self) -> Iterable[str]:
         """What was chosen and why, or why not yet."""
         if self.why_not:
@@ -77,7 +81,9 @@ class Choice:
             folder.mkdir(parents=True, exist_ok=True)
             kept = {**kept_picks(self, folder), **{pick.pattern: pick for pick in self.picks}}
             record = asdict(replace(self, picks=tuple(kept.values())))
-            (folder / CHOSEN).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            text = json.dumps(record, indent=1) + "\n"
+            if not (folder / CHOSEN).is_file() or (folder / CHOSEN).read_text(encoding="utf-8") != text:
+                (folder / CHOSEN).write_text(text, encoding="utf-8")
 
 
 def read_choice(wanted: Mapping[str, Any], arms: Iterable[str], *, folder: Path, runs: Path, endpoint: str) -> Choice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -17,6 +18,8 @@ class ExitCode(IntEnum):
     """The request cannot be run; nothing was started."""
     INTERRUPTED = 130
     """Somebody stopped it."""
+    READER_GONE = 141
+    """Whoever read its output has seen enough, as of a program that SIGPIPE ends."""
 
 
 def ended(work: Callable[[], int], *, refused: type[ValueError], if_interrupted: str) -> int:
@@ -27,7 +30,13 @@ def ended(work: Callable[[], int], *, refused: type[ValueError], if_interrupted:
         if_interrupted: what there is to say when somebody stops it.
     """
     try:
-        return work()
+        code = work()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.READER_GONE
     except refused as error:
         print(f"error: {error}", file=sys.stderr)
         return ExitCode.REFUSED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -95,3 +96,14 @@ def wanted(default: Any) -> str:
     if isinstance(default, Enum):
         return f"one of {', '.join(str(member.value) for member in type(default))}"
     return WORDS.get(type(default), "of its default's type")
+
+
+def checked_name(name: str) -> str:
+    """The name of a sweep or run, which becomes a folder.
+
+    Raises:
+        ConfigError: it is no plain name.
+    """
+    if not re.fullmatch(r"[\w.+-]+", name) or name.startswith("."):
+        raise ConfigError(f"name must consist of letters, digits and . _ + -, got {name!r}")
+    return name

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
+import tempfile
 from datetime import datetime
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import psutil
 
 from analysis.runs import CONFIG, PROVENANCE, read_config, setting
 from experiments.config import ExperimentConfig, PolicyConfig
-from experiments.keys import ConfigError
+from experiments.keys import ConfigError, checked_name
 from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
 from policy.engine import EngineKind
@@ -30,9 +30,7 @@ CGROUP = Path("/sys/fs/cgroup")
 def new_folder(config: ExperimentConfig) -> Path:
     """The folder of a new run: runs/<experiment>/<name>, named after the seed and the time unless `name` says otherwise."""
     name = config.name or f"seed{config.seed}-{datetime.now():%Y%m%d-%H%M%S}"
-    if not re.fullmatch(r"[\w.+-]+", name) or name.startswith("."):
-        raise ConfigError(f"name must consist of letters, digits and . _ + -, got {name!r}")
-    return Path(config.runs) / config.experiment / name
+    return Path(config.runs) / config.experiment / checked_name(name)
 
 
 def resumed_folder(config: ExperimentConfig) -> Path:
@@ -73,11 +71,19 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     check_sealed(config, folder, resuming=resuming)
 
 
-def check_writable(folder: Path) -> None:
-    """Raises when the folder could not be made or written."""
+def check_writable(folder: Path, *, called: str = "runs") -> None:
+    """Raises when the folder could not be made or written.
+
+    Args:
+        called: what its place is given by.
+    """
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise ConfigError(f"runs must be a folder that can be written, got {str(folder)!r}; {nearest} cannot be written")
+    try:
+        # Tried, because some file systems refuse what their modes allow.
+        with tempfile.TemporaryDirectory(prefix=".attune-", dir=nearest):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{called} must be a folder that can be written, got {str(folder)!r}; {nearest} cannot be written") from error
 
 
 def check_model(config: PolicyConfig) -> None:

@@ -27,8 +27,11 @@ from policy.checkpoint import newest_checkpoint, save_checkpoint
 from simulator.bank import preset_hash, world_hash
 
 
-def run(config: ExperimentConfig, folder: Path) -> ExitCode:
+def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCode:
     """Trains from the start, or from the newest whole checkpoint in `folder`.
+
+    Args:
+        to_go_on: the words after `python -m experiments` that go on with a run which ended early; empty for those that resume the folder.
 
     Raises:
         ConfigError: the model or the engine turned out not to work; nothing was left behind.
@@ -40,7 +43,8 @@ def run(config: ExperimentConfig, folder: Path) -> ExitCode:
     tally = Tally(**saved) if saved else Tally()
     try:
         with Interruption() as interruption:
-            return Course(config, folder, parts, tally, interruption).run()
+            course = Course(config, folder, parts, tally, interruption)
+            return course.run(to_go_on=to_go_on or f"{config.experiment} resume={folder}")
     finally:
         parts.pool.close()
 
@@ -59,7 +63,7 @@ class Course:
         self._saved: tuple[int, int] | None = None
         self._marked_wall_s, self._marked_cpu_s = time.monotonic(), cpu_seconds()
 
-    def run(self) -> ExitCode:
+    def run(self, *, to_go_on: str) -> ExitCode:
         """Steps until the budget is spent, something fails or somebody interrupts."""
         self.progress.say(f"{'continues' if self.config.resume else 'writes'} {self.folder} after step {self.tally.step}")
         mark_sealed(self.config, self.folder)
@@ -79,7 +83,7 @@ class Course:
             self.progress.say(f"abandoned step {self.tally.step + 1}")
         finally:
             if code is not ExitCode.FINISHED:
-                self.progress.say(f"to go on: python -m experiments {self.config.experiment} resume={self.folder}")
+                self.progress.say(f"to go on: python -m experiments {to_go_on}")
             self.progress.close()
             self.recorder.close()
         return code

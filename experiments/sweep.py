@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -52,14 +53,27 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     for cell in sweep.cells():
         refuse_other(sweep, cell)
         check_sealed(sweep.config(cell), sweep.run_folder(cell), resuming=(sweep.run_folder(cell) / CONFIG).is_file())
-    if sweep.choice:
-        sweep.choice.keep(sweep.folder)
+    keep_plan(sweep)
     with Interruption() as interruption:
         failed = Course(sweep, interruption).run()
     if interruption.requested:
         print(f"interrupted; to go on, give the same command again ({sweep.folder} keeps what was done)", file=sys.stderr)
         return ExitCode.INTERRUPTED
     return ExitCode.FAILED if failed else ExitCode.FINISHED
+
+
+def keep_plan(sweep: Sweep) -> None:
+    """Leaves in the sweep's folder what was chosen for it and what it sets out to compare.
+
+    Raises:
+        ConfigError: nothing could be chosen yet, or the sweep was started with another plan.
+    """
+    if sweep.choice:
+        sweep.choice.keep(sweep.folder)
+    try:
+        sweep.planned.keep(sweep.folder)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
@@ -71,8 +85,9 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
     resuming = (folder / CONFIG).is_file()
     config = load_saved(folder / CONFIG, [f"resume={folder}"]) if resuming else sweep.config(cell)
     preflight.check(config, folder, resuming=resuming)
+    keep_plan(sweep)
     config.name = folder.name
-    return run(config, folder)
+    return run(config, folder, to_go_on=shlex.join(words_of(sweep, cell)))
 
 
 class Course:
@@ -186,11 +201,16 @@ def start(sweep: Sweep, cell: Cell) -> subprocess.Popen[bytes]:
     """Starts a run as a process of its own, which Ctrl-C in the terminal does not reach."""
     output = output_of(sweep, cell)
     output.parent.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, "-m", "experiments", sweep.experiment, *sweep.words, "--cell", cell.arm, str(cell.seed)]
+    words = [sys.executable, "-m", "experiments", *words_of(sweep, cell)]
     with output.open("ab") as log:
         return subprocess.Popen(
             words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=shared_cores(sweep.parallel), start_new_session=True
         )
+
+
+def words_of(sweep: Sweep, cell: Cell) -> list[str]:
+    """What follows `python -m experiments` for one run of the sweep, from the start or going on."""
+    return [sweep.experiment, *sweep.words, "--cell", cell.arm, str(cell.seed)]
 
 
 def shared_cores(parallel: int) -> Mapping[str, str]:
@@ -240,7 +260,7 @@ def output_of(sweep: Sweep, cell: Cell) -> Path:
 
 def compare_arms(sweep: Sweep) -> str:
     """Writes comparison.json over the runs that have ended, and gives it in words."""
-    plan = Plan(contrasts=sweep.contrasts, primary=sweep.primary)
+    plan = Plan(contrasts=sweep.planned.contrasts, primary=sweep.planned.primary)
     comparison = compare(read_sweep(sweep.folder), plan)
     write_comparison(comparison, sweep.folder / COMPARISON)
     return as_text(comparison)

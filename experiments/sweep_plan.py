@@ -11,7 +11,8 @@
     contrasts: [frontier:fixed_0.5]
 
 A group of settings of another `kind` than the base's (teacher, algorithm, simulator) replaces it whole. `{frontier}` stands for the
-teacher.jsonl of that arm's run with the *next* seed, which is then run first. Three more keys, where an experiment needs them:
+teacher.jsonl of that arm's run with the *next* of the file's seeds, which is then run first, whichever seeds were asked for. Three more
+keys, where an experiment needs them:
 
     differ: [policy.prior.]          # what arms may differ in although it must be the same elsewhere, because the experiment is about it
     tuning: {fixed_*: none}          # by arm, what was tried before its settings were fixed; then no arm may be left out
@@ -22,22 +23,29 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from argparse import ArgumentTypeError
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.comparison_options import seeds as seeds_from
+from analysis.planned import Planned
 from analysis.runs import TEACHER, setting
 from experiments.catalogue import experiments, path_of
 from experiments.choice import Choice, read_choice
 from experiments.config import ExperimentConfig, compose, merged, parse_overrides, read_yaml
 from experiments.fairness import require_alike, require_tuning
-from experiments.keys import ConfigError, leaves
+from experiments.keys import ConfigError, checked_name, leaves
 from simulator.scenario import Split
 
 KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary", "differ", "tuning", "choose")
 OWN = ("arms", "seeds", "parallel", "name", "runs")
 """Overrides that are the sweep's; every other one goes to all arms."""
+NOT_OF_A_SWEEP = {
+    "seed": "its runs have seeds=..., and --cell ARM SEED makes one of them",
+    "resume": "the same command again goes on with what was broken off, and --cell ARM SEED with one run",
+}
 REFERENCE = re.compile(r"\{([\w.+-]+)\}")
 
 
@@ -63,16 +71,14 @@ class Sweep:
     arms: dict[str, dict[str, Any]]
     """Settings that each arm changes, nested."""
     seeds: tuple[int, ...]
+    ring: tuple[int, ...]
+    """Seeds in the order in which one run replays the next one's: the file's where those asked for are among them."""
     parallel: int
     """Runs side by side, > 0."""
-    contrasts: tuple[tuple[str, str], ...]
-    """Pairs of arms whose difference is reported, over which Holm corrects; the second may be a pattern."""
-    primary: str
-    """The endpoint of the contrasts, a key of `summary.json`."""
+    planned: Planned
+    """What will be compared, whichever arms were asked for."""
     differ: tuple[str, ...] = ()
     """Settings, or beginnings of their names, in which arms differ because the experiment is about them."""
-    tuning: Mapping[str, str] = field(default_factory=dict)
-    """By arm or pattern, what was tried before its settings were fixed."""
     choice: Choice | None = None
     """Which arms are the best of another sweep; until that is known, all candidates are among `arms`."""
     words: tuple[str, ...] = ()
@@ -84,8 +90,19 @@ class Sweep:
         return self.config(self.cells()[0]).budget.policy_tokens
 
     def cells(self) -> list[Cell]:
-        """Every run, seed by seed, so that a sweep broken off has whole seeds."""
-        return [Cell(arm, seed) for seed in self.seeds for arm in self.arms]
+        """Every run, seed by seed, so that a sweep broken off has whole seeds; then those of other seeds that arms replay."""
+        asked = [Cell(arm, seed) for seed in self.seeds for arm in self.arms]
+        return asked + [cell for cell in self.replayed() if cell.seed not in self.seeds]
+
+    def replayed(self) -> list[Cell]:
+        """Runs that must have ended before others can begin, each once."""
+        found: dict[Cell, None] = {}
+        waiting = [Cell(arm, seed) for seed in self.seeds for arm in self.arms]
+        while waiting:
+            new = [need for need in self.needs(waiting.pop()) if need not in found]
+            found.update(dict.fromkeys(new))
+            waiting += new
+        return sorted(found, key=lambda cell: (cell.seed, cell.arm))
 
     def cell(self, arm: str, seed: str) -> Cell:
         """One run, by name.
@@ -95,7 +112,8 @@ class Sweep:
         """
         found = next((cell for cell in self.cells() if (cell.arm, str(cell.seed)) == (arm, seed)), None)
         if found is None:
-            raise ConfigError(f"a cell must be one of the arms {', '.join(self.arms)} and seeds {self.seeds}, got {arm!r} {seed!r}")
+            seeds = ", ".join(map(str, self.seeds))
+            raise ConfigError(f"a cell must be one of the arms {', '.join(self.arms)} and seeds {seeds}, got {arm!r} {seed!r}")
         return found
 
     def run_folder(self, cell: Cell) -> Path:
@@ -109,7 +127,7 @@ class Sweep:
 
     def next_seed(self, seed: int) -> int:
         """The seed after `seed`, the first after the last."""
-        return self.seeds[(self.seeds.index(seed) + 1) % len(self.seeds)]
+        return self.ring[(self.ring.index(seed) + 1) % len(self.ring)]
 
     def config(self, cell: Cell) -> ExperimentConfig:
         """The settings of one run.
@@ -129,21 +147,44 @@ class Sweep:
 
 def describe(sweep: Sweep) -> str:
     """What would be run, with the settings that each arm changes."""
-    num_runs = len(sweep.cells())
+    planned = sweep.planned
     lines = [
         f"# would write {sweep.folder}",
-        f"# {len(sweep.arms)} arms x {len(sweep.seeds)} seeds of {sweep.budget:,} policy tokens each, {sweep.parallel} runs side by side",
-        f"# {num_runs} runs and {num_runs * sweep.budget:,} policy tokens in all; how long they take is said after the first step",
-        f"# seeds {', '.join(map(str, sweep.seeds))}; endpoint {sweep.primary}",
-        *(f"# contrast {first} against {second}" for first, second in sweep.contrasts),
+        *numbers(sweep),
+        f"# seeds {', '.join(map(str, sweep.seeds))}; endpoint {planned.primary}",
+        *(f"# contrast {a} against {b}{absent((a, b), sweep.arms)}" for a, b in planned.contrasts),
         *(f"# arms differ on purpose in {name}" for name in sweep.differ),
-        *(f"# tuned before, {arm}: {said}" for arm, said in sweep.tuning.items()),
+        *(f"# tuned before, {arm}: {said}" for arm, said in planned.tuning.items()),
         *(f"# {said}" for said in (sweep.choice.sentences() if sweep.choice else ())),
     ]
     for arm, settings in sweep.arms.items():
         changes = ", ".join(f"{name}={value}" for name, value in leaves(settings))
         lines.append(f"{arm}: {changes or '(as the base)'}")
     return "\n".join(lines)
+
+
+def numbers(sweep: Sweep) -> list[str]:
+    """How many runs, and what they may spend."""
+    cells = sweep.cells()
+    extra = cells[len(sweep.arms) * len(sweep.seeds) :]
+    open_ones = sweep.choice.num_open if sweep.choice else 0
+    lines = [
+        f"# {len(sweep.arms)} arms x {len(sweep.seeds)} seeds of {sweep.budget:,} policy tokens each, {sweep.parallel} runs side by side"
+    ]
+    lines += [f"# and {', '.join(map(str, extra))}, which other runs replay"] if extra else []
+    said = f"{len(cells)} runs and {len(cells) * sweep.budget:,} policy tokens in all"
+    if open_ones:
+        left = len(cells) - open_ones * len(sweep.seeds)
+        said = f"{left} runs and {left * sweep.budget:,} policy tokens in all once the best are chosen; with all candidates {said}"
+    lines.append(f"# {said}")
+    lines[-1] += "; how long they take is said after the first step"
+    return lines
+
+
+def absent(contrast: tuple[str, str], arms: Iterable[str]) -> str:
+    """That a contrast lacks an arm which was not asked for; empty where it lacks none."""
+    missing = [name for name in contrast if not fnmatch.filter(arms, name)]
+    return f"; {' and '.join(missing)} was not asked for, so it counts with p = 1 until it is run" if missing else ""
 
 
 def is_sweep(experiment: str) -> bool:
@@ -161,12 +202,16 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     if unknown := sorted(set(tree) - set(KEYS)):
         raise ConfigError(f"a sweep has the keys {', '.join(KEYS)}, got {unknown[0]!r} in {path_of(experiment).name}")
     given = parse_overrides(overrides)
+    for name, instead in NOT_OF_A_SWEEP.items():
+        if name in given:
+            raise ConfigError(f"{name} must not be set for a sweep, got {given[name]!r}; {instead}")
     own = {key: given.pop(key) for key in OWN if key in given}
     base = merged(merged(read_yaml(path_of(tree["base"])), tree.get("settings") or {}), given)
     arms = chosen_arms(tree["arms"], own.get("arms"))
-    pairs = [parse_contrast(text, tree["arms"]) for text in tree.get("contrasts") or ()]
     runs, primary = Path(str(own.get("runs", "runs"))), tree.get("primary", "heldout.auc")
-    folder = runs / experiment / str(own.get("name", "sweep"))
+    folder = runs / experiment / checked_name(str(own.get("name", "sweep")))
+    seeds = whole_numbers("seeds", own.get("seeds", tree["seeds"]), least=0)
+    everyone = whole_numbers("seeds", tree["seeds"], least=0)
     choice = read_choice(tree["choose"], arms, folder=folder, runs=runs, endpoint=primary) if "choose" in tree else None
     if choice:
         arms = {arm: settings for arm, settings in arms.items() if arm not in choice.rejected}
@@ -175,12 +220,16 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
         folder=folder,
         base=base,
         arms=arms,
-        seeds=whole_numbers("seeds", own.get("seeds", tree["seeds"]), least=0),
+        seeds=seeds,
+        ring=everyone if set(seeds) <= set(everyone) else seeds,
         parallel=whole_numbers("parallel", own.get("parallel", tree.get("parallel", 1)), least=1)[0],
-        contrasts=tuple(pair for pair in pairs if all(fnmatch.filter(arms, name) for name in pair)),
-        primary=primary,
+        planned=Planned(
+            contrasts=tuple(parse_contrast(text, tree["arms"]) for text in tree.get("contrasts") or ()),
+            primary=primary,
+            tuning={arm: str(said) for arm, said in (tree.get("tuning") or {}).items()},
+            choose=tree.get("choose"),
+        ),
         differ=tuple(tree.get("differ") or ()),
-        tuning={arm: str(said) for arm, said in (tree.get("tuning") or {}).items()},
         choice=choice,
         words=tuple(overrides),
     )
@@ -201,12 +250,12 @@ def chosen_arms(arms: Mapping[str, Any], names: Any) -> dict[str, dict[str, Any]
 
 
 def whole_numbers(name: str, value: Any, *, least: int) -> tuple[int, ...]:
-    """One or several whole numbers, as YAML or as text between commas."""
+    """One or several whole numbers, as YAML or as text between commas, in which `0-4` means all from the first to the last."""
     items = value if isinstance(value, list) else str(value).split(",")
     try:
-        numbers = tuple(int(item) for item in items)
-    except ValueError as error:
-        raise ConfigError(f"{name} must be whole numbers such as 0,1,2, got {value!r}") from error
+        numbers = tuple(number for item in items for number in (seeds_from(item) if "-" in str(item).strip("-") else (int(item),)))
+    except (ValueError, ArgumentTypeError) as error:
+        raise ConfigError(f"{name} must be whole numbers such as 0,1,2 or 0-2, got {value!r}") from error
     if not numbers or min(numbers) < least or len(set(numbers)) < len(numbers):
         raise ConfigError(f"{name} must be different whole numbers of at least {least}, got {value!r}")
     return numbers
@@ -230,10 +279,10 @@ def check(sweep: Sweep, *, all_arms: Sequence[str]) -> None:
         needed = {need.arm for need in sweep.needs(Cell(arm, sweep.seeds[0]))}
         if missing := sorted(needed - set(sweep.arms)):
             raise ConfigError(f"arm {arm} replays arm {missing[0]}, which must be among the arms, got {', '.join(sweep.arms)}")
-        if needed and len(sweep.seeds) < 2:
-            raise ConfigError(f"arm {arm} replays another seed's run, so seeds must be at least two, got {sweep.seeds}")
+        if needed and len(sweep.ring) < 2:
+            raise ConfigError(f"arm {arm} replays another seed's run, so seeds must be at least two, got {sweep.seeds[0]}")
     require_alike({arm: sweep.config(Cell(arm, sweep.seeds[0])) for arm in sweep.arms}, differ=sweep.differ)
-    require_tuning(sweep.tuning, all_arms)
+    require_tuning(sweep.planned.tuning, all_arms)
 
 
 def filled(settings: Any, places: Mapping[str, str]) -> Any:

@@ -108,6 +108,15 @@ def test_thoughts_of_a_server_are_kept_and_not_heard(tmp_path):
     assert set(replies) == {WORDS} and line["thoughts"] == ["she is hurt"] * len(replies)
 
 
+def test_a_thought_that_never_ends_is_not_heard(tmp_path):
+    with serving(FakeEndpoint(always=text("<think>she is hurt, so I will"))) as endpoint:
+        code, found = evaluate(
+            tmp_path / "a", endpoint.url, "--model", "m", "--num-scenarios", "1", "--strictness", "0.1", "--retries", "0"
+        )
+    assert code == 1 and found["n_dialogues"] == 0
+    assert "the answer held a thought and no words" in " ".join(found["errors"]["reasons"])
+
+
 def nonsense_for(opening: str):
     def behave(request: Mapping[str, Any]) -> Reply:
         return garbage(request) if request["messages"][0]["content"].startswith(opening) else completion(WORDS)
@@ -119,7 +128,7 @@ def test_nonsense_makes_an_error_with_its_reason_and_the_rest_is_said(tmp_path, 
     victim = spread(load_bank().scenarios(Split.HELDOUT), 3)[0]
     with serving(FakeEndpoint(always=nonsense_for(victim.opening))) as endpoint:
         code, found = evaluate(tmp_path / "a", endpoint.url, "--model", "m", *SMALL, "--retries", "0")
-    assert code == 0 and found["n_dialogues"] == 4 and found["errors"]["excluded_dialogues"] == 2
+    assert code == 1 and found["n_dialogues"] == 4 and found["errors"]["excluded_dialogues"] == 2
     (reason,) = found["errors"]["reasons"]
     assert "a response must be a chat completion, got '<html>what?</html>'" in reason and "--retries=0" in reason
     assert victim.scenario_id not in found["per_scenario"] and found["score"] == pytest.approx(fmean(found["per_scenario"].values()))
@@ -244,6 +253,11 @@ def test_another_evaluation_is_not_written_over(tmp_path, capsys):
         (("L1", "--profiles", "gone.jsonl"), "--profiles: gone.jsonl must be a file that can be read"),
         (("L1", "--name", "a/b"), "--name must consist of letters"),
         (("L1", "--temperature", "-1"), "--temperature must be at least 0"),
+        (("L1", "--split", "sealed"), "--split must be heldout, got 'sealed': the sealed half judges a teacher once"),
+        (("runs/nope",), "AGENT must be a run's folder, got 'runs/nope'; there is no such folder in runs"),
+        (("tests/nope",), "AGENT must be a run's folder, got 'tests/nope'"),
+        (("L1", "--out", "/proc/x", "--dry-run"), "--out must be a folder that can be written, got '/proc/x'"),
+        (("http://127.0.0.1:9/v1", "--model", "m", "--extra-body", "{a", "--dry-run"), "--extra-body must be"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_sentence(capsys, arguments, message):

@@ -32,6 +32,12 @@ def test_without_a_name_the_experiments_are_listed(capsys):
     assert {"adaptive_curriculum", "smoke"} <= set(names)
 
 
+def test_a_reader_who_has_seen_enough_ends_the_list_without_a_complaint():
+    words = f"{sys.executable} -m experiments | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("141\n", "")
+
+
 def test_a_dry_run_prints_the_plan_and_the_settings_and_writes_nothing(capsys, tmp_path):
     assert main(["smoke", "--dry-run", f"runs={tmp_path}", "name=a", "teacher.kind=fixed"]) == 0
     out = capsys.readouterr().out

@@ -17,6 +17,7 @@ from analysis.comparison import Plan, compare, plain, write_comparison
 from analysis.comparison_text import as_text
 from analysis.endpoints import AUC
 from analysis.paired import minimal_detectable_effect
+from analysis.planned import Planned
 from analysis.sweep import read_sweep
 
 TEN = [50.0, 52.0, 54.0, 56.0, 58.0, 60.0, 62.0, 64.0, 66.0, 68.0]
@@ -70,7 +71,11 @@ def test_a_contrast_is_the_paired_test_of_areas(tmp_path):
     assert area["p_holm"] == area["p"]
     assert area["probability_of_improvement"]["value"] == 0.95
     assert area["minimal_detectable_effect"]["effect"] == pytest.approx(minimal_detectable_effect(num_pairs=10, sd=d.std(ddof=1)))
-    assert found["verdict"] == [f"a - b on {AUC}: +2.2 [{theirs.low:.1f}, {theirs.high:.1f}]; a is better (p 0.00391, 0.00391 after Holm)."]
+    assert found["verdict"][0] == "a does better than b."
+    said = (
+        f"a less b: +2.2 (95% interval {theirs.low:+.1f} to {theirs.high:+.1f}), better in 9 of 10 seeds, probability of improvement 0.95"
+    )
+    assert found["verdict"][1].startswith(said) and found["verdict"][1].endswith("; decided (p 0.00391, 0.00391 after Holm over 1).")
 
 
 def test_holm_counts_the_primary_contrasts_and_one_that_is_missing(tmp_path):
@@ -87,16 +92,16 @@ def test_holm_counts_the_primary_contrasts_and_one_that_is_missing(tmp_path):
 
 def test_three_seeds_describe(tmp_path):
     found = compared(made_sweep(tmp_path, {"a": [40.0, 50.0, 61.0], "b": [30.0, 40.0, 50.0]}), ("a", "b"))
-    assert found["verdict"][0] == "Three seeds describe, they do not decide."
-    assert "better" not in " ".join(found["verdict"])
-    assert as_text(found).startswith("Three seeds describe, they do not decide.\n")
+    assert found["verdict"][0] == "Over three seeds a lay above b; so few describe and do not decide."
+    assert "does better" not in " ".join(found["verdict"]) and "decided" not in " ".join(found["verdict"])
+    assert as_text(found).startswith("Over three seeds a lay above b; so few describe and do not decide.\n")
 
 
 def test_five_seeds_cannot_decide_and_that_is_said(tmp_path):
     found = compared(made_sweep(tmp_path, {"a": [60.0, 61.0, 62.0, 63.0, 65.0], "b": [20.0] * 5}), ("a", "b"))
     assert on(found)["p"] == 0.0625
-    assert found["verdict"][0].startswith("5 seeds cannot decide 1 contrast: the smallest p that they could all give is 0.062")
-    assert "no difference shown" in found["verdict"][1]
+    assert found["verdict"][0] == "Over 5 seeds a lay above b; so few describe and do not decide."
+    assert found["verdict"][2].startswith("5 seeds cannot decide 1 contrast: the smallest p that they could all give is 0.062")
 
 
 def test_improvement_over_cells_is_the_published_mean_over_cells(tmp_path):
@@ -190,7 +195,7 @@ def test_missing_seeds_leave_the_common_ones(tmp_path):
     found = compared(made_sweep(tmp_path, {"a": [50.0, 60.0, 70.0], "b": [40.0]}), ("a", "b"))
     assert found["contrasts"][0]["seeds"] == [0]
     assert found["contrasts"][0]["notes"] == ["b lacks seed 1, 2; only common seeds are paired."]
-    assert found["verdict"][0] == "One seed describes, it does not decide."
+    assert found["verdict"][0].startswith("In one seed a lay ")
 
 
 def test_a_curve_is_cut_at_the_budget(tmp_path):
@@ -277,6 +282,64 @@ def test_without_named_contrasts_the_favourite_meets_all(tmp_path):
     assert found["verdict"][-1] == "No contrast was named beforehand, so Holm corrects for all 2."
 
 
+PLANNED = Planned(contrasts=(("frontier", "fixed_*"), ("frontier", "uniform"), ("frontier", "yoked")), primary="heldout.score")
+
+
+def test_the_command_without_contrasts_keeps_to_the_plan_of_the_sweep(tmp_path, capsys):
+    folder = made_sweep(
+        tmp_path / "sweep", {"frontier": [70.0, 80.0], "fixed_0.5": [60.0, 65.0], "uniform": [50.0, 52.0], "linear": [9.0, 8.0]}
+    )
+    PLANNED.keep(folder)
+    assert main(["compare", str(folder)]) == 0
+    found = json.loads((folder / "comparison.json").read_text())
+    assert found["plan"]["contrasts"] == [["frontier", "fixed_*"], ["frontier", "uniform"], ["frontier", "yoked"]]
+    assert (found["plan"]["primary"], found["plan"]["chosen_by"]) == ("heldout.score", "plan")
+    assert "1 of 3 contrasts cannot be computed; they count for Holm with p = 1." in found["verdict"]
+    assert "not the plan's" not in capsys.readouterr().out
+
+
+def test_contrasts_that_are_not_the_plans_are_said_to_be_others(tmp_path, capsys):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "uniform": [50.0, 52.0], "linear": [9.0, 8.0]})
+    PLANNED.keep(folder)
+    assert main(["compare", str(folder), "--contrast", "frontier:linear"]) == 0
+    said = "These contrasts are not the plan's, which are frontier:fixed_*, frontier:uniform, frontier:yoked on heldout.score."
+    assert capsys.readouterr().out.startswith(said)
+    assert json.loads((folder / "comparison.json").read_text())["plan"]["chosen_by"] == "name"
+    assert main(["compare", str(folder), "--primary", "heldout.auc"]) == 0
+    assert capsys.readouterr().out.startswith(said)
+
+
+def test_without_a_plan_the_contrasts_that_were_named_before_are_compared_again(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "uniform": [50.0, 52.0], "linear": [9.0, 8.0]})
+    assert main(["compare", str(folder), "--contrast", "uniform:linear"]) == 0
+    assert main(["compare", str(folder)]) == 0
+    assert json.loads((folder / "comparison.json").read_text())["plan"]["contrasts"] == [["uniform", "linear"]]
+
+
+def test_a_plan_that_is_none_is_one_sentence(tmp_path, capsys):
+    folder = made_sweep(tmp_path / "sweep", {"a": [70.0], "b": [50.0]})
+    (folder / "plan.json").write_text("{")
+    assert main(["compare", str(folder)]) == 2
+    assert "plan.json must hold the sweep's contrasts, got something else" in capsys.readouterr().err
+
+
+def test_an_arm_that_was_chosen_on_other_runs_is_said_to_be(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "fixed_0.5": [60.0, 65.0]})
+    pick = {"pattern": "fixed_*", "arm": "fixed_0.5", "means": {"fixed_0.1": 32.0, "fixed_0.5": 36.0}}
+    chosen = {"origin": "grid/sweep", "seeds": "0-4", "endpoint": AUC, "world_hash": "aaaa", "picks": [pick]}
+    (folder / "chosen.json").write_text(json.dumps(chosen))
+    contrast = compared(folder, ("frontier", "fixed_*"))["contrasts"][0]
+    assert contrast["notes"] == [f"fixed_0.5 was chosen as the best fixed_* on seeds 0-4 of grid/sweep ({AUC}), not on these runs."]
+    assert contrast["b_chosen_from"] == ["fixed_0.1", "fixed_0.5"] and contrast["b_chosen_on"] == "seeds 0-4 of grid/sweep"
+
+
+def test_a_pattern_that_one_arm_fits_chooses_nothing(tmp_path):
+    contrast = compared(made_sweep(tmp_path, {"frontier": [70.0, 80.0], "fixed_0.5": [60.0, 65.0]}), ("frontier", "fixed_*"))["contrasts"][
+        0
+    ]
+    assert contrast["b"] == "fixed_0.5" and contrast["notes"] == ["Of fixed_* only fixed_0.5 can be set against frontier."]
+
+
 def test_settings_beside_the_teacher_are_told(tmp_path):
     made_result(tmp_path, "a", 0)
     made_result(tmp_path, "b", 0, settings="learner:\n  lr: 0.5\n", commit="decaf")
@@ -307,7 +370,7 @@ def test_real_run_directories_are_compared(tmp_path, capsys):
             make_run(tmp_path / arm / f"seed_{seed}", num_steps=8, num_scenarios=2, after=after, seed=seed)
     assert main(["compare", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("Two seeds describe, they do not decide.\nfrontier - uniform on heldout.auc: +")
+    assert printed.startswith("Over two seeds frontier lay above uniform; so few describe and do not decide.\nfrontier less uniform: +")
     found = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
     run = json.loads((tmp_path / "frontier" / "seed_1" / "summary.json").read_text(encoding="utf-8"))
     assert found["arms"]["frontier"]["runs"]["1"]["heldout.score"] == run["heldout"]["score"]

@@ -36,7 +36,7 @@ def test_planning_any_experiment_imports_nothing_heavy_and_writes_nothing(tmp_pa
 def test_a_sweep_compares_arms_on_several_seeds_with_contrasts_named_beforehand(name):
     sweep = load_sweep(name)
     assert len(sweep.seeds) >= 3 and len(sweep.arms) >= 2
-    assert sweep.contrasts
+    assert sweep.planned.contrasts
 
 
 def test_an_idea_fits_on_a_line_of_the_list():

@@ -180,6 +180,20 @@ def test_the_page_says_how_to_repeat_the_run(finished):
     assert 'make experiment EXP=adaptive_curriculum ARGS="seed=0"' in words
 
 
+def test_the_page_about_a_run_of_a_sweep_names_its_arm_and_how_to_make_it_again(tmp_path):
+    folder = tmp_path / "adaptive_curriculum" / "second" / "fixed_0.1" / "seed_0"
+    folder.parent.mkdir(parents=True)
+    make_run(folder)
+    (folder.parent.parent / "uniform" / "seed_3").mkdir(parents=True)
+    config = (folder / "config.yaml").read_text().replace("name: seed0", "name: seed_0")
+    (folder / "config.yaml").write_text(config)
+    page = write_report(folder)
+    words = read_page(page).words
+    assert 'make experiment EXP=adaptive_curriculum ARGS="seeds=0,3 name=second --cell fixed_0.1 0"' in words
+    assert "adaptive_curriculum / fixed_0.1 / seed_0" in words
+    assert "<title>adaptive_curriculum/fixed_0.1/seed_0</title>" in page.read_text(encoding="utf-8")
+
+
 def test_every_figure_is_well_formed(finished):
     drawings = re.findall(r"<svg.*?</svg>", finished.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert len(drawings) >= 11

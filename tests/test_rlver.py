@@ -6,11 +6,10 @@ import json
 import math
 
 import pytest
+from made_sweep import BUDGET, made_result
 
 from analysis.__main__ import main
-from analysis.rlver import ALGORITHMS, MODES, USERS, Cell, Figures, figures_of, findings, leaning
-
-CELLS = [Cell(algorithm, mode, user) for algorithm in ALGORITHMS for mode in MODES for user in USERS]
+from analysis.rlver import CELLS, USERS, Cell, Figures, figures_of, findings, leaning
 
 
 def figures(score: float, *, leaning: float = 0.0, gain: float = 30.0, gain_at_equal_length: float = 28.0) -> Figures:
@@ -58,9 +57,14 @@ def test_seeds_that_disagree_leave_a_claim_undecided():
     assert by_claim(table)["moderate users teach more than challenging ones"][1] == "undecided"
 
 
-def test_claims_without_their_runs_are_left_out():
-    table = {cell: runs for cell, runs in made_table().items() if cell.mode == "plain" and cell.algorithm == "grpo"}
-    assert "PPO's ceiling is higher" not in by_claim(table) and "GRPO is steadier" not in by_claim(table)
+def test_claims_without_their_runs_are_undecided_with_the_reason():
+    table = {cell: runs for cell, runs in made_table().items() if cell != Cell("ppo", "think", "vanilla")}
+    found = {finding.claim: finding for finding in findings(table)}
+    assert len(found) == 6
+    moderate = found["moderate users teach more than challenging ones"]
+    assert (moderate.mark, moderate.reason) == ("undecided", "there is no run that can be used of ppo_think_vanilla")
+    alone = {cell: {0: runs[0]} for cell, runs in made_table().items()}
+    assert [one.reason for one in findings(alone) if one.reason] == ["there are no two runs of an arm that differ"]
 
 
 def line(look: int, emotion: float, words: int, heard: tuple[str, ...] = ()) -> dict:
@@ -84,17 +88,41 @@ def test_leaning_is_understanding_less_action_in_what_was_heard():
     assert leaning(lines) == 0.25
 
 
-def test_the_command_reads_a_sweep_and_marks_each_finding(tmp_path, capsys):
+def made_run(folder, cell: Cell, seed: int, **facts):
+    """A run whose dialogues are a hard and an easy one at either look."""
+    place = made_result(folder, "_".join(cell), seed, **facts)
+    records = [line(0, 30.0, 4), line(0, 31.0, 8), line(9, score_of(cell, seed), 4), line(9, score_of(cell, seed), 8)]
+    shared = {"policy_tokens": 0, "in_during": True, "family": "praise/negative", "strictness": 0.5}
+    lines = [{**shared, **record, "policy_tokens": BUDGET if record["look"] else 0} for record in records]
+    (place / "evaluation.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
+    return place
+
+
+def test_the_command_reads_a_sweep_marks_each_finding_and_keeps_them(tmp_path, capsys):
     for cell in CELLS:
         for seed in range(2):
-            folder = tmp_path / "_".join(cell) / f"seed_{seed}"
-            folder.mkdir(parents=True)
-            (folder / "config.yaml").write_text("seed: 0\n")
-            (folder / "metrics.jsonl").write_text("")
-            (folder / "summary.json").write_text("{}")
-            records = [line(0, 30.0, 4), line(0, 31.0, 8), line(9, score_of(cell, seed), 4), line(9, score_of(cell, seed), 8)]
-            (folder / "evaluation.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+            made_run(tmp_path, cell, seed)
     assert main(["rlver", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "moderate users teach more than challenging ones" in out and "16 runs" in out and "reproduced" in out
+    kept = json.loads((tmp_path / "rlver.json").read_text())
+    assert kept["num_runs"] == 16 and kept["world_hashes"] == ["aaaa"] and kept["notes"] == []
+    first = kept["findings"][0]
+    assert (first["claim"], first["value"], first["mark"]) == ("moderate users teach more than challenging ones", 12.0, "reproduced")
     assert main(["rlver", str(tmp_path / "ppo_think_vanilla")]) == 2
+
+
+def test_runs_that_are_unlike_torn_or_missing_are_left_out_and_said_to_be(tmp_path, capsys):
+    for cell in CELLS[1:]:
+        for seed in range(3):
+            made_run(tmp_path, cell, seed, world="bbbb" if (cell, seed) == (CELLS[1], 1) else "aaaa")
+    (tmp_path / "ppo_plain_vanilla" / "seed_0" / "config.yaml").write_text("a: [")
+    torn = tmp_path / "ppo_plain_challenging" / "seed_0" / "evaluation.jsonl"
+    torn.write_text(torn.read_text().replace('"grid": "full", ', "", 1))
+    assert main(["rlver", str(tmp_path)]) == 0
+    notes = json.loads((tmp_path / "rlver.json").read_text())["notes"]
+    assert any(note.startswith("ppo_plain_vanilla/seed_0 is left out") for note in notes)
+    assert any(note.startswith("ppo_plain_challenging/seed_0 is left out") and "'grid'" in note for note in notes)
+    assert any("ran in different worlds" in note and note.endswith("grpo_plain_challenging/seed_1 is left out.") for note in notes)
+    out = capsys.readouterr().out
+    assert "undecided" in out and "there is no run that can be used of grpo_plain_vanilla" in out

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from made_sweep import made_sweep
 
 from experiments import catalogue
 from experiments.__main__ import main
 from experiments.config import to_plain
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
-from experiments.sweep import Course, differences, refuse_other
-from experiments.sweep_plan import Cell, Sweep, is_sweep, load_sweep
+from experiments.sweep import Course, compare_arms, differences, keep_plan, refuse_other
+from experiments.sweep_plan import Cell, Sweep, describe, is_sweep, load_sweep
 from simulator.bank import world_hash
 
 PLAN = """# Two teachers.
@@ -70,6 +71,53 @@ def test_an_arm_that_replays_another_waits_for_the_next_seed(write):
     assert sweep.needs(Cell("fixed", 3)) == []
 
 
+def test_an_arm_replays_the_same_run_whichever_seeds_are_asked_for(write):
+    write(PLAN.replace("seeds: [3, 5]", "seeds: [3, 5, 7]"))
+    whole, part = planned(), planned("seeds=3,5")
+    assert part.config(Cell("replayed", 5)).teacher.trace == whole.config(Cell("replayed", 5)).teacher.trace
+    assert part.cells()[-1] == Cell("frontier", 7) and len(part.cells()) == 7
+    assert part.cell("frontier", "7") == Cell("frontier", 7) and part.config(Cell("frontier", 7)).seed == 7
+    assert "# and frontier seed 7, which other runs replay" in describe(part)
+    assert "7 runs and 35,000 policy tokens in all" in describe(part)
+    assert len(planned("seeds=3").cells()) == 4
+
+
+def test_seeds_may_be_told_from_the_first_to_the_last(write):
+    write()
+    assert planned("seeds=3-5,8").seeds == (3, 4, 5, 8)
+
+
+def test_the_planned_family_stays_whole_whichever_arms_are_asked_for(write, tmp_path):
+    write(PLAN.replace('["frontier:fixed"]', '["frontier:fixed", "frontier:replayed"]'))
+    part = planned("arms=frontier,fixed", f"runs={tmp_path}")
+    assert part.planned.contrasts == (("frontier", "fixed"), ("frontier", "replayed"))
+    assert "# contrast frontier against replayed; replayed was not asked for, so it counts with p = 1 until it is run" in describe(part)
+    finals = {"frontier": [70.0 + i for i in range(6)], "fixed": [50.0 + i / 2 for i in range(6)]}
+    made_sweep(part.folder, finals)
+    keep_plan(part)
+    compare_arms(part)
+    found = json.loads((part.folder / "comparison.json").read_text())
+    assert found["contrasts"][0]["endpoints"]["heldout.auc"]["p_holm"] == 2 * 2 / 2**6
+    assert found["contrasts"][1]["cannot"] == "replayed has no run that can be used." and found["plan"]["chosen_by"] == "plan"
+
+
+def test_a_sweep_leaves_its_plan_and_refuses_another_one(write, tmp_path):
+    write(f"{PLAN}tuning: {{frontier: much, fixed: a grid, replayed: none}}\n")
+    keep_plan(planned("arms=fixed,frontier", f"runs={tmp_path}"))
+    kept = json.loads((tmp_path / "made" / "sweep" / "plan.json").read_text())
+    assert kept["contrasts"] == [["frontier", "fixed"]] and kept["primary"] == "heldout.auc"
+    assert kept["tuning"] == {"frontier": "much", "fixed": "a grid", "replayed": "none"} and kept["choose"] is None
+    keep_plan(planned(f"runs={tmp_path}"))
+    write(PLAN.replace("frontier:fixed", "fixed:frontier"))
+    with pytest.raises(ConfigError, match=r"must have the experiment's contrasts .*fixed:frontier on heldout.auc.*, got frontier:fixed"):
+        keep_plan(planned(f"runs={tmp_path}"))
+
+
+def test_a_dry_run_before_the_choice_says_what_is_left_after_it(tmp_path):
+    said = describe(load_sweep("confirmation", [f"runs={tmp_path}"]))
+    assert "# 50 runs and 30,000,000 policy tokens in all once the best are chosen; with all candidates 110 runs and 66,000,000" in said
+
+
 def test_overrides_choose_arms_and_seeds_or_go_to_every_arm(write):
     write()
     sweep = planned("arms=frontier,fixed", "seeds=1,2,4", "parallel=1", "algorithm.turn_credit=0.5")
@@ -82,7 +130,11 @@ def test_overrides_choose_arms_and_seeds_or_go_to_every_arm(write):
     [
         (["arms=frontal"], "arms must be among frontier, fixed, replayed, got 'frontal'"),
         (["seeds=1,1"], "seeds must be different whole numbers of at least 0, got '1,1'"),
-        (["seeds=one"], "seeds must be whole numbers such as 0,1,2, got 'one'"),
+        (["seeds=one"], "seeds must be whole numbers such as 0,1,2 or 0-2, got 'one'"),
+        (["seeds=4-2"], "seeds must be whole numbers such as 0,1,2 or 0-2, got '4-2'"),
+        (["seed=3"], "seed must not be set for a sweep, got 3; its runs have seeds=..., and --cell ARM SEED makes one of them"),
+        (["resume=runs/made"], "resume must not be set for a sweep, got 'runs/made'; the same command again goes on"),
+        (["name=../x"], "name must consist of letters, digits and . _ + -, got '../x'"),
         (["parallel=0"], "parallel must be different whole numbers of at least 1"),
         (["arms=fixed,replayed"], "arm replayed replays arm frontier, which must be among the arms"),
         (["seeds=1"], "arm replayed replays another seed's run, so seeds must be at least two"),

@@ -12,10 +12,11 @@ import pytest
 from made_sweep import BUDGET, made_result, made_sweep, steps_of, tasks_of
 from test_report import read_page
 
-from analysis import sweep_report
+from analysis import comparison
 from analysis.__main__ import main
 from analysis.comparison import Plan, compare, write_comparison
 from analysis.learning_curves import Curve
+from analysis.planned import Planned
 from analysis.sweep import read_sweep
 from analysis.sweep_course import issued_between, mean_curve, read_courses, value_at
 from analysis.sweep_report import write_sweep_report
@@ -32,7 +33,7 @@ def made(folder: Path, finals=FINALS, **facts) -> Path:
 def few_draws():
     """Bootstrap bars are for the eye: nothing here looks at them, and they take most of a page's time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep_report, "Plan", partial(Plan, num_resamples=20))
+        patch.setattr(comparison, "Plan", partial(Plan, num_resamples=20))
         yield
 
 
@@ -58,8 +59,35 @@ def test_the_page_opens_with_a_verdict_that_three_seeds_allow(page):
 def test_each_contrast_is_said_with_its_interval(page):
     # Areas are (20 + final) / 2: the differences are 5, 7.5 and 6.5, their mean 6.33, sd 1.26, t(.975, 2) = 4.303.
     # Final scores differ by twice as much.
-    expected = "frontier less uniform: +6.3 (95% interval +3.2 to +9.5), better in 3 of 3 seeds; at the end +12.7 (+6.4 to +18.9)."
-    assert expected in words_of(page)
+    # Three of three: Clopper and Pearson's lower bound is .025^(1/3).
+    expected = (
+        "frontier less uniform: +6.3 (95% interval +3.2 to +9.5), better in 3 of 3 seeds, probability of improvement 1.00 (0.29 to 1.00)"
+    )
+    assert f"{expected}; at the end +12.7 (+6.4 to +18.9)." in words_of(page)
+
+
+def test_the_page_and_the_command_say_the_same(tmp_path, capsys):
+    folder = made(tmp_path)
+    words = words_of(write_sweep_report(folder))
+    assert main(["compare", str(folder)]) == 0
+    said = capsys.readouterr().out.partition("\n\n")[0].splitlines()
+    assert len(said) == 4 and all(sentence in words for sentence in said)
+
+
+def test_sixteen_arms_are_told_apart_by_more_than_colour(tmp_path):
+    folder = made(tmp_path, {f"arm_{i:02}": (50.0 + i, 60.0 + i) for i in range(16)})
+    text = write_sweep_report(folder).read_text(encoding="utf-8")
+    curves = re.search(r'aria-label="Held-out score over policy tokens".*?</svg>', text, re.DOTALL)[0]
+    styles = re.findall(r'class="line strong ([^"]+)"', curves)
+    assert len(styles) == len(set(styles)) == 16 and "rest" not in styles
+    assert all(f'class="dot {style}"' in curves for style in styles if " " in style)
+
+
+def test_alarms_of_one_step_are_counted_alike_in_the_strip_and_below(tmp_path):
+    folder = made(tmp_path, {"frontier": (70.0,)})
+    made_result(folder, "uniform", 0, metrics=steps_of(), summary={"collapse": {"alarms": [ALARM, {**ALARM, "name": "entropy_lost"}]}})
+    text = write_sweep_report(folder).read_text(encoding="utf-8")
+    assert "<dt>alarms</dt><dd>2</dd><small>in 1 of 2 runs</small>" in text and text.count('<p class="alarm">') == 2
 
 
 def test_eight_seeds_decide(tmp_path):
@@ -193,6 +221,14 @@ def test_the_contrasts_of_the_comparison_beside_the_runs_are_kept(tmp_path):
     words = words_of(write_sweep_report(folder))
     assert "uniform less fixed_0.5" in words and "frontier less" not in words
     assert "--contrast 'uniform:fixed_*'" in words
+
+
+def test_the_page_keeps_to_the_plan_of_the_sweep(tmp_path):
+    folder = made(tmp_path)
+    Planned(contrasts=(("uniform", "fixed_*"), ("uniform", "yoked")), primary="heldout.score").keep(folder)
+    words = words_of(write_sweep_report(folder))
+    assert "uniform less fixed_0.5" in words and "frontier less" not in words
+    assert "uniform against yoked cannot be computed: yoked has no run that can be used." in words
 
 
 def test_a_broken_comparison_beside_the_runs_is_done_without(tmp_path):

@@ -13,10 +13,19 @@ import yaml
 from analysis.runs import CONFIG, METRICS
 from experiments.agents import agent_json
 from experiments.agents.judge import CapabilityJudge, judged
-from experiments.agents.kept import EXPERIMENT, about, check_folder, config_of
+from experiments.agents.kept import about, check_folder, config_of, folder_of
 from experiments.agents.players import Played, Player
 from experiments.agents.playing import Dialogues, play_all
-from experiments.agents.reach import AT_A_SERVER, DIALOGUES_AT_ONCE, check_speaking, make_player, reached_judge, reached_user, usage
+from experiments.agents.reach import (
+    AT_A_SERVER,
+    DIALOGUES_AT_ONCE,
+    check_speaking,
+    judge_config,
+    make_player,
+    reached_judge,
+    reached_user,
+    usage,
+)
 from experiments.agents.setting import Setting, make_setting
 from experiments.agents.who import Agent, Kind, find_agent
 from experiments.exit_code import ExitCode, ended
@@ -40,7 +49,7 @@ def checked(options: argparse.Namespace) -> int:
     agent = find_agent(options.agent, name=options.name, model=options.model)
     setting = make_setting(options, agent)
     check_options(options, agent)
-    folder = options.out or Path("runs") / EXPERIMENT / agent.name
+    folder = folder_of(options, agent)
     config = config_of(options, agent, setting)
     check_folder(folder, config)
     if not options.dry_run:
@@ -55,7 +64,7 @@ def check_options(options: argparse.Namespace, agent: Agent) -> None:
     Raises:
         ConfigError: says which.
     """
-    check_speaking(options)
+    check_speaking(options, agent)
     if options.profiles and agent.kind is Kind.SCRIPTED:
         raise ConfigError(f"AGENT must be another with --profiles, got {agent.source!r}, which speaks of what the built-in world tells")
     if options.samples > 1 and agent.kind is Kind.SCRIPTED:
@@ -68,6 +77,7 @@ def check_options(options: argparse.Namespace, agent: Agent) -> None:
         raise ConfigError(
             f"--judge-model goes with --user llm, got {options.judge_model!r}; the embedded user's dialogues are judged by rule"
         )
+    judge_config(options)
 
 
 def run(options: argparse.Namespace, agent: Agent, setting: Setting, folder: Path, config: Mapping[str, Any]) -> ExitCode:
@@ -93,7 +103,8 @@ def run(options: argparse.Namespace, agent: Agent, setting: Setting, folder: Pat
     print(agent_json.in_words(described, folder))
     if interruption.requested:
         return ExitCode.INTERRUPTED
-    return ExitCode.FINISHED if described["n_dialogues"] and not described["errors"]["not_played"] else ExitCode.FAILED
+    missing_or_broken = described["errors"]["not_played"] or described["errors"]["excluded_dialogues"]
+    return ExitCode.FINISHED if described["n_dialogues"] and not missing_or_broken else ExitCode.FAILED
 
 
 async def play_and_judge(

@@ -23,13 +23,23 @@ from simulator.bank import preset_hash, world_hash
 EXPERIMENT = "evaluate"
 
 
+def folder_of(options: argparse.Namespace, agent: Agent) -> Path:
+    """Where an agent's evaluation lies.
+
+    Raises:
+        ConfigError: it cannot be written there.
+    """
+    folder: Path = options.out or Path("runs") / EXPERIMENT / agent.name
+    check_writable(folder, called="--out")
+    return folder
+
+
 def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuses a folder that cannot be written, or that holds an evaluation of something else.
+    """Refuses a folder that holds an evaluation of something else.
 
     Raises:
         ConfigError: says what differs.
     """
-    check_writable(folder)
     path = folder / CONFIG
     if not path.is_file():
         # A probe of reliability may have come first.

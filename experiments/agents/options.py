@@ -20,11 +20,11 @@ def evaluate_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m experiments evaluate",
         description="Evaluate any agent on users it never practised with. The same command again goes on where it was broken off.",
-        epilog="Exit code 0: all was played; 1: some is missing or nothing could be scored; 2: refused before anything started.",
+        epilog="Exit code 0: all was played; 1: some is missing or broke; 2: refused before anything started.",
     )
     parser.add_argument("agent", metavar="AGENT", help=AGENT)
     parser.add_argument("--dry-run", action="store_true", help="say what would be played and with what, and start nothing")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes (default: evaluations/ and the agent's name)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes (default: runs/evaluate/ and the agent's name)")
     parser.add_argument("--name", help="what the agent is called on a leaderboard (default: follows from AGENT)")
     scenario_options(parser)
     user_options(parser)
@@ -36,7 +36,9 @@ def evaluate_parser() -> argparse.ArgumentParser:
 def scenario_options(parser: argparse.ArgumentParser) -> None:
     """On which scenarios."""
     group = parser.add_argument_group("on which scenarios")
-    group.add_argument("--split", choices=("heldout", "sealed"), default="heldout", help="of the built-in world (default heldout)")
+    group.add_argument(
+        "--split", choices=("heldout", "sealed"), default="heldout", help="of the built-in world (heldout; sealed is refused)"
+    )
     group.add_argument("--profiles", type=Path, metavar="FILE", help="SAGE or RLVER profiles (JSONL, gzipped or not) instead")
     group.add_argument("--num-scenarios", type=int, default=0, metavar="N", help="so many, spread over the families (default 0: all)")
     group.add_argument("--strictness", type=float, nargs="+", metavar="D", help="in [0, 1] (default .1 .3 .5 .7 .9; .35 for profiles)")

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from experiments.agents.wording import of_agent
 from experiments.evaluate import EvaluationTask
 from policy.rollout import sampling_seed
-from policy.thinking import CLOSE, take_apart
+from policy.thinking import CLOSE, OPEN, take_apart
 from simulator.asking import Unusable
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.endpoint import Question
@@ -176,11 +176,23 @@ def read_reply(answer: str) -> Reply:
     Raises:
         Unusable: no words are left.
     """
-    said = take_apart(answer) if CLOSE in answer else None
+    said = take_apart(answer) if OPEN in answer or CLOSE in answer else None
     words = said.words if said else answer.strip()
     if not words:
         raise Unusable("the answer held a thought and no words")
     return Reply(words=words, thought=said.thought if said else "")
+
+
+def agent_config(settings: dict[str, Any]) -> EndpointConfig:
+    """The settings of an agent's server, looked at.
+
+    Raises:
+        ValueError: one of them means nothing; in the words of the command line.
+    """
+    try:
+        return EndpointConfig(**settings, answer_format=AnswerFormat.TEXT)
+    except ValueError as error:
+        raise ValueError(of_agent(str(error))) from error
 
 
 def server_config(settings: dict[str, Any]) -> EndpointConfig:
@@ -189,8 +201,8 @@ def server_config(settings: dict[str, Any]) -> EndpointConfig:
     Raises:
         ValueError: it cannot be worked with; in the words of the command line.
     """
+    config = agent_config(settings)
     try:
-        config = EndpointConfig(**settings, answer_format=AnswerFormat.TEXT)
         check_endpoints(config)
     except ValueError as error:
         raise ValueError(of_agent(str(error)).replace("--kind must be another", "AGENT must be another")) from error

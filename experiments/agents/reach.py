@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.persona_source import flag_settings, model_settings
 from experiments.agents.judge import CapabilityJudge
-from experiments.agents.players import Player, Scripted, ServerAgent, WordsPlayer, server_config
+from experiments.agents.players import Player, Scripted, ServerAgent, WordsPlayer, agent_config, server_config
 from experiments.agents.setting import Setting
 from experiments.agents.speech import speech_of
 from experiments.agents.who import PRIOR, Agent, Kind
@@ -92,12 +92,26 @@ def reached_user(setting: Setting) -> UserSimulator:
 
 def reached_judge(options: argparse.Namespace) -> CapabilityJudge | None:
     """The judge, its servers asked for a few tokens; None where none is named."""
+    config = judge_config(options)
+    if config is None:
+        return None
+    try:
+        check_endpoints(config)
+        return CapabilityJudge(Endpoints(config))
+    except ValueError as error:
+        raise ConfigError(in_options(str(error), "--judge-")) from error
+
+
+def judge_config(options: argparse.Namespace) -> EndpointConfig | None:
+    """The settings of the judge's server; None where none is named.
+
+    Raises:
+        ConfigError: one of them means nothing.
+    """
     if not options.judge_model:
         return None
     try:
-        config = EndpointConfig(**model_settings(flag_settings(options, "judge")))
-        check_endpoints(config)
-        return CapabilityJudge(Endpoints(config))
+        return EndpointConfig(**model_settings(flag_settings(options, "judge")))
     except ValueError as error:
         raise ConfigError(in_options(str(error), "--judge-")) from error
 
@@ -112,8 +126,8 @@ def usage(user: UserSimulator, player: Player | None, judge: CapabilityJudge | N
     return {who: {name: value for name, value in found.items() if value} for who, found in counts.items() if any(found.values())}
 
 
-def check_speaking(options: argparse.Namespace) -> None:
-    """Refuses a way of speaking that is out of range.
+def check_speaking(options: argparse.Namespace, agent: Agent) -> None:
+    """Refuses a way of speaking that is out of range, and settings of a server that mean nothing.
 
     Raises:
         ConfigError: says which option.
@@ -124,3 +138,5 @@ def check_speaking(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+    if agent.kind is Kind.SERVER:
+        agent_config(server_settings(options, agent, answers=Path(ANSWERS)))

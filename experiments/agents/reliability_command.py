@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.agents.kept import EXPERIMENT
+from experiments.agents.kept import folder_of
 from experiments.agents.players import ServerAgent, SilentAgent, server_config
 from experiments.agents.questions import Answer, Messages, Question, ask_all, hash_of, read_questions
 from experiments.agents.reach import ANSWERS, AT_A_SERVER, DIALOGUES_AT_ONCE, check_speaking, server_settings, weights_folder
@@ -29,7 +29,6 @@ from experiments.agents.speech import speech_of
 from experiments.agents.who import Agent, Kind, find_agent
 from experiments.exit_code import ExitCode, ended
 from experiments.keys import ConfigError
-from experiments.preflight import check_writable
 from experiments.recorder import jsonable
 from experiments.summary import git_commit, versions
 from policy.thinking import learnt_to_think
@@ -58,8 +57,7 @@ def checked(options: argparse.Namespace) -> int:
     before = read_measured(options.against) if options.against else None
     if questions is not None:
         require_same(before, hash_of(questions), options)
-    folder = options.out or Path("runs") / EXPERIMENT / agent.name
-    check_writable(folder)
+    folder = folder_of(options, agent)
     if not options.dry_run:
         return probe(options, agent, questions, before, folder)
     num = len(questions) if questions is not None else options.num
@@ -74,7 +72,7 @@ def questions_for(options: argparse.Namespace, agent: Agent) -> list[Question] |
     Raises:
         ConfigError: the agent cannot be asked so.
     """
-    check_speaking(options)
+    check_speaking(options, agent)
     if agent.kind is Kind.SCRIPTED:
         raise ConfigError(f"AGENT must be a model, got the scripted {agent.source}, which knows no facts")
     if options.questions is not None:

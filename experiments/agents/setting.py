@@ -93,6 +93,10 @@ def make_setting(options: argparse.Namespace, agent: Agent) -> Setting:
     Raises:
         ConfigError: says which option must be otherwise.
     """
+    if options.split == Split.SEALED:
+        raise ConfigError(
+            "--split must be heldout, got 'sealed': the sealed half judges a teacher once, in the sweep confirmation (docs/protocol.md)"
+        )
     strictness = tuple(options.strictness or (NATIVE_STRICTNESS if options.profiles else GRID))
     wrong = [value for value in strictness if not 0.0 <= value <= 1.0]
     if wrong or len(set(strictness)) < len(strictness):

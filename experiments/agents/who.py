@@ -17,6 +17,8 @@ from simulator.endpoint_config import check_url
 from simulator.ladder import AGENTS
 
 PRIOR = "prior"
+RUNS = "runs"
+"""First part of a run's folder: a mistyped one is no id of the hub."""
 EMBEDDED = "embedded"
 """What `policy.model` says of a policy that speaks the built-in world's language alone."""
 ENDS = 2**20
@@ -84,6 +86,8 @@ def find_agent(word: str, *, name: str | None = None, model: str | None = None) 
     folder = Path(word).expanduser()
     if folder.is_dir():
         return from_folder(folder, name=name)
+    if folder.parts[0] == RUNS or (folder.parts[1:] and folder.parent.is_dir()):
+        raise ConfigError(f"AGENT must be a run's folder, got {word!r}; there is no such folder in {folder.parent}")
     if re.fullmatch(r"\w[\w.-]*/[\w.-]+", word):
         return Agent(kind=Kind.MODEL, name=name or as_name(word), source=word)
     scripted = ", ".join(AGENTS)

@@ -1,0 +1,171 @@
+"""What a contrast showed, in the words of the page and of the command alike; they claim no more than the primary endpoint does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.endpoints import AUC, digits_of, sign_of
+from analysis.paired import smallest_p
+
+Contrast = Mapping[str, Any]
+"""An entry of `contrasts` in `comparison.json`."""
+Plan = Mapping[str, Any]
+"""Its `plan`."""
+FINAL = "heldout.score"
+MEANING = {
+    AUC: "the held-out score averaged over all of training (the area under its curve)",
+    FINAL: "the held-out score at the end",
+}
+DECIDES_FROM = 5
+"""Pairs below which a comparison describes and does not decide."""
+NUMBERS = ("no", "one", "two", "three", "four")
+SO_FEW = "so few describe and do not decide"
+
+
+def summary_of(found: Mapping[str, Any]) -> str:
+    """How the contrasts came out, in a sentence or two for each arm they are about."""
+    plan = found["plan"]
+    tested = [contrast for contrast in found["contrasts"] if contrast["endpoints"][plan["primary"]]]
+    if not found["contrasts"]:
+        return "There is one arm, and nothing to compare it with."
+    if not tested:
+        return "Nothing can be compared: no two arms have a seed on which they may be set against each other."
+    return " ".join(on_favourite(a, [c for c in tested if c["a"] == a], plan) for a in dict.fromkeys(c["a"] for c in tested))
+
+
+def limits(found: Mapping[str, Any]) -> list[str]:
+    """What the contrasts cannot show, or were not planned to."""
+    plan, primary = found["plan"], found["plan"]["primary"]
+    num = len(found["contrasts"])
+    counts = [endpoint["num_pairs"] for contrast in found["contrasts"] if (endpoint := contrast["endpoints"][primary])]
+    said = [beside_the_plan(plan), power_of_so_few(min(counts), num, plan["alpha"]) if counts else ""]
+    if 0 < len(counts) < num:
+        said.append(f"{num - len(counts)} of {num} contrasts cannot be computed; they count for Holm with p = 1.")
+    if plan["chosen_by"] == "default" and num > 1:
+        said.append(f"No contrast was named beforehand, so Holm corrects for all {num}.")
+    return [sentence for sentence in said if sentence]
+
+
+def beside_the_plan(plan: Mapping[str, Any]) -> str:
+    """That the contrasts or their endpoint are not those the sweep set out with; empty where they are, or none are known."""
+    planned = plan.get("planned")
+    if not planned or plan["chosen_by"] == "plan":
+        return ""
+    names = ", ".join(":".join(contrast) for contrast in planned["contrasts"]) or "no contrast"
+    return f"These contrasts are not the plan's, which are {names} on {planned['primary']}."
+
+
+def power_of_so_few(num_pairs: int, num_contrasts: int, alpha: float) -> str:
+    """What so few pairs cannot do; empty where they can, and where they are so few that the summary says it."""
+    if num_pairs < DECIDES_FROM:
+        return ""
+    smallest = smallest_p(num_pairs) * num_contrasts
+    if smallest > alpha:
+        return (
+            f"{num_pairs} seeds cannot decide {num_contrasts} contrast{'s' if num_contrasts > 1 else ''}: "
+            f"the smallest p that they could all give is {min(smallest, 1.0):.3f} after Holm."
+        )
+    return ""
+
+
+def on_favourite(a: str, contrasts: Sequence[Contrast], plan: Plan) -> str:
+    """One arm against the others it was set against, in a sentence or two: what was decided, then what was only seen."""
+    few = [contrast for contrast in contrasts if not can_decide(contrast, plan)]
+    decided = [contrast for contrast in contrasts if contrast not in few]
+    sentences = [f"{a} {grouped(decided, plan)}."] if decided else []
+    if few:
+        counts = sorted({contrast["endpoints"][plan["primary"]]["num_pairs"] for contrast in few})
+        seeds = count_in_words(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        over, end = ("In one seed", "one seed describes and does not decide") if counts == [1] else (f"Over {seeds} seeds", SO_FEW)
+        sentences.append(f"{over} {a} lay {grouped(few, plan)}; {end}.")
+    return " ".join(sentences)
+
+
+def can_decide(contrast: Contrast, plan: Plan) -> bool:
+    """Whether so many pairs could, were they all to agree, get below alpha after Holm over all contrasts."""
+    num = contrast["endpoints"][plan["primary"]]["num_pairs"]
+    return num >= DECIDES_FROM and smallest_p(num) * len(plan["contrasts"]) <= plan["alpha"]
+
+
+def count_in_words(number: int) -> str:
+    """`three`, `12`."""
+    return NUMBERS[number] if number < len(NUMBERS) else str(number)
+
+
+def grouped(contrasts: Sequence[Contrast], plan: Plan) -> str:
+    """The other arms, by how the first stands to them."""
+    others: dict[str, list[str]] = {}
+    for contrast in contrasts:
+        others.setdefault(standing(contrast, plan), []).append(contrast["b"])
+    return ", ".join(f"{words} {listed(others[words])}" for words in STANDINGS if words in others)
+
+
+STANDINGS = ("does better than", "shows no clear difference from", "does worse than", "above", "now above, now below", "below")
+"""In the order in which they are said; the last three where seeds are too few to decide, all of which agree or do not."""
+
+
+def standing(contrast: Contrast, plan: Plan) -> str:
+    """How the first arm stands to the second, one of `STANDINGS`."""
+    primary = plan["primary"]
+    endpoint = contrast["endpoints"][primary]
+    if can_decide(contrast, plan):
+        if endpoint["p_holm"] > plan["alpha"]:
+            return "shows no clear difference from"
+        return "does better than" if sign_of(primary) * endpoint["difference"]["value"] > 0 else "does worse than"
+    gains = [sign_of(primary) * difference for difference in endpoint["differences"]]
+    if all(gain > 0 for gain in gains):
+        return "above"
+    return "below" if all(gain < 0 for gain in gains) else "now above, now below"
+
+
+def on_contrast(contrast: Contrast, plan: Plan) -> str:
+    """One contrast with its numbers, in a sentence or two."""
+    primary = plan["primary"]
+    endpoint = contrast["endpoints"][primary]
+    if endpoint is None:
+        return f"{contrast['a']} against {contrast['b']} cannot be computed: {contrast['cannot']}"
+    digits, d = digits_of(primary), endpoint["difference"]
+    low, high = finite(d["low"]), finite(d["high"])
+    interval = f" (95% interval {low:+.{digits}f} to {high:+.{digits}f})" if low is not None and high is not None else ""
+    num, wins = endpoint["num_pairs"], sum(sign_of(primary) * difference > 0 for difference in endpoint["differences"])
+    seeds = f"better in {wins} of {num} seeds" if num > 1 else f"{'better' if wins else 'not better'} in the one seed"
+    said = f"{contrast['a']} less {contrast['b']}: {d['value']:+.{digits}f}{interval}, {seeds}"
+    said += f"{chance(endpoint)}{at_the_end(contrast, primary)}"
+    if not can_decide(contrast, plan):
+        return f"{said}."
+    p = f"p {endpoint['p']:.3g}, {endpoint['p_holm']:.3g} after Holm over {len(plan['contrasts'])}"
+    if endpoint["p_holm"] <= plan["alpha"]:
+        return f"{said}; decided ({p})."
+    effect = finite(endpoint["minimal_detectable_effect"]["effect"])
+    would = f" With this spread {num} seeds would find {effect:.{digits}f} four times in five." if effect is not None else ""
+    return f"{said}; not decided ({p}).{would}"
+
+
+def chance(endpoint: Mapping[str, Any]) -> str:
+    """The probability of improvement with its interval."""
+    better = endpoint["probability_of_improvement"]
+    low, high = finite(better["low"]), finite(better["high"])
+    interval = f" ({low:.2f} to {high:.2f})" if low is not None and high is not None else ""
+    return f", probability of improvement {better['value']:.2f}{interval}"
+
+
+def at_the_end(contrast: Contrast, primary: str) -> str:
+    """The difference of the final scores, beside a primary endpoint that is over all of training."""
+    final = contrast["endpoints"].get(FINAL)
+    if primary != AUC or final is None:
+        return ""
+    low, high = finite(final["difference"]["low"]), finite(final["difference"]["high"])
+    interval = f" ({low:+.1f} to {high:+.1f})" if low is not None and high is not None else ""
+    return f"; at the end {final['difference']['value']:+.1f}{interval}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def finite(value: float | None) -> float | None:
+    """The value, None where it is not defined."""
+    return None if value is None or not math.isfinite(value) else float(value)

@@ -1,0 +1,111 @@
+"""What a sweep set out to compare, kept in its folder since it started, and which of its arms were chosen on other runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+PLAN = "plan.json"
+CHOSEN = "chosen.json"
+
+Contrast = tuple[str, str]
+"""Two arms, the first one less the second; the second may be a pattern (`fixed_*`), which means the best arm that fits it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """The comparison that an experiment's file names, whichever of its arms were run."""
+
+    contrasts: tuple[Contrast, ...]
+    """All of the file: the family over which Holm corrects."""
+    primary: str
+    """The endpoint that decides."""
+    tuning: Mapping[str, str] = field(default_factory=dict)
+    """By arm or pattern, what was tried before its settings were fixed."""
+    choose: Mapping[str, Any] | None = None
+    """From which other sweep the best of several arms is taken."""
+
+    def keep(self, folder: Path) -> None:
+        """Writes it down when the sweep starts; a later sitting finds it there.
+
+        Raises:
+            ValueError: the sweep was started with other contrasts or another endpoint.
+        """
+        before = read_planned(folder)
+        if before is not None and (before.contrasts, before.primary) != (self.contrasts, self.primary):
+            raise ValueError(
+                f"{folder / PLAN} must have the experiment's contrasts and endpoint ({self.words()}), got {before.words()}; "
+                "take another name= for the sweep, or delete the file to plan anew"
+            )
+        if before != self:
+            folder.mkdir(parents=True, exist_ok=True)
+            # Runs of a sweep that start side by side may all write it.
+            draft = folder / f".{PLAN}.{os.getpid()}.tmp"
+            draft.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            draft.replace(folder / PLAN)
+
+    def words(self) -> str:
+        """Its contrasts and endpoint."""
+        return f"{', '.join(':'.join(contrast) for contrast in self.contrasts) or 'no contrast'} on {self.primary}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The best of the arms that fit a pattern, found on runs of another sweep."""
+
+    pattern: str
+    arm: str
+    candidates: list[str]
+    origin: str
+    """The other sweep, as `<experiment>/<name>`."""
+    seeds: str
+    endpoint: str
+
+    def sentence(self) -> str:
+        """Where it was chosen."""
+        return (
+            f"{self.arm} was chosen as the best {self.pattern} on seeds {self.seeds} of {self.origin} ({self.endpoint}), not on these runs."
+        )
+
+
+def read_planned(folder: Path) -> Planned | None:
+    """The plan in a sweep's folder; None where there is none.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    path = folder / PLAN
+    if not path.is_file():
+        return None
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        contrasts = tuple((str(a), str(b)) for a, b in kept["contrasts"])
+        return Planned(contrasts=contrasts, primary=str(kept["primary"]), tuning=dict(kept["tuning"]), choose=kept["choose"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} must hold the sweep's contrasts, got something else ({error!r}); delete it and start the sweep again"
+        ) from error
+
+
+def read_chosen(folder: Path) -> dict[str, Chosen]:
+    """By pattern, the arms that were chosen on other runs.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    path = folder / CHOSEN
+    if not path.is_file():
+        return {}
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        said = {name: str(kept[name]) for name in ("origin", "seeds", "endpoint")}
+        return {
+            pick["pattern"]: Chosen(pattern=pick["pattern"], arm=pick["arm"], candidates=sorted(pick["means"]), **said)
+            for pick in kept["picks"]
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} must hold what was chosen, got something else ({error!r}); delete it to choose anew") from error
