@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from simulator.alternatives import either
@@ -19,8 +18,8 @@ from simulator.nouns import nouns, nouns_of
 from simulator.register import Register, clarity
 from simulator.scenario import Fact, Scenario
 from simulator.seen import as_seen
+from simulator.spelling import LEXICON, Spelling, spelling
 
-LEXICON = Path(__file__).parent / "lexicon"
 LANGUAGES = ("en", "zh")
 MAX_READ = 3000
 """Characters of a reply in which moves are heard: nobody reads an endless one to its end."""
@@ -94,21 +93,15 @@ class Lexicon:
 
     writing: Mapping[str, str]
     """How sentences begin and end (`[writing]` of the file)."""
-    spelling: tuple[tuple[str, str], ...]
-    respelt: re.Pattern[str]
-    """Whatever `spelling` would change."""
+    spelling: Spelling
     openings: re.Pattern[str]
     """Words that may stand before what a sentence begins with."""
     ears: tuple[Ear, ...]
     """In the order of the file."""
 
     def plain(self, text: str) -> str:
-        """The text as the expressions expect it: lower case, one spelling, single spaces or none."""
-        text = " ".join(as_seen(text).lower().replace("\n", self.writing["line"]).split())
-        if self.respelt.search(text):
-            for spelt, written in self.spelling:
-                text = text.replace(spelt, written)
-        return text
+        """The text as the expressions expect it."""
+        return self.spelling.plain(text)
 
     def sentences(self, plain: str) -> list[str]:
         """The sentences of a plain text, each no longer than is heard."""
@@ -153,8 +146,7 @@ def lexicon(language: str = "en") -> Lexicon:
         classes[name] = f"(?:{either([_filled(entry, classes) for entry in entries.split(', ')])})"
     return Lexicon(
         writing=writing,
-        spelling=tuple(table["spelling"].items()),
-        respelt=re.compile("|".join(map(re.escape, table["spelling"]))),
+        spelling=spelling(language),
         openings=re.compile(f"(?:{writing['before']}(?:{'|'.join(openings)})[,，]?(?={writing['before']}))*"),
         ears=tuple(_ear(strategy, entry, classes, writing) for strategy, entry in table["strategies"].items()),
     )
