@@ -19,6 +19,7 @@ DECIDING_FILES = (
     "alternatives.py",
     "bank.py",
     "chinese.py",
+    "contempt.py",
     "dialogue.py",
     "difficulty.py",
     "emotion.py",

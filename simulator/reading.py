@@ -12,6 +12,7 @@ from typing import Any
 
 from simulator.alternatives import either
 from simulator.chinese import CHARACTERS_PER_WORD, by_language, characters_of, content_grams, num_words
+from simulator.contempt import contempt_in
 from simulator.fluency import FUNCTION_WORDS, words_of
 from simulator.memo import by_facts
 from simulator.nouns import nouns, nouns_of
@@ -28,6 +29,18 @@ MAX_SENTENCE = 400
 TAKEN_UP_AT = 2
 """Words or pairs of characters by which something told is recognised; of what has few of them a third."""
 FAREWELLS = frozenset(("goodbye", "bye", "farewell"))
+FAREWELL_TOLD = re.compile(
+    r"\b(?:say|says|saying|said|wave|waved|waving|kiss|kissed|bid|a|the|your|his|her|their|that|this|last|final|proper|no|of|without)"
+    r" (?:[a-z]+ )?(?:goodbye|bye|farewell)\b"
+    r"|\b(?:goodbye|bye|farewell) (?:to (?!you\b)|party|dinner|letter|card|drinks|speech|present|hug|kiss)"
+)
+"""A goodbye that is told of, or asked about."""
+OWN_FAREWELL = re.compile(
+    r"(?:^|,) *(?:(?:and|so|well|okay|now|then|but),? )*(?:i|we|let us|let me|time to|it is time to)"
+    r" (?:(?:now|just|must|have to|will|should|shall|need to|want to|would like to|am going to|are going to) )*"
+    r"(?:say|wave|bid you) (?:[a-z]+ )?(?:goodbye|bye|farewell)\b(?! to (?!you\b))"
+)
+"""A goodbye that the agent says, in words that could tell of one."""
 FAREWELL_IN_CHINESE = re.compile(r"(?<![说道声的])(?:再见|拜拜)[啦了吧哦呀]?(?=[,.。!~\s]|$)")
 ECHO_WORDS = 6
 """Words in a row that a reply has from the user, from which on they count as copied; CHARACTERS_PER_WORD times as many characters."""
@@ -53,6 +66,12 @@ class Reading:
     """Words, of which a language without spaces has one in `chinese.CHARACTERS_PER_WORD` characters."""
     farewell: bool
     """The agent says goodbye."""
+    contempt: tuple[str, ...] = ()
+    """Kinds of contempt, each once; a sentence that holds any is heard as nothing else."""
+    echo: bool = False
+    """It is mostly the user's own sentences, and so heard to say nothing."""
+    dropped: tuple[int, ...] = ()
+    """Indices of facts that the reply names without being heard to say anything about them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,14 +352,18 @@ def read(
 ) -> Reading:
     """Reads a reply, in the scenario's language, in the light of its facts and of what was said before.
 
-    What is mostly the user's own sentences, or names things without saying anything about them, is heard to say nothing.
+    What is mostly the user's own sentences, or names things without saying anything about them, is heard to say nothing. Contempt, and
+    whether a goodbye is only told of, is heard in ordinary English; the world's small language has words for neither.
 
     Args:
         earlier: the agent's replies so far.
         said: the user's turns so far.
     """
-    strategies, cues = strategies_in(reply, scenario.language), cues_in(reply, scenario)
-    if is_echo(reply, said, scenario.language):
+    is_open = register is Register.OPEN and scenario.language == "en"
+    kind, contempt = _without_contempt(reply) if is_open else (reply, ())
+    strategies, named = strategies_in(kind, scenario.language), cues_in(reply, scenario)
+    cues, echo = named, is_echo(reply, said, scenario.language)
+    if echo:
         strategies, cues = (), ()
     elif cues and not strategies and content_words(reply) <= frozenset().union(*map(content_words, said)):
         cues = ()
@@ -351,7 +374,29 @@ def read(
         similarity=max((similarity(reply, past, scenario.language, untold=untold) for past in earlier), default=0.0),
         clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other, language=scenario.language),
         num_words=num_words(reply),
-        farewell=_says_goodbye(reply),
+        farewell=_says_goodbye(reply) and not (is_open and _tells_of_goodbye(reply)),
+        contempt=contempt,
+        echo=echo,
+        dropped=tuple(index for index in named if index not in cues),
+    )
+
+
+@lru_cache(maxsize=65536)
+def _without_contempt(reply: str) -> tuple[str, tuple[str, ...]]:
+    """A reply less the sentences that hold contempt, and its kinds."""
+    ears = lexicon()
+    found = {sentence: contempt_in(sentence) for sentence in ears.sentences(ears.plain(reply[:MAX_READ]))}
+    if not any(found.values()):
+        return reply, ()
+    return "".join(sentence for sentence, kinds in found.items() if not kinds), tuple(dict.fromkeys(chain(*found.values())))
+
+
+def _tells_of_goodbye(reply: str) -> bool:
+    """Whether every goodbye in it is one that is told of: somebody else's, or a thing."""
+    ears = lexicon()
+    saying = [sentence for sentence in ears.sentences(ears.plain(reply)) if not FAREWELLS.isdisjoint(words_of(sentence))]
+    return bool(saying) and all(
+        FAREWELLS.isdisjoint(words_of(FAREWELL_TOLD.sub(" ", sentence))) and not OWN_FAREWELL.search(sentence) for sentence in saying
     )
 
 

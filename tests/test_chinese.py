@@ -24,6 +24,7 @@ from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.sage import scenario_of
 from simulator.scenario import Scenario, Split
 from simulator.skills import Skill
+from simulator.spelling import LEXICON
 
 ROOT = Path(__file__).resolve().parent.parent
 REPLIES = Path(__file__).parent / "data" / "replies_zh.jsonl"
