@@ -30,7 +30,8 @@ def play_adversaries(options: argparse.Namespace) -> int:
     for register in registers:
         print("", *table(suite, found[register], register), sep="\n")
     paying = [f"{name} ({register})" for register in registers for name in payers(suite, found[register])]
-    print("", f"PAYS: {', '.join(paying)}" if paying else "no trick gets more than its bound", sep="\n")
+    but = ", but for those known to" if any(one.known for one in suite) else ""
+    print("", f"PAYS: {', '.join(paying)}" if paying else f"no trick gets more than its bound{but}", sep="\n")
     return PAYS if paying else 0
 
 

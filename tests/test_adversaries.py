@@ -33,8 +33,8 @@ from simulator.scenario import FAMILIES, Split
 USERS = {register: RuleUser(RuleUserConfig(register=register)) for register in Register}
 SCENARIOS = sample(load_bank().scenarios(Split.TRAIN), 2, seed=3)
 SUITE = {adversary.name: adversary for adversary in adversaries()}
-KNOWN_TO_PAY = 45
-"""What `docs/limits.md` allows those that are known to, at VANILLA."""
+KNOWN_TO_PAY = 30
+"""What those that are known to may get at most."""
 both_registers = pytest.mark.parametrize("register", list(Register))
 both_bounds = pytest.mark.parametrize(("level", "difficulty", "rung"), BOUNDS)
 
@@ -59,8 +59,8 @@ def test_no_trick_pays(name: str, level: str, difficulty, rung: str, register: R
 @both_registers
 def test_tricks_that_are_known_to_pay_do_not_pay_more_than_was_told(register: Register):
     for name in (name for name in SUITE if SUITE[name].known):
-        assert standing(SUITE[name], SCENARIOS, VANILLA, user=USERS[register]).score <= KNOWN_TO_PAY
-        assert standing(SUITE[name], SCENARIOS, CHALLENGING, user=USERS[register]).stays_within(of_rung("L0", "CHALLENGING", register))
+        for difficulty in (VANILLA, CHALLENGING):
+            assert standing(SUITE[name], SCENARIOS, difficulty, user=USERS[register]).score <= KNOWN_TO_PAY
 
 
 @both_registers
