@@ -18,7 +18,11 @@ from simulator.shown import read_dialogues
 CONFIG, DIALOGUES, EVALUATION = "config.yaml", "dialogues.jsonl", "evaluation.jsonl"
 SETTINGS = "simulator"
 """Where a run's config, and the record of a chat, hold the user's settings."""
-TYPES = {"momentum": ((int, float), "a number"), "start_emotion": (int, "a whole number"), "quantise": (bool, "true or false")}
+TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "momentum": ((int, float), "a number"),
+    "start_emotion": (int, "a whole number"),
+    "quantise": (bool, "true or false"),
+}
 """What recorded settings of the user can be, and how that is said."""
 HELD_OUT_UID = "eval:"
 """How the uid of a held-out dialogue begins."""
