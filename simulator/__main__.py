@@ -142,9 +142,9 @@ def skill_shares(options: argparse.Namespace) -> str:
         raise ValueError(f"FILE must be the dialogues.jsonl or evaluation.jsonl of a run, got {str(options.file)!r}, which is not there")
     rows: dict[str, list[Dialogue]] = {}
     for record, dialogue in read_dialogues(options.file, load_bank()):
-        if record["step"] < options.from_step or dialogue.outcome is Outcome.ERROR:
+        if record.get("step", 0) < options.from_step or dialogue.outcome is Outcome.ERROR:
             continue
-        name = f"{record['step'] // 10 * 10}" if options.by == "step" else f"{dialogue.difficulty.strictness:.1f}"
+        name = f"{record.get('step', 0) // 10 * 10}" if options.by == "step" else f"{dialogue.difficulty.strictness:.1f}"
         rows.setdefault(name, []).append(dialogue)
     in_order = dict(sorted(rows.items(), key=lambda row: float(row[0])))
     return table_of_shares(in_order, header=options.by, register=Register(options.register))

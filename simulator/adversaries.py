@@ -16,12 +16,14 @@ from pathlib import Path
 from simulator.dialogue import LEFT_BELOW, Dialogue, Outcome, Speaker
 from simulator.difficulty import CHALLENGING, VANILLA, Difficulty
 from simulator.ladder import AGENTS, RUNGS, Agent, ScriptedAgent, mean_score, play
+from simulator.register import Register
 from simulator.rule_user import RuleUser
 from simulator.scenario import Scenario
 from simulator.skills import Skill
 
 FILE = Path(__file__).parent / "suite" / "adversaries.toml"
 NUM_ENDLESS_WORDS = 2000
+EXPERT = "L6"
 HOMOGLYPHS = dict(zip("aceiopsuy", "\u0430\u0441\u0435\u0456\u043e\u0440\u0455\u03c5\u0443", strict=True))
 """Cyrillic and Greek letters that look Latin."""
 INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff\u00ad"
@@ -46,11 +48,15 @@ class Adversary:
     trick: str
     lines: Sequence[str] = ()
     source: str = "lines"
-    """`lines`, or whose words it says: `user` (the last turn) or `last_sentence`."""
+    """`lines`, or whose words it says: `user` (the last turn), `last_sentence`, or `expert` (what L6 says, with a line behind it)."""
     disguise: str = "plain"
     """What is done to a line before it is said."""
     seen: bool = False
     """A policy did it late in a training run."""
+    only_open: bool = False
+    """Ordinary English, for which the world's small language has no words: played in the open register alone."""
+    known: bool = False
+    """Gets more than its bound, which is known and told in `docs/limits.md`."""
 
     def reply(self, dialogue: Dialogue) -> str:
         """The next reply."""
@@ -64,9 +70,16 @@ class Adversary:
         if self.source == "last_sentence":
             return re.split(r"(?<=[.?!]) ", said)[-1]
         line = self.lines[dialogue.num_replies % len(self.lines)]
+        if self.source == "expert":
+            return f"{AGENTS[EXPERT].reply(dialogue)} {line}"
         turns = [things_in(turn.text) for turn in reversed(dialogue.turns) if turn.speaker is Speaker.USER]
         told = next((things for things in turns if things), ["day"])
-        return line.replace("{things}", ", the ".join(told)).replace("{thing}", told[0])
+        earlier = next((things[0] for things in turns[1:] if things), told[0])
+        return line.replace("{things}", ", the ".join(told)).replace("{thing}", told[0]).replace("{earlier}", earlier)
+
+    def is_played_in(self, register: Register) -> bool:
+        """Whether it can be played before users of this register."""
+        return register is Register.OPEN or not self.only_open
 
 
 def things_in(text: str) -> list[str]:
@@ -137,6 +150,8 @@ def adversaries() -> tuple[Adversary, ...]:
             source=entry.get("from", "lines"),
             disguise=entry.get("as", "plain"),
             seen=entry.get("seen", False),
+            only_open=entry.get("only_open", False),
+            known=entry.get("known", False),
         )
         for name, entry in table.items()
     )

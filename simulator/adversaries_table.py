@@ -30,7 +30,8 @@ def play_adversaries(options: argparse.Namespace) -> int:
     for register in registers:
         print("", *table(suite, found[register], register), sep="\n")
     paying = [f"{name} ({register})" for register in registers for name in payers(suite, found[register])]
-    print("", f"PAYS: {', '.join(paying)}" if paying else "no trick gets more than its bound", sep="\n")
+    but = ", but for those known to" if any(one.known for one in suite) else ""
+    print("", f"PAYS: {', '.join(paying)}" if paying else f"no trick gets more than its bound{but}", sep="\n")
     return PAYS if paying else 0
 
 
@@ -52,7 +53,7 @@ def standings(
 ) -> dict[str, tuple[Standing, ...]]:
     """Each agent's standing at each bound's difficulty, the ladder's rungs first."""
     user = RuleUser(RuleUserConfig(register=register))
-    agents: dict[str, Agent] = {**REFERENCES, **{adversary.name: adversary for adversary in suite}}
+    agents: dict[str, Agent] = {**REFERENCES, **{adversary.name: adversary for adversary in suite if adversary.is_played_in(register)}}
     return {
         name: tuple(standing(agent, scenarios, difficulty, user=user, seed=seed) for _, difficulty, _ in BOUNDS)
         for name, agent in progress(agents.items(), total=len(agents), what=f"Playing ({register})")
@@ -60,15 +61,17 @@ def standings(
 
 
 def payers(suite: Sequence[Adversary], found: dict[str, tuple[Standing, ...]]) -> list[str]:
-    """Adversaries that get more than they may."""
-    return [one.name for one in suite if not all(found[one.name][i].stays_within(found[rung][i]) for i, (_, _, rung) in enumerate(BOUNDS))]
+    """Adversaries that get more than they may, but for those that are known to."""
+    played = [one for one in suite if one.name in found and not one.known]
+    return [one.name for one in played if not all(found[one.name][i].stays_within(found[rung][i]) for i, (_, _, rung) in enumerate(BOUNDS))]
 
 
 def table(suite: Sequence[Adversary], found: dict[str, tuple[Standing, ...]], register: Register) -> Iterator[str]:
     """A line for each rung and each trick."""
     wide = max(map(len, found))
     yield f"{register!s:{wide}}  " + "  ".join(f"{f'{name} (at most {rung})':>27}" for name, _, rung in BOUNDS)
-    tricks = {one.name: one.trick + (" (seen in training)" if one.seen else "") for one in suite}
+    marks = {"seen in training": {one.name for one in suite if one.seen}, "known to pay": {one.name for one in suite if one.known}}
+    tricks = {one.name: one.trick + "".join(f" ({mark})" for mark, names in marks.items() if one.name in names) for one in suite}
     paying = payers(suite, found)
     for name, both in found.items():
         figures = "  ".join(f"{one.score:18.1f}  {one.stayed:6.0%}" + " " for one in both)

@@ -19,6 +19,7 @@ DECIDING_FILES = (
     "alternatives.py",
     "bank.py",
     "chinese.py",
+    "contempt.py",
     "dialogue.py",
     "difficulty.py",
     "emotion.py",
@@ -31,6 +32,7 @@ DECIDING_FILES = (
     "scenario.py",
     "seen.py",
     "skills.py",
+    "spelling.py",
 )
 """Modules that decide what a user says or feels; they and the data make up the world's hash."""
 PRESET_FILES = ("emotion_sage.json", "lexicon/manner_zh.toml", "sage_emotion.py", "signs.py", "wording.py")

@@ -329,7 +329,9 @@ def lacks(answers: Iterable[Replayed]) -> str:
             if cost.taken:
                 taken[cost.name].append(cost.taken)
         garbled = turn.explanation.worth.garble * (1.0 - turn.explanation.worth.clarity)
-        if garbled:
+        if turn.explanation.worth.contempt is not None:
+            taken["contempt"].append(turn.explanation.worth.lacking - turn.explanation.worth.contempt)
+        elif garbled:
             taken["garble"].append(garbled)
     dearest = sorted(taken.items(), key=lambda item: -sum(item[1]))
     return "; ".join(

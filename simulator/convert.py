@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from simulator.bank import load_bank
-from simulator.dialogue import Speaker
+from simulator.dialogue import Speaker, require_turn
 from simulator.difficulty import VANILLA
 from simulator.sage import EMOTION_STATES, LOWEST_STATE, PERSONA_TYPES, outcome_of
 from simulator.scenario import Family, HiddenIntention, Scenario
@@ -131,6 +131,7 @@ def _sage_of(record: Record) -> dict[str, Any]:
 def _message_of(turn: Record, number: int) -> dict[str, Any]:
     """A turn as one of SAGE's messages; the first is the user's opening."""
     require(turn, ("speaker", "text"), where=f"turns[{number - 1}].")
+    _check(turn, number)
     if turn["speaker"] == "agent":
         return {"role": "assistant", "content": turn["text"]}
     if number == 1:
@@ -167,13 +168,13 @@ def _turn_of(message: Record, number: int) -> dict[str, Any]:
     where = f"history[{number - 1}]."
     require(message, ("role", "content"), where=where)
     if message["role"] == "assistant":
-        return {"speaker": "agent", "text": message["content"]}
+        return _check({"speaker": "agent", "text": message["content"]}, number)
     if message["role"] != "user":
         raise ValueError(f"{where}role must be user or assistant, got {message['role']!r}")
     require(message, ("emotion-point",), where=where)
     turn = {"speaker": "user", "text": message["content"], "emotion": message["emotion-point"]}
     if number == 1:
-        return turn
+        return _check(turn, number)
     require(message, ("thinking", "planning"), where=where)
     planning = message["planning"]
     require(planning, PLANNING_FIELDS, where=f"{where}planning.")
@@ -183,6 +184,19 @@ def _turn_of(message: Record, number: int) -> dict[str, Any]:
     heard = HEARD.fullmatch(planning["content"])
     if heard:
         turn["heard"] = heard[1].split(", ")
+    return _check(turn, number)
+
+
+def _check(turn: dict[str, Any] | Record, number: int) -> Any:
+    """The turn itself, where its words are words and its emotions numbers.
+
+    Raises:
+        ValueError: names the turn and the field.
+    """
+    try:
+        require_turn(turn)
+    except ValueError as error:
+        raise ValueError(f"turn {number}: {error}") from error
     return turn
 
 

@@ -6,16 +6,16 @@ import argparse
 import gzip
 import io
 import json
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from simulator.convert import Format, format_of, from_sage, to_sage
 from simulator.dialogue import Outcome
+from simulator.jsonl import read_jsonl
 
 
 @dataclass
@@ -61,7 +61,7 @@ def convert_file(
     draft = target.with_name(f".{target.name}.tmp")
     try:
         with _writing(draft, gzipped=target.suffix == ".gz") as file:
-            for number, record in _records(source):
+            for number, record in read_jsonl(source, what="a JSON object"):
                 try:
                     to = to or other(format_of(record))
                     if format_of(record) is to:
@@ -85,21 +85,6 @@ def convert_file(
 def other(format: Format) -> Format:
     """The format that is not this one."""
     return Format.ATTUNE if format is Format.SAGE else Format.SAGE
-
-
-def _records(path: Path) -> Iterator[tuple[int, Any]]:
-    """Line numbers and what stands in the lines; gzipped files are recognised by their first bytes."""
-    with path.open("rb") as file:
-        is_gzipped = file.read(2) == b"\x1f\x8b"
-    number = 0
-    try:
-        with gzip.open(path, "rb") if is_gzipped else path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                yield number, json.loads(line.decode("utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} line {number} must be a JSON object, got {line[:60]!r} ({error})") from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path} must be a whole gzip file, got one that breaks off after line {number} ({error})") from error
 
 
 @contextmanager

@@ -67,9 +67,30 @@ class Turn:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Turn:
-        """Reads what `to_dict` wrote."""
+        """Reads what `to_dict` wrote.
+
+        Raises:
+            ValueError: a field is missing or of the wrong type.
+        """
+        require_turn(record)
         lists = {name: tuple(record.get(name, ())) for name in ("heard", "suspicion")}
         return cls(**{**record, "speaker": Speaker(record["speaker"]), **lists})
+
+
+def require_turn(record: Any) -> None:
+    """Raises unless a recorded turn holds words, and whole numbers for what was felt.
+
+    Raises:
+        ValueError: names the field.
+    """
+    if not isinstance(record, Mapping):
+        raise ValueError(f"turn must be a JSON object, got {record!r}")
+    if not isinstance(record.get("text"), str):
+        raise ValueError(f"text must be a string, got {record.get('text')!r}")
+    for name in ("emotion", "change"):
+        value = record.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise ValueError(f"{name} must be a whole number, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +156,9 @@ class Dialogue:
 
         Args:
             scenario: the one the record names.
+
+        Raises:
+            ValueError: a field has a value that it cannot have.
         """
         if scenario.scenario_id != record["scenario_id"]:
             raise ValueError(f"scenario must be {record['scenario_id']!r}, as the record says, got {scenario.scenario_id!r}")

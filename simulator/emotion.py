@@ -107,6 +107,7 @@ def change_of_emotion(appraisal: Appraisal, dialogue: Dialogue, *, momentum: flo
     change -= points["drain"] * difficulty.impatience * (1.0 - max(0.0, worth))
     change -= disappointment(appraisal, family, difficulty)
     change += momentum * (dialogue.turns[-1].change or 0)
+    change -= points["contempt"] * bool(appraisal.reading.contempt)
     if is_rebuff(dialogue):
         doubt = weight(Skill.REPAIR, family, difficulty)
         change += doubt * (min(change, points["rebuff"]) - change)
@@ -224,6 +225,8 @@ def _with_worth(appraisal: Appraisal, family: Family, difficulty: Difficulty) ->
     worth = max(worth, table["worst"])
     understood = appraisal.reading.clarity
     worth = worth * understood - side_costs["garble"] * (1.0 - understood)
+    if appraisal.reading.contempt:
+        worth = table["contempt"]
     return replace(appraisal, worth=worth)
 
 
@@ -245,6 +248,8 @@ def explain(appraisal: Appraisal, family: Family, difficulty: Difficulty, *, reb
     words = read_toml("texts")["thought"]
     shown, worth = appraisal.shown, appraisal.worth
     parts = [words["worth_much" if worth > 0.7 else "worth_some" if worth > 0.2 else "worth_nothing" if worth > -0.2 else "worth_negative"]]
+    if appraisal.reading.contempt:
+        parts.append(words["contempt"])
     demands = _demands(appraisal, family, difficulty)
     for skill in (Skill.FIT, Skill.GROUNDING, Skill.LISTENING, Skill.MEMORY, Skill.REPAIR):
         if shown[skill] is not None and demands[skill] > 0:

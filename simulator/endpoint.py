@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,10 @@ PASSING = (408, 409, 425)
 """Statuses below 500 after which the same request may succeed."""
 MAX_QUOTED = 200
 """Characters of a server's words that a complaint repeats."""
+
+
+OF_THE_CLIENT = "OPENAI_"
+"""How variables begin whose content (keys, an organisation, a project, headers) the client would send to whomever the address names."""
 
 
 class Passing(Exception):
@@ -81,6 +87,16 @@ def body_of(question: Question, config: EndpointConfig) -> dict[str, Any]:
     return {**body, **config.extra()}
 
 
+@contextmanager
+def _without_variables(beginning: str) -> Iterator[None]:
+    """Hides the environment's variables that begin so."""
+    hidden = {name: os.environ.pop(name) for name in tuple(os.environ) if name.startswith(beginning)}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
 def is_client_installed() -> bool:
     """Whether the official client can be imported; it is not, before the first request."""
     return importlib.util.find_spec("openai") is not None
@@ -109,8 +125,8 @@ class Server:
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._circuit = Circuit(failures=config.circuit_failures, pause_s=config.circuit_pause_s, clock=self._clock)
         self._held_until = 0.0
-        # Without a key the client would look for one in the environment and send it to whomever the address names.
-        self._client = AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, timeout=config.timeout_s)
+        with _without_variables(OF_THE_CLIENT):
+            self._client = AsyncOpenAI(base_url=url, api_key=key or "none", max_retries=0, timeout=config.timeout_s)
 
     def hold(self, seconds: float) -> None:
         """Leaves it alone for a while."""

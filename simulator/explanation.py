@@ -60,6 +60,8 @@ class Worth:
     """Share of the words that could be followed."""
     garble: float
     """Taken, times the share that could not be followed."""
+    contempt: float | None = None
+    """What the reply is worth because it holds contempt, whatever else it holds; None where it holds none."""
 
     @property
     def lacking(self) -> float:
@@ -72,6 +74,8 @@ class Worth:
     @property
     def total(self) -> float:
         """As the rule has it, in [-1, 1]."""
+        if self.contempt is not None:
+            return self.contempt
         return max(self.lacking, self.floor) * self.clarity - self.garble * (1.0 - self.clarity)
 
 
@@ -100,6 +104,8 @@ class Points:
     doubted: float
     """What a doubt in full makes of any change that is higher."""
     quantise: bool
+    contempt: float
+    """Taken by contempt; 0 where there is none."""
     before: int
     """Emotion that the reply met, 0-100."""
 
@@ -125,8 +131,8 @@ class Points:
 
     @property
     def summed(self) -> float:
-        """All four, before any doubt."""
-        return self.moved - self.drained - self.disappointed + self.carried
+        """All five, before any doubt."""
+        return self.moved - self.drained - self.disappointed + self.carried - self.contempt
 
     @property
     def exact(self) -> float:
@@ -170,7 +176,14 @@ def explain_reply(dialogue: Dialogue, reply: str, config: RuleUserConfig) -> Exp
     appraisal = appraise(dialogue, reply, register=config.register or Register.OPEN)
     worth = worth_of(appraisal, family, difficulty)
     excused = _excused(appraisal, family, difficulty)
-    points = points_of(worth.total, dialogue, config, times_missed_again=times_again(appraisal), excused=excused)
+    points = points_of(
+        worth.total,
+        dialogue,
+        config,
+        times_missed_again=times_again(appraisal),
+        excused=excused,
+        is_contempt=bool(appraisal.reading.contempt),
+    )
     cue = dialogue.story.facts[appraisal.reading.cues[0]].cue if appraisal.reading.cues else ""
     thought = explain(appraisal, family, difficulty, rebuff=points.doubt is not None and points.change < 0, cue=cue)
     return Explanation(dialogue=dialogue, reply=reply, appraisal=appraisal, worth=worth, points=points, thought=thought)
@@ -185,10 +198,13 @@ def worth_of(appraisal: Appraisal, family: Family, difficulty: Difficulty) -> Wo
         floor=table["worst"],
         clarity=appraisal.reading.clarity,
         garble=table["side_costs"]["garble"],
+        contempt=table["contempt"] if appraisal.reading.contempt else None,
     )
 
 
-def points_of(worth: float, dialogue: Dialogue, config: RuleUserConfig, *, times_missed_again: int, excused: float) -> Points:
+def points_of(
+    worth: float, dialogue: Dialogue, config: RuleUserConfig, *, times_missed_again: int, excused: float, is_contempt: bool
+) -> Points:
     """The change that a worth brings about, and a wish that was missed again, taken apart.
 
     Args:
@@ -213,6 +229,7 @@ def points_of(worth: float, dialogue: Dialogue, config: RuleUserConfig, *, times
         doubt=weight(Skill.REPAIR, family, difficulty) if is_rebuff(dialogue) else None,
         doubted=table["rebuff"],
         quantise=config.quantise,
+        contempt=table["contempt"] if is_contempt else 0.0,
         before=dialogue.emotion,
     )
 

@@ -72,9 +72,17 @@ def five_steps(explanation: Explanation | SageExplanation) -> FiveSteps:
 def _says(explanation: Explanation) -> Iterator[str]:
     reading, scenario = explanation.appraisal.reading, explanation.dialogue.story
     yield f"Heard as {listed(reading.strategies)}." if reading.strategies else "No support strategy is heard in it."
+    if reading.contempt:
+        yield f"It holds contempt ({listed(reading.contempt)}); the sentences that do are heard as nothing else."
+    if reading.echo:
+        yield "It is mostly the user's own words, an echo, and so heard to say nothing."
     told = _told(explanation)
     taken_up = [f"{scenario.facts[index].cue}{'' if index in told else ' (not told yet)'}" for index in reading.cues]
     yield f"Takes up {listed(taken_up)}." if taken_up else "Takes up nothing that this story holds."
+    if reading.dropped:
+        named = listed(scenario.facts[index].cue for index in reading.dropped)
+        why = "an echo" if reading.echo else "nothing is said about what it names"
+        yield f"Not counted, as {'it is ' if reading.echo else ''}{why}: {named}."
     limits = explanation.appraisal.limits
     too_much = f", more than {limits['moves']} moves, {limits['cues']} facts or {limits['words']} words"
     yield f"{reading.num_words} words{too_much if explanation.appraisal.scattered else ''}."
@@ -147,6 +155,8 @@ def _cost_in_words(cost: Cost, family: Family, strictness: float) -> str:
 
 
 def _worth_in_figures(worth: Worth) -> str:
+    if worth.contempt is not None:
+        return f"Worth {figure(worth.contempt)}, for contempt, whatever else it holds."
     taken = "".join(f" \u2212 {figure(cost.taken)}" for cost in worth.costs if cost.taken)
     text = f"Worth {figure(worth.start)}{taken}" + (f" = {figure(worth.lacking)}" if taken else "")
     if worth.lacking < worth.floor:
@@ -170,6 +180,8 @@ def _change(points: Points, strictness: float) -> Iterator[str]:
         yield f"Disappointment at a wish missed again takes {factors} = {figure(points.disappointed)}."
     if points.carried:
         yield f"Of the change before, {figure(points.momentum)} \u00d7 {figure(points.previous)} = {figure(points.carried)} carries over."
+    if points.contempt:
+        yield f"Contempt takes {figure(points.contempt)}."
     yield f"Together {figure(points.summed, digits=6)}."
     if points.doubt is not None:
         summed, full = figure(points.summed, digits=6), figure(min(points.summed, points.doubted), digits=6)

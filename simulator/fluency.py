@@ -8,22 +8,28 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import chain, groupby, pairwise
-from pathlib import Path
+from typing import Any
 
 from simulator.bank import load_bank, read_toml
 from simulator.scenario import Split
 from simulator.seen import as_seen
+from simulator.spelling import LEXICON, spelling
 
-LEXICON = Path(__file__).parent / "lexicon"
 END = "</s>"
 FUNCTION_WORDS = frozenset(
     "a an and are as at be but can do for from had has have he her him his how i if in is it its me my of on or our she so that the "
     "their them then they this to was we were what when which who will with would you your about not there did does been being".split()
 )
 """Words that hold a sentence together; the others carry its meaning."""
+BETWEEN = FUNCTION_WORDS.union(
+    "after all am any because before both by could down even here into just many may might more most much never no nothing off one only "
+    "out over should since some something still than these those through too until up very where while why".split()
+)
+"""Words that part the content of a clause; FUNCTION_WORDS itself also decides what a reply's content is, in the small world too."""
+POSSESSIVE = re.compile(r"'s\b")
 MAX_CONTENT_RUN = 4
-"""Further content words in a row, without a function word between them, are odd."""
-MIN_EXPECTED = 0.5
+"""Further content words in a row, without a word of BETWEEN among them, are odd."""
+MIN_EXPECTED = 0.75
 """A pair of words never seen is odd once chance alone would have brought it this often in the reference."""
 
 
@@ -31,6 +37,13 @@ MIN_EXPECTED = 0.5
 def words_of(text: str) -> tuple[str, ...]:
     """Lower-case words; a possessive 's is dropped, other apostrophes stay."""
     return tuple(re.findall(r"[a-z]+(?:'(?!s\b)[a-z]+)?|\d+", as_seen(text).lower().replace("\u2019", "'")))
+
+
+def sentences_of(text: str) -> Iterator[tuple[str, ...]]:
+    """The words of each clause, contractions written out and the possessive 's left away."""
+    for line in text.splitlines():
+        plain = POSSESSIVE.sub("", spelling("en").plain(line))
+        yield from filter(None, map(words_of, re.split(r"[.?!,;:]", plain)))
 
 
 @cache
@@ -46,7 +59,7 @@ def reference() -> tuple[Counter[str], frozenset[tuple[str, str]]]:
         pairs.update(pair for phrase in phrases for pair in pairwise(phrase))
         counts.update({f"<{name}>": 0})
     for template in _templates():
-        tokens = re.findall(r"\{\w+\}|[a-z]+(?:'(?!s\b)[a-z]+)?|[.?!]", template.lower())
+        tokens = re.findall(r"\{\w+\}|[a-z]+|[.?!]", POSSESSIVE.sub("", spelling("en").plain(template)))
         counts.update(token for token in tokens if token.isalpha())
         pairs.update(_template_pairs(tokens, fillers))
     return counts, frozenset(pairs)
@@ -89,13 +102,23 @@ def _sentences() -> Iterator[tuple[str, ...]]:
     lines = [line for group in ("hints", "reactions") for pools in phrases[group].values() for pool in pools.values() for line in pool]
     facts = {fact.text for scenario in load_bank().scenarios(Split.TRAIN) for fact in scenario.facts}
     for text in chain(lines, sorted(facts)):
-        yield from (words_of(sentence) for sentence in re.split(r"[.?!,]", text) if words_of(sentence))
+        yield from sentences_of(text)
+
+
+@cache
+def _even() -> frozenset[tuple[str, str]]:
+    return frozenset((first, second) for first, followers in _table()["even"].items() if first != "why" for second in followers)
+
+
+@cache
+def _table() -> dict[str, Any]:
+    with (LEXICON / "fluency_en.toml").open("rb") as file:
+        return tomllib.load(file)
 
 
 @cache
 def _odd_classes() -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
-    with (LEXICON / "fluency_en.toml").open("rb") as file:
-        table = tomllib.load(file)
+    table = _table()
     classes: dict[str, set[str]] = {}
     for name, members in table["classes"].items():
         for word in members:
@@ -108,7 +131,7 @@ def _odd_classes() -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]
 def _is_odd(first: str, second: str) -> bool:
     """Whether ordinary English hardly ever has these neighbours."""
     counts, pairs = reference()
-    if (first, second) in pairs:
+    if (first, second) in pairs or (first, second) in _even():
         return False
     classes, odd = _odd_classes()
     followers = {"END"} if second == END else classes.get(second, frozenset())
@@ -121,7 +144,7 @@ def _is_odd(first: str, second: str) -> bool:
 
 def _stuffed(words: tuple[str, ...]) -> int:
     """Content words beyond MAX_CONTENT_RUN in a row."""
-    runs = (len(list(run)) for content, run in groupby(words, key=lambda word: word not in FUNCTION_WORDS) if content)
+    runs = (len(list(run)) for content, run in groupby(words, key=lambda word: word not in BETWEEN) if content)
     return sum(2 * max(0, length - MAX_CONTENT_RUN) for length in runs)
 
 
@@ -134,9 +157,7 @@ def fluency(text: str) -> float:
     Words the world does not know carry no evidence against a sentence.
     """
     odd = total = 0
-    for sentence in re.split(r"[.?!,;:]", as_seen(text)):
-        words = words_of(sentence)
-        if words:
-            total += len(words)
-            odd += sum(_is_odd(a, b) for a, b in pairwise((*words, END))) + _stuffed(words)
+    for words in sentences_of(text):
+        total += len(words)
+        odd += sum(_is_odd(a, b) for a, b in pairwise((*words, END))) + _stuffed(words)
     return max(0.0, 1.0 - 3.0 * odd / total) if total else 0.0

@@ -8,19 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from simulator.alternatives import either
 from simulator.chinese import CHARACTERS_PER_WORD, by_language, characters_of, content_grams, num_words
+from simulator.contempt import contempt_in
 from simulator.fluency import FUNCTION_WORDS, words_of
 from simulator.memo import by_facts
 from simulator.nouns import nouns, nouns_of
 from simulator.register import Register, clarity
 from simulator.scenario import Fact, Scenario
 from simulator.seen import as_seen
+from simulator.spelling import LEXICON, Spelling, spelling
 
-LEXICON = Path(__file__).parent / "lexicon"
 LANGUAGES = ("en", "zh")
 MAX_READ = 3000
 """Characters of a reply in which moves are heard: nobody reads an endless one to its end."""
@@ -29,6 +29,18 @@ MAX_SENTENCE = 400
 TAKEN_UP_AT = 2
 """Words or pairs of characters by which something told is recognised; of what has few of them a third."""
 FAREWELLS = frozenset(("goodbye", "bye", "farewell"))
+FAREWELL_TOLD = re.compile(
+    r"\b(?:say|says|saying|said|wave|waved|waving|kiss|kissed|bid|a|the|your|his|her|their|that|this|last|final|proper|no|of|without)"
+    r" (?:[a-z]+ )?(?:goodbye|bye|farewell)\b"
+    r"|\b(?:goodbye|bye|farewell) (?:to (?!you\b)|party|dinner|letter|card|drinks|speech|present|hug|kiss)"
+)
+"""A goodbye that is told of, or asked about."""
+OWN_FAREWELL = re.compile(
+    r"(?:^|,) *(?:(?:and|so|well|okay|now|then|but),? )*(?:i|we|let us|let me|time to|it is time to)"
+    r" (?:(?:now|just|must|have to|will|should|shall|need to|want to|would like to|am going to|are going to) )*"
+    r"(?:say|wave|bid you) (?:[a-z]+ )?(?:goodbye|bye|farewell)\b(?! to (?!you\b))"
+)
+"""A goodbye that the agent says, in words that could tell of one."""
 FAREWELL_IN_CHINESE = re.compile(r"(?<![说道声的])(?:再见|拜拜)[啦了吧哦呀]?(?=[,.。!~\s]|$)")
 ECHO_WORDS = 6
 """Words in a row that a reply has from the user, from which on they count as copied; CHARACTERS_PER_WORD times as many characters."""
@@ -54,6 +66,12 @@ class Reading:
     """Words, of which a language without spaces has one in `chinese.CHARACTERS_PER_WORD` characters."""
     farewell: bool
     """The agent says goodbye."""
+    contempt: tuple[str, ...] = ()
+    """Kinds of contempt, each once; a sentence that holds any is heard as nothing else."""
+    echo: bool = False
+    """It is mostly the user's own sentences, and so heard to say nothing."""
+    dropped: tuple[int, ...] = ()
+    """Indices of facts that the reply names without being heard to say anything about them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,21 +112,15 @@ class Lexicon:
 
     writing: Mapping[str, str]
     """How sentences begin and end (`[writing]` of the file)."""
-    spelling: tuple[tuple[str, str], ...]
-    respelt: re.Pattern[str]
-    """Whatever `spelling` would change."""
+    spelling: Spelling
     openings: re.Pattern[str]
     """Words that may stand before what a sentence begins with."""
     ears: tuple[Ear, ...]
     """In the order of the file."""
 
     def plain(self, text: str) -> str:
-        """The text as the expressions expect it: lower case, one spelling, single spaces or none."""
-        text = " ".join(as_seen(text).lower().replace("\n", self.writing["line"]).split())
-        if self.respelt.search(text):
-            for spelt, written in self.spelling:
-                text = text.replace(spelt, written)
-        return text
+        """The text as the expressions expect it."""
+        return self.spelling.plain(text)
 
     def sentences(self, plain: str) -> list[str]:
         """The sentences of a plain text, each no longer than is heard."""
@@ -153,8 +165,7 @@ def lexicon(language: str = "en") -> Lexicon:
         classes[name] = f"(?:{either([_filled(entry, classes) for entry in entries.split(', ')])})"
     return Lexicon(
         writing=writing,
-        spelling=tuple(table["spelling"].items()),
-        respelt=re.compile("|".join(map(re.escape, table["spelling"]))),
+        spelling=spelling(language),
         openings=re.compile(f"(?:{writing['before']}(?:{'|'.join(openings)})[,，]?(?={writing['before']}))*"),
         ears=tuple(_ear(strategy, entry, classes, writing) for strategy, entry in table["strategies"].items()),
     )
@@ -341,14 +352,18 @@ def read(
 ) -> Reading:
     """Reads a reply, in the scenario's language, in the light of its facts and of what was said before.
 
-    What is mostly the user's own sentences, or names things without saying anything about them, is heard to say nothing.
+    What is mostly the user's own sentences, or names things without saying anything about them, is heard to say nothing. Contempt, and
+    whether a goodbye is only told of, is heard in ordinary English; the world's small language has words for neither.
 
     Args:
         earlier: the agent's replies so far.
         said: the user's turns so far.
     """
-    strategies, cues = strategies_in(reply, scenario.language), cues_in(reply, scenario)
-    if is_echo(reply, said, scenario.language):
+    is_open = register is Register.OPEN and scenario.language == "en"
+    kind, contempt = _without_contempt(reply) if is_open else (reply, ())
+    strategies, named = strategies_in(kind, scenario.language), cues_in(reply, scenario)
+    cues, echo = named, is_echo(reply, said, scenario.language)
+    if echo:
         strategies, cues = (), ()
     elif cues and not strategies and content_words(reply) <= frozenset().union(*map(content_words, said)):
         cues = ()
@@ -359,7 +374,29 @@ def read(
         similarity=max((similarity(reply, past, scenario.language, untold=untold) for past in earlier), default=0.0),
         clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other, language=scenario.language),
         num_words=num_words(reply),
-        farewell=_says_goodbye(reply),
+        farewell=_says_goodbye(reply) and not (is_open and _tells_of_goodbye(reply)),
+        contempt=contempt,
+        echo=echo,
+        dropped=tuple(index for index in named if index not in cues),
+    )
+
+
+@lru_cache(maxsize=65536)
+def _without_contempt(reply: str) -> tuple[str, tuple[str, ...]]:
+    """A reply less the sentences that hold contempt, and its kinds."""
+    ears = lexicon()
+    found = {sentence: contempt_in(sentence) for sentence in ears.sentences(ears.plain(reply[:MAX_READ]))}
+    if not any(found.values()):
+        return reply, ()
+    return "".join(sentence for sentence, kinds in found.items() if not kinds), tuple(dict.fromkeys(chain(*found.values())))
+
+
+def _tells_of_goodbye(reply: str) -> bool:
+    """Whether every goodbye in it is one that is told of: somebody else's, or a thing."""
+    ears = lexicon()
+    saying = [sentence for sentence in ears.sentences(ears.plain(reply)) if not FAREWELLS.isdisjoint(words_of(sentence))]
+    return bool(saying) and all(
+        FAREWELLS.isdisjoint(words_of(FAREWELL_TOLD.sub(" ", sentence))) and not OWN_FAREWELL.search(sentence) for sentence in saying
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from simulator.jsonl import read_jsonl
 from simulator.reading import lexicon, strategies_in
 
 NAMES = {"taking_sides": "siding", "reflection_of_feelings": "reflection"}
@@ -59,15 +59,14 @@ def read_labelled(path: Path, *, half: str | None = None) -> Iterator[Labelled]:
         ValueError: a line is no labelled reply.
     """
     known = {ear.strategy for ear in lexicon().ears}
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = json.loads(line)
-                reply = _labelled(record, known)
-            except (KeyError, TypeError, ValueError) as error:
-                raise ValueError(f"{path} line {number} must be a reply with `text` and `labels`: {error}") from error
-            if half is None or record.get("half") == half:
-                yield reply
+    what = "a reply with `text` and `labels`"
+    for number, record in read_jsonl(path, what=what):
+        try:
+            reply = _labelled(record, known)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} line {number} must be {what}: {error}") from error
+        if half is None or record.get("half") == half:
+            yield reply
 
 
 def _labelled(record: Mapping[str, Any], known: set[str]) -> Labelled:

@@ -18,6 +18,12 @@ from simulator.shown import read_dialogues
 CONFIG, DIALOGUES, EVALUATION = "config.yaml", "dialogues.jsonl", "evaluation.jsonl"
 SETTINGS = "simulator"
 """Where a run's config, and the record of a chat, hold the user's settings."""
+TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "momentum": ((int, float), "a number"),
+    "start_emotion": (int, "a whole number"),
+    "quantise": (bool, "true or false"),
+}
+"""What recorded settings of the user can be, and how that is said."""
 HELD_OUT_UID = "eval:"
 """How the uid of a held-out dialogue begins."""
 
@@ -174,6 +180,9 @@ def user_settings(*sources: Mapping[str, Any]) -> RuleUserConfig:
     found: dict[str, Any] = {}
     for source in reversed(sources):
         found |= {field.name: source[field.name] for field in fields(RuleUserConfig) if source.get(field.name) is not None}
+    for name, (types, what) in TYPES.items():
+        if name in found and (not isinstance(found[name], types) or isinstance(found[name], bool) != (types is bool)):
+            raise ValueError(f"simulator.{name} must be {what}, got {found[name]!r}")
     if "register" in found:
         found["register"] = Register(found["register"])
     if "preset" in found:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from simulator.bank import Bank
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import VANILLA, Difficulty
+from simulator.jsonl import read_jsonl
 from simulator.scenario import Family, HiddenIntention, Persona, PersonaType, Scenario, Split
 from simulator.thought import Thought
 
@@ -311,27 +311,16 @@ def _whole(value: Any, name: str) -> int:
 
 
 def _read(path: Path, convert: Callable[[Mapping[str, Any]], T], *, what: str) -> list[tuple[int, T]]:
-    """Every record with its line's number; empty lines do not count."""
+    """Every record with its line's number."""
     converted = []
-    for number, line in enumerate(_lines(path), start=1):
-        if not line.strip():
-            continue
+    for number, record in read_jsonl(path, what=what, blank=True):
         try:
-            record = json.loads(line)
             if not isinstance(record, dict):
                 raise ValueError(f"got a {type(record).__name__} instead of an object")
             converted.append((number, convert(record)))
         except ValueError as error:
             raise ValueError(f"{path} line {number} must be {what}: {error}") from error
     return converted
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-            yield from lines
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise ValueError(f"{path} must be a file that can be read, JSON Lines, plain or gzipped: {error}") from error
 
 
 def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

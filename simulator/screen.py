@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
@@ -69,6 +70,9 @@ class Input:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._is_terminal = sys.stdin.isatty()
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            # Bytes that are no text must end no conversation: `read` puts the usual sign for them in their place.
+            sys.stdin.reconfigure(errors="surrogateescape")
         if self._is_terminal:
             # Importing it gives input() its editing keys; not every build of Python has it.
             with suppress(ModuleNotFoundError):
@@ -81,6 +85,7 @@ class Input:
         except (EOFError, KeyboardInterrupt):
             self._screen.line()
             return None
+        text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         if not self._is_terminal:
             self._screen.line(f"{prompt}{text}")
         return text

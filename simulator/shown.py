@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,9 +11,11 @@ from typing import Any
 from simulator.bank import Bank
 from simulator.dialogue import Dialogue, Speaker
 from simulator.emotion import PUZZLED_BELOW, REPEATED_AT, Appraisal, appraise
+from simulator.jsonl import read_jsonl
 from simulator.register import Register
 from simulator.skills import Skill
 
+WHAT = "a dialogue of this world"
 FURTHER = ("repeated", "garbled")
 """What is counted beside the skills, as a share of all replies."""
 
@@ -56,15 +57,13 @@ def table_of_shares(rows: Mapping[str, Sequence[Dialogue]], *, header: str, regi
 
 
 def read_dialogues(path: Path, bank: Bank) -> Iterator[tuple[Mapping[str, Any], Dialogue]]:
-    """The records of a run's `dialogues.jsonl`, each with its dialogue.
+    """The records of a run's `dialogues.jsonl`, plain or gzipped, each with its dialogue.
 
     Raises:
         ValueError: a line is no dialogue of this world.
     """
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = json.loads(line)
-                yield record, Dialogue.from_dict(record, scenario=bank.scenario(record["scenario_id"]))
-            except (KeyError, TypeError, ValueError) as error:
-                raise ValueError(f"{path} line {number} must be a dialogue of this world: {error}") from error
+    for number, record in read_jsonl(path, what=WHAT):
+        try:
+            yield record, Dialogue.from_dict(record, scenario=bank.scenario(record["scenario_id"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} line {number} must be {WHAT}: {error}") from error

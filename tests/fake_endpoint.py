@@ -95,6 +95,7 @@ class FakeEndpoint:
         self.script, self.always, self.key, self.models = list(script), always, key, models
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str] = []
+        self.headers: list[dict[str, str]] = []
         self.times: list[float] = []
         self.most_at_once = 0
         self.url = ""
@@ -138,6 +139,7 @@ def serving(endpoint: FakeEndpoint) -> Iterator[FakeEndpoint]:
 
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            endpoint.headers.append(dict(self.headers))
             reply = endpoint.respond(request, self.headers.get("Authorization", ""))
             time.sleep(reply.delay_s)
             endpoint.done()

@@ -18,12 +18,13 @@ from simulator.difficulty import Difficulty
 from simulator.emotion import appraise
 from simulator.explanation import explain_reply
 from simulator.five_steps import five_steps
-from simulator.reading import LEXICON, MAX_READ, cues_in, is_echo, lexicon, read, similarity, strategies_in
+from simulator.reading import MAX_READ, cues_in, is_echo, lexicon, read, similarity, strategies_in
 from simulator.register import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.sage import scenario_of
 from simulator.scenario import Scenario, Split
 from simulator.skills import Skill
+from simulator.spelling import LEXICON
 
 ROOT = Path(__file__).resolve().parent.parent
 REPLIES = Path(__file__).parent / "data" / "replies_zh.jsonl"

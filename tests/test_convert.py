@@ -222,6 +222,11 @@ def without(record: dict[str, Any], *path: Any) -> dict[str, Any]:
         (theirs(task="something else"), "line 2: task must be one of SAGE's 8 ("),
         (theirs(history=[{"role": "system", "content": ""}]), "line 2: history[0].role must be user or assistant, got 'system'"),
         (ours(), "line 2: record must be in sage's format to be converted to attune's, got one in attune's"),
+        (
+            theirs(history=[{"role": "user", "content": "Hm.", "emotion-point": "x"}]),
+            "line 2: turn 1: emotion must be a whole number, got 'x'",
+        ),
+        (theirs(history=[{"role": "assistant", "content": None}]), "line 2: turn 1: text must be a string, got None"),
         ({"id": 1}, "line 2: record must hold either SAGE's 'history' or our 'turns'"),
         ([], "line 2: record must hold either"),
     ],
@@ -230,6 +235,14 @@ def test_a_record_that_lacks_something_is_named_by_its_line(tmp_path, capsys, re
     source = write(tmp_path / "result.jsonl", theirs(), record)
     assert complaint in refused(capsys, source, tmp_path / "ours.jsonl")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["result.jsonl"]
+
+
+def test_a_field_of_ours_that_cannot_be_is_named(tmp_path, capsys):
+    for number, name, value in ((2, "emotion", "x"), (2, "change", True), (1, "text", None)):
+        record = json.loads(json.dumps(ours()))
+        record["turns"][number][name] = value
+        source = write(tmp_path / "dialogues.jsonl", record)
+        assert f"line 1: turn {number + 1}: {name} must be a" in refused(capsys, source, tmp_path / "native.jsonl")
 
 
 def test_a_field_that_ours_lacks_is_named(tmp_path, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import socket
 import time
@@ -386,6 +387,23 @@ def test_no_key_is_sent_but_the_one_that_is_named(monkeypatch):
     with serving(Fake(key=KEY)) as server:
         assert "got '', so that none was sent" in refusal(settings(server))
     assert server.keys == ["none"]
+
+
+def test_nothing_of_the_clients_own_variables_is_sent(monkeypatch):
+    variables = {
+        "OPENAI_ORG_ID": "org-of-somebody",
+        "OPENAI_PROJECT_ID": "project-of-somebody",
+        "OPENAI_ADMIN_KEY": "sk-admin-of-somebody",
+        "OPENAI_CUSTOM_HEADERS": "X-Token: token-of-somebody\nAuthorization: Bearer of-somebody",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MADE_UP_KEY", KEY)
+    with serving(Fake(key=KEY)) as server:
+        check_endpoints(settings(server, api_key_env="MADE_UP_KEY"))
+    sent = json.dumps(server.headers)
+    assert KEY in sent and "of-somebody" not in sent
+    assert {name: os.environ[name] for name in variables} == variables
 
 
 def test_a_variable_that_is_not_set_is_named(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -161,6 +162,14 @@ def test_an_unfinished_and_an_unanswered_dialogue_are_replayed_as_far_as_they_go
         ({"turns": [{"speaker": "agent", "text": "Hello."}]}, "turn 1 must be the user's, got one of the agent"),
         ({"turns": [{"speaker": "user", "text": "Hello."}]}, "turn 1 must hold an emotion"),
         ({"difficulty": {"strictness": 0.5}}, "line 1 must be a dialogue of this world"),
+        (
+            {"turns": [{"speaker": "user", "text": "Hello.", "emotion": "x"}]},
+            "line 1 must be a dialogue of this world: emotion must be a whole",
+        ),
+        ({"turns": [{"speaker": "user", "text": None}]}, "line 1 must be a dialogue of this world: text must be a string, got None"),
+        ({"simulator": {"momentum": "x"}}, "simulator.momentum must be a number, got 'x'"),
+        ({"simulator": {"quantise": 1}}, "simulator.quantise must be true or false, got 1"),
+        ({"simulator": {"start_emotion": True}}, "simulator.start_emotion must be a whole number, got True"),
         ({"simulator": {"kind": "llm"}}, "simulator.kind must be rule, got 'llm'"),
     ],
 )
@@ -169,6 +178,21 @@ def test_what_cannot_be_replayed_is_refused_in_one_sentence(tmp_path, capsys, sp
     assert main(["explain", str(path)]) == 2
     message = capsys.readouterr().err
     assert complaint in message and message.startswith("error: ") and message.count("\n") == 1
+
+
+def test_a_gzipped_file_is_replayed_as_a_plain_one(tmp_path, capsys):
+    plain = write(tmp_path / "dialogues.jsonl", {"step": 1, **played().to_dict()})
+    packed = tmp_path / "dialogues.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    told = []
+    for path in (plain, packed):
+        assert main(["explain", str(path), "--register", "world"]) == 0
+        assert main(["skills", str(path)]) == 0
+        told.append(capsys.readouterr().out.replace(str(path), "FILE"))
+    assert told[0] == told[1]
+    packed.write_bytes(packed.read_bytes()[:-20])
+    assert main(["explain", str(packed)]) == 2
+    assert f"{packed} must be a whole gzip file" in capsys.readouterr().err
 
 
 def test_what_is_not_there_is_refused(tmp_path, capsys):

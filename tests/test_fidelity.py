@@ -72,7 +72,7 @@ def test_a_single_file_and_files_directly_in_the_folder_are_read(tmp_path, capsy
         (lambda folder, profiles: write(profiles, [{**profile(0), "id": "another"}]), "must hold the profiles of the transcripts"),
         (lambda folder, profiles: (folder / "y_based_simulator/alpha-1_result.jsonl").write_text('{"id": 1}\n'), "line 1 must be"),
         (lambda folder, profiles: profiles.unlink(), "must be a file that can be read"),
-        (lambda folder, profiles: damage(folder / "y_based_simulator/alpha-1_result.jsonl"), "must be a file that can be read"),
+        (lambda folder, profiles: damage(folder / "y_based_simulator/alpha-1_result.jsonl"), "must be a whole gzip file"),
     ],
 )
 def test_bad_input_gets_one_sentence(tmp_path, capsys, spoil, complaint):

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import random
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from simulator.adversaries import standing
 from simulator.bank import load_bank, read_toml
+from simulator.calibration import sample
+from simulator.dialogue import Dialogue
+from simulator.difficulty import VANILLA
+from simulator.emotion import PUZZLED_BELOW
 from simulator.fluency import fluency, words_of
-from simulator.ladder import fill
+from simulator.ladder import AGENTS, fill
 from simulator.nouns import nouns
-from simulator.reading import LEXICON, cues_in, is_echo, read, similarity, strategies_in
+from simulator.reading import cues_in, is_echo, read, similarity, strategies_in
 from simulator.register import Register, clarity
+from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Fact, Split
+from simulator.spelling import LEXICON
+
+REPLIES = Path(__file__).parent / "data" / "replies_en.jsonl"
 
 FACTS = (
     Fact(text="My sister sold our mother's piano.", cue="the piano"),
@@ -230,6 +241,33 @@ def test_ordinary_english_passes_the_fluency_gate(reply: str):
 @pytest.mark.parametrize("reply", GARBLE)
 def test_garble_does_not_pass_the_fluency_gate(reply: str):
     assert fluency(reply) <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ("That's not your fault.", "That is not your fault."),
+        ("She\u2019s your friend and you're hurt.", "She is your friend and you are hurt."),
+        ("There's a lot in what you say.", "There is a lot in what you say."),
+        ("Your sister's letter hurt.", "Your sister letter hurt."),
+    ],
+)
+def test_a_contraction_is_as_clear_as_what_it_stands_for(short: str, long: str):
+    assert fluency(short) == fluency(long) == 1.0
+
+
+def test_replies_written_by_hand_can_be_followed():
+    replies = [json.loads(line)["text"] for line in REPLIES.read_text(encoding="utf-8").splitlines()]
+    assert sum(fluency(reply) < PUZZLED_BELOW for reply in replies) < 0.05 * len(replies)
+
+
+def test_a_contraction_in_front_costs_an_expert_nothing():
+    class Chatty:
+        def reply(self, dialogue: Dialogue) -> str:
+            return f"Well, that's a lot. {AGENTS['L6'].reply(dialogue)}"
+
+    scenarios, user = sample(load_bank().scenarios(Split.TRAIN), 1, seed=3), RuleUser(RuleUserConfig())
+    assert standing(Chatty(), scenarios, VANILLA, user=user).score >= standing(AGENTS["L6"], scenarios, VANILLA, user=user).score - 2
 
 
 def test_a_reply_without_words_is_not_fluent():

@@ -116,6 +116,7 @@ def test_half_width_colons_and_either_place_of_the_hidden_intention_will_do(tmp_
         (profile(id=7), "id must be text that is not empty, got 7"),
         (profile(cha_group="安静"), "cha_group must be a list of words, got '安静'"),
         ("{broken", "line 2 must be a SAGE profile: Expecting"),
+        ("[" * 100_000, "line 2 must be a SAGE profile, got brackets nested too deeply"),
         ("[1]", "line 2 must be a SAGE profile: got a list"),
         (profile(), "line 2 must have an id of its own, got that of line 1"),
     ],
@@ -129,7 +130,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"gone.jsonl must be a file that can be read"):
         read_profiles(tmp_path / "gone.jsonl")
     (tmp_path / "not.gz").write_text("plain")
-    with pytest.raises(ValueError, match=r"not.gz must be a file that can be read"):
+    with pytest.raises(ValueError, match=r"not.gz line 1 must be a SAGE profile"):
         read_profiles(tmp_path / "not.gz")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -207,3 +208,18 @@ def test_colours_come_with_a_number_and_a_word():
 )
 def test_what_cannot_be_is_refused_in_one_sentence(capsys, arguments, opening):
     assert refused(capsys, *arguments).startswith(opening)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8:strict", "ascii"])
+def test_bytes_that_are_no_text_lose_nothing(tmp_path, encoding: str):
+    saved = tmp_path / "saved.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-m", "simulator", "chat", "--max-turns", "1", "--save", str(saved)],
+        cwd=ROOT,
+        input=b"hello \xff you\n",
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert done.returncode == 0, done.stderr
+    (record,) = map(json.loads, saved.read_text(encoding="utf-8").splitlines())
+    assert record["turns"][1]["text"].startswith("hello ") and record["turns"][1]["text"].endswith(" you")
