@@ -233,7 +233,6 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
             "adapters are not weights that could go back to where they were; take no adapters"
         )
     require_correction(config)
-    require_dialogues(config)
     if config.policy.keep_thoughts is False:
         config.algorithm.require_whole_dialogues()
     if isinstance(config.algorithm, PpoConfig) and 0 < config.budget.steps <= config.algorithm.critic_warmup_steps:
@@ -260,20 +259,6 @@ def require_correction(config: ExperimentConfig) -> None:
             "algorithm.importance_correction must be token where logprobs are recomputed and "
             f"rollout.max_staleness={config.rollout.max_staleness}, got none: tokens of older weights would count as the learner's own; "
             "correct them, or set learner.recompute_logprobs=false"
-        )
-
-
-def require_dialogues(config: ExperimentConfig) -> None:
-    """Raises where a step has fewer dialogues than it is to be cut into minibatches.
-
-    Raises:
-        ValueError: it has.
-    """
-    num_dialogues = config.groups_per_step * config.group_size
-    if config.learner.num_minibatches > num_dialogues:
-        raise ValueError(
-            f"learner.num_minibatches must be at most the {num_dialogues} dialogues of a step (groups_per_step x group_size), "
-            f"got {config.learner.num_minibatches!r}"
         )
 
 

@@ -116,7 +116,7 @@ def test_state_with_other_bins_is_refused(kind):
     state = make_teacher(kind, num_bins=5).state_dict()
     teacher = make_teacher(kind, num_bins=6)
     before = teacher.state_dict()
-    with pytest.raises(ValueError, match="cells must number 6, got 5"):
+    with pytest.raises(ValueError, match=r"settings\.num_bins must be 6, got 5"):
         teacher.load_state_dict(state)
     assert teacher.state_dict() == before
 

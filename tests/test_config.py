@@ -271,12 +271,6 @@ def test_a_number_that_is_none_is_refused_however_it_is_spelt(name: str, word: s
     assert f"{name} must be " in refusal(f"{name}={word}")
 
 
-def test_a_step_cannot_be_cut_into_more_minibatches_than_it_has_dialogues():
-    settings = ["groups_per_step=2", "group_size=3"]
-    load("smoke", [*settings, "learner.num_minibatches=6"])
-    assert "learner.num_minibatches must be at most the 6 dialogues of a step" in refusal(*settings, "learner.num_minibatches=7")
-
-
 def test_settings_that_bound_the_memory_of_an_update_are_checked():
     assert "learner.logit_chunk_mb must be >= 1, got 0" in refusal("learner.logit_chunk_mb=0")
     assert "policy.lora.rank must be >= 0, got -1" in refusal("policy.lora.rank=-1")

@@ -141,11 +141,16 @@ def test_a_machine_that_is_lost_is_made_good_on_another(folder):
             pool.submit(tasks)
             time.sleep(0.4)
             cluster.remove_node(lost, allow_graceful=False)
-            groups = pool.ready(4)
+            groups, num_rounds, patience = pool.ready(4), 1, time.monotonic() + 120.0
             assert [group.task for group in groups] == tasks
+            while pool.stats()["num_restarts"] == 0 and time.monotonic() < patience:
+                # The machine's worker had ended its share before anybody noticed; the next ones meet the loss.
+                pool.submit(tasks)
+                groups, num_rounds = groups + pool.ready(4), num_rounds + 1
             assert {rollout.policy_versions for group in groups for rollout in group.rollouts} == {(2, 2)}
             stats = pool.stats()
-            assert stats["num_restarts"] == 1 and stats["num_done"] == 8 and stats["num_dispatched"] == 8 + stats["num_lost"]
+            assert stats["num_restarts"] == 1 and stats["num_done"] == 8 * num_rounds
+            assert stats["num_dispatched"] == 8 * num_rounds + stats["num_lost"]
     finally:
         cluster.shutdown()
 

@@ -47,7 +47,7 @@ def test_sfl_state_with_a_cell_that_is_not_there_is_refused():
     teacher = make_teacher("sfl", num_bins=10, refresh_steps=1)
     observe_random(teacher, {0.95: 4})
     smaller = make_teacher("sfl", num_bins=5)
-    with pytest.raises(ValueError, match="buffer must hold cells below 5, got 9"):
+    with pytest.raises(ValueError, match=r"settings\.num_bins must be 5, got 10"):
         smaller.load_state_dict(teacher.state_dict())
 
 
