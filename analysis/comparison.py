@@ -22,7 +22,7 @@ from analysis.arms import arm_record
 from analysis.comparison_text import as_text, verdict
 from analysis.endpoints import AUC, ENDPOINTS, SECONDARY, sign_of
 from analysis.planned import Chosen, Contrast, Planned, read_chosen, read_planned
-from analysis.sweep import RunResult, Sweep, common_cells, differing, read_sweep, why_not
+from analysis.sweep import RunResult, Sweep, common_cells, differing, groups_alike, read_sweep, why_not
 from simulator.output import check_out
 
 COMPARISON = "comparison.json"
@@ -237,14 +237,8 @@ def comparable_seeds(a_runs: Mapping[int, RunResult], b_runs: Mapping[int, RunRe
 
 def largest_alike(seeds: Sequence[int], runs: Mapping[int, RunResult], notes: list[str]) -> list[int]:
     """The seeds of the largest group of pairs that may be averaged with each other; why others may not is added to the notes."""
-    groups: list[list[int]] = []
-    for seed in seeds:
-        home = next((group for group in groups if not why_not(runs[group[0]], runs[seed])), None)
-        if home is None:
-            groups.append([seed])
-        else:
-            home.append(seed)
-    kept = max(groups, key=len, default=[])
+    largest = (groups_alike(runs[seed] for seed in seeds) or [[]])[0]
+    kept = [seed for seed in seeds if any(run is runs[seed] for run in largest)]
     notes += [f"{why_not(runs[kept[0]], runs[seed])}; the pair of seed {seed} is left out." for seed in seeds if seed not in kept]
     return kept
 

@@ -27,7 +27,7 @@ from analysis.comparison_text import columns
 from analysis.paired import mean_difference
 from analysis.runs import read_run
 from analysis.stats import LEVEL
-from analysis.sweep import RunResult, read_sweep, why_not
+from analysis.sweep import RunResult, groups_alike, read_sweep, why_not
 from simulator.dialogue import Outcome, Speaker
 
 ALGORITHMS, MODES, USERS = ("grpo", "ppo"), ("plain", "think"), ("vanilla", "challenging")
@@ -253,15 +253,8 @@ def read_table(folder: Path) -> Reading:
 
 def largest_alike(runs: Sequence[RunResult], notes: list[str]) -> list[RunResult]:
     """The largest group of runs of one world, budget and evaluation; why others are left out is added to the notes."""
-    groups: list[list[RunResult]] = []
-    for run in runs:
-        home = next((group for group in groups if not why_not(group[0], run)), None)
-        if home is None:
-            groups.append([run])
-        else:
-            home.append(run)
-    kept = max(groups, key=len, default=[])
-    notes += [f"{why_not(kept[0], group[0])}; {listed(group)} left out." for group in groups if group is not kept]
+    kept, *others = groups_alike(runs) or [[]]
+    notes += [f"{why_not(kept[0], group[0])}; {listed(group)} left out." for group in others]
     return kept
 
 

@@ -224,6 +224,18 @@ def why_not(a: RunResult, b: RunResult) -> str:
     return ""
 
 
+def groups_alike(runs: Iterable[RunResult]) -> list[list[RunResult]]:
+    """The runs in groups of which each may be averaged, the largest first; of equally large ones the one that came first."""
+    groups: list[list[RunResult]] = []
+    for run in runs:
+        home = next((group for group in groups if not why_not(group[0], run)), None)
+        if home is None:
+            groups.append([run])
+        else:
+            home.append(run)
+    return sorted(groups, key=len, reverse=True)
+
+
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Dotted names of the settings in which two runs differ, a run's own name and seed aside."""
     names = dict.fromkeys([*a, *b])
