@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from analysis.claims import SENTENCE, Claims, card_of, claims_in, conflicts
+from simulator.content import content_words
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.emotion import hint_in
 from simulator.fluency import words_of
 from simulator.quiz import LETTERS, QuizQuestion
-from simulator.reading import content_words
 from simulator.rule_user import RuleUser
 from simulator.scenario import Scenario
 

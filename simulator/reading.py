@@ -2,52 +2,25 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import chain
-from typing import Any
 
-from simulator.alternatives import either
-from simulator.chinese import CHARACTERS_PER_WORD, by_language, characters_of, content_grams, num_words
-from simulator.contempt import contempt_in
-from simulator.fluency import FUNCTION_WORDS, words_of
+from simulator.chinese import by_language, characters_of, num_words
+from simulator.contempt import without_contempt
+from simulator.content import content_words
+from simulator.ears import MAX_READ, lexicon
+from simulator.echo import is_echo
+from simulator.farewell import says_goodbye, tells_of_goodbye
+from simulator.fluency import words_of
 from simulator.memo import by_facts
 from simulator.nouns import nouns, nouns_of
 from simulator.register import Register, clarity
 from simulator.scenario import Fact, Scenario
-from simulator.seen import as_seen
-from simulator.spelling import LEXICON, Spelling, spelling
 
-LANGUAGES = ("en", "zh")
-MAX_READ = 3000
-"""Characters of a reply in which moves are heard: nobody reads an endless one to its end."""
-MAX_SENTENCE = 400
-"""Characters of a sentence in which moves are heard."""
 TAKEN_UP_AT = 2
 """Words or pairs of characters by which something told is recognised; of what has few of them a third."""
-FAREWELLS = frozenset(("goodbye", "bye", "farewell"))
-FAREWELL_TOLD = re.compile(
-    r"\b(?:say|says|saying|said|wave|waved|waving|kiss|kissed|bid|a|the|your|his|her|their|that|this|last|final|proper|no|of|without)"
-    r" (?:[a-z]+ )?(?:goodbye|bye|farewell)\b"
-    r"|\b(?:goodbye|bye|farewell) (?:to (?!you\b)|party|dinner|letter|card|drinks|speech|present|hug|kiss)"
-)
-"""A goodbye that is told of, or asked about."""
-OWN_FAREWELL = re.compile(
-    r"(?:^|,) *(?:(?:and|so|well|okay|now|then|but),? )*(?:i|we|let us|let me|time to|it is time to)"
-    r" (?:(?:now|just|must|have to|will|should|shall|need to|want to|would like to|am going to|are going to) )*"
-    r"(?:say|wave|bid you) (?:[a-z]+ )?(?:goodbye|bye|farewell)\b(?! to (?!you\b))"
-)
-"""A goodbye that the agent says, in words that could tell of one."""
-FAREWELL_IN_CHINESE = re.compile(r"(?<![说道声的])(?:再见|拜拜)[啦了吧哦呀]?(?=[,.。!~\s]|$)")
-ECHO_WORDS = 6
-"""Words in a row that a reply has from the user, from which on they count as copied; CHARACTERS_PER_WORD times as many characters."""
-ECHO_AT = 0.5
-"""Share of copied words from which a reply says nothing of its own."""
-SAME_IN_COPY = {"me": "i", "you": "i", "my": "your", "mine": "yours", "myself": "yourself", "am": "are", "我": "你"}
-"""Whoever copies may exchange these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,126 +45,6 @@ class Reading:
     """It is mostly the user's own sentences, and so heard to say nothing."""
     dropped: tuple[int, ...] = ()
     """Indices of facts that the reply names without being heard to say anything about them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shapes:
-    """Expressions as two: for what a sentence begins with, and for what stands anywhere in it."""
-
-    opening: re.Pattern[str] | None
-    anywhere: re.Pattern[str] | None
-
-    def match(self, sentence: str, begin: int = 0) -> bool:
-        """Whether one of them is in the sentence: plain text, in English with a space before it.
-
-        Args:
-            begin: where the sentence begins once its opening words are passed over.
-        """
-        return bool((self.opening and self.opening.match(sentence, begin)) or (self.anywhere and self.anywhere.search(sentence)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ear:
-    """How one strategy is heard."""
-
-    strategy: str
-    claims: bool
-    """A sentence in which it is heard holds none of the strategies after it."""
-    patterns: Shapes
-    unless: Shapes
-    """What takes a sentence back."""
-    alone: Shapes
-    """What counts only in a sentence in which nothing else is heard."""
-    across: Shapes
-    """What is looked for in the whole reply, beyond the ends of sentences."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lexicon:
-    """A language's file of strategies, ready to be applied."""
-
-    writing: Mapping[str, str]
-    """How sentences begin and end (`[writing]` of the file)."""
-    spelling: Spelling
-    openings: re.Pattern[str]
-    """Words that may stand before what a sentence begins with."""
-    ears: tuple[Ear, ...]
-    """In the order of the file."""
-
-    def plain(self, text: str) -> str:
-        """The text as the expressions expect it."""
-        return self.spelling.plain(text)
-
-    def sentences(self, plain: str) -> list[str]:
-        """The sentences of a plain text, each no longer than is heard."""
-        ends = self.writing["ends"]
-        return [sentence[:MAX_SENTENCE] for sentence in re.findall(rf"[^{ends}]+[{ends}]*", plain)]
-
-    def heard(self, sentence: str) -> list[str]:
-        """Strategies in one plain sentence."""
-        sentence = self.writing["before"] + sentence.strip()
-        opening = self.openings.match(sentence)
-        begin = opening.end() if opening else 0
-        heard: list[str] = []
-        for ear in self.ears:
-            if ear.patterns.match(sentence, begin) and not ear.unless.match(sentence, begin):
-                heard.append(ear.strategy)
-                if ear.claims:
-                    break
-        return (
-            heard or [ear.strategy for ear in self.ears if ear.alone.match(sentence, begin) and not ear.unless.match(sentence, begin)][:1]
-        )
-
-    def heard_across(self, reply: str) -> Iterator[str]:
-        """Strategies that take more than one sentence of a plain reply."""
-        return (ear.strategy for ear in self.ears if ear.across.match(self.writing["before"] + reply))
-
-
-@cache
-def lexicon(language: str = "en") -> Lexicon:
-    """That of a language, read and compiled when it is first needed.
-
-    Raises:
-        ValueError: there is none.
-    """
-    if language not in LANGUAGES:
-        raise ValueError(f"scenario.language must be one of {', '.join(LANGUAGES)} to be read, got {language!r}")
-    with (LEXICON / f"{language}.toml").open("rb") as file:
-        table = tomllib.load(file)
-    writing = table["writing"]
-    openings = sorted(table["openings"]["words"].split(", "), key=len, reverse=True)
-    classes: dict[str, str] = {}
-    for name, entries in table["classes"].items():  # a class may name those before it
-        classes[name] = f"(?:{either([_filled(entry, classes) for entry in entries.split(', ')])})"
-    return Lexicon(
-        writing=writing,
-        spelling=spelling(language),
-        openings=re.compile(f"(?:{writing['before']}(?:{'|'.join(openings)})[,，]?(?={writing['before']}))*"),
-        ears=tuple(_ear(strategy, entry, classes, writing) for strategy, entry in table["strategies"].items()),
-    )
-
-
-def _ear(strategy: str, entry: Mapping[str, Any], classes: Mapping[str, str], writing: Mapping[str, str]) -> Ear:
-    patterns, *others = (_shapes(entry.get(kind, ()), classes, writing) for kind in ("patterns", "unless", "alone", "across"))
-    unless, alone, across = others
-    return Ear(strategy=strategy, claims=entry.get("claims", False), patterns=patterns, unless=unless, alone=alone, across=across)
-
-
-def _shapes(patterns: Sequence[str], classes: Mapping[str, str], writing: Mapping[str, str]) -> Shapes:
-    filled = [_filled(pattern, classes) for pattern in patterns]
-    return Shapes(
-        opening=_any_of([pattern[1:] for pattern in filled if pattern.startswith("^")], writing),
-        anywhere=_any_of([pattern for pattern in filled if not pattern.startswith("^")], writing),
-    )
-
-
-def _filled(pattern: str, classes: Mapping[str, str]) -> str:
-    return re.sub(r"\{([a-z_]+)\}", lambda name: classes[name[1]], pattern)
-
-
-def _any_of(patterns: Sequence[str], writing: Mapping[str, str]) -> re.Pattern[str] | None:
-    """One expression for all, in English each a stretch of whole words."""
-    return re.compile(f"{writing['before']}(?:{either(patterns)}){writing['after']}") if patterns else None
 
 
 @lru_cache(maxsize=65536)
@@ -230,12 +83,6 @@ def _heard(text: str, language: str) -> Heard:
         carrying = [sentence for sentence, moves in zip(sentences, heard, strict=True) if moves] or sentences
         gist = frozenset().union(*map(content_words, carrying))
     return Heard(moves=tuple(dict.fromkeys(chain(*heard, ears.heard_across(plain)))), gist=gist, things=gist & nouns())
-
-
-@lru_cache(maxsize=65536)
-def content_words(text: str) -> frozenset[str]:
-    """What carries a text's meaning: lower-case words, and of Chinese pairs of neighbouring characters."""
-    return (frozenset(words_of(text)) - FUNCTION_WORDS) | content_grams(text)
 
 
 @lru_cache(maxsize=4096)
@@ -283,38 +130,6 @@ def _facts_by_noun(facts: tuple[Fact, ...], other: str) -> dict[str, list[int]]:
     return table
 
 
-def stretches(text: str, language: str) -> list[tuple[str, ...]]:
-    """All stretches that are long enough to be copied, in order; I and you are the same."""
-    words = [SAME_IN_COPY.get(word, word) for word in units(text, language)]
-    long = stretch_length(language)
-    return [tuple(words[i : i + long]) for i in range(len(words) - long + 1)]
-
-
-def units(text: str, language: str) -> Sequence[str]:
-    """What a text is made of: words, in Chinese characters."""
-    return characters_of(text) if language == "zh" else words_of(text)
-
-
-def stretch_length(language: str) -> int:
-    """Units in a row that count as copied."""
-    return round(ECHO_WORDS * CHARACTERS_PER_WORD) if language == "zh" else ECHO_WORDS
-
-
-def is_echo(reply: str, said: Sequence[str], language: str = "en") -> bool:
-    """Whether a reply is mostly the user's own sentences.
-
-    Args:
-        said: the user's turns.
-    """
-    words, carrying, long = units(reply, language), content_words(reply), stretch_length(language)
-    everything = " ".join(said).lower()
-    if len(words) < long or sum(word in everything for word in carrying) < ECHO_AT * len(carrying):
-        return False  # found at once, as for nearly all replies
-    theirs = {stretch for text in said for stretch in stretches(text, language)}
-    copied = {i + k for i, stretch in enumerate(stretches(reply, language)) if stretch in theirs for k in range(long)}
-    return len(copied) >= ECHO_AT * len(words)
-
-
 def facts_told(text: str, facts: tuple[Fact, ...]) -> tuple[int, ...]:
     """Indices of the facts that a user's turn tells in full."""
     return _told(facts, text)
@@ -352,15 +167,15 @@ def read(
 ) -> Reading:
     """Reads a reply, in the scenario's language, in the light of its facts and of what was said before.
 
-    What is mostly the user's own sentences, or names things without saying anything about them, is heard to say nothing. Contempt, and
-    whether a goodbye is only told of, is heard in ordinary English; the world's small language has words for neither.
+    What is mostly the user's own sentences, or names things without saying anything about them, is heard to say nothing. Contempt
+    is heard in ordinary language, and in English whether a goodbye is only told of; the world's small language has words for neither.
 
     Args:
         earlier: the agent's replies so far.
         said: the user's turns so far.
     """
-    is_open = register is Register.OPEN and scenario.language == "en"
-    kind, contempt = _without_contempt(reply) if is_open else (reply, ())
+    is_open = register is Register.OPEN
+    kind, contempt = without_contempt(reply, scenario.language) if is_open else (reply, ())
     strategies, named = strategies_in(kind, scenario.language), cues_in(reply, scenario)
     cues, echo = named, is_echo(reply, said, scenario.language)
     if echo:
@@ -374,31 +189,8 @@ def read(
         similarity=max((similarity(reply, past, scenario.language, untold=untold) for past in earlier), default=0.0),
         clarity=clarity(reply, register, facts=scenario.facts, other=scenario.other, language=scenario.language),
         num_words=num_words(reply),
-        farewell=_says_goodbye(reply) and not (is_open and _tells_of_goodbye(reply)),
+        farewell=says_goodbye(reply) and not (is_open and scenario.language == "en" and tells_of_goodbye(reply)),
         contempt=contempt,
         echo=echo,
         dropped=tuple(index for index in named if index not in cues),
     )
-
-
-@lru_cache(maxsize=65536)
-def _without_contempt(reply: str) -> tuple[str, tuple[str, ...]]:
-    """A reply less the sentences that hold contempt, and its kinds."""
-    ears = lexicon()
-    found = {sentence: contempt_in(sentence) for sentence in ears.sentences(ears.plain(reply[:MAX_READ]))}
-    if not any(found.values()):
-        return reply, ()
-    return "".join(sentence for sentence, kinds in found.items() if not kinds), tuple(dict.fromkeys(chain(*found.values())))
-
-
-def _tells_of_goodbye(reply: str) -> bool:
-    """Whether every goodbye in it is one that is told of: somebody else's, or a thing."""
-    ears = lexicon()
-    saying = [sentence for sentence in ears.sentences(ears.plain(reply)) if not FAREWELLS.isdisjoint(words_of(sentence))]
-    return bool(saying) and all(
-        FAREWELLS.isdisjoint(words_of(FAREWELL_TOLD.sub(" ", sentence))) and not OWN_FAREWELL.search(sentence) for sentence in saying
-    )
-
-
-def _says_goodbye(reply: str) -> bool:
-    return not FAREWELLS.isdisjoint(words_of(reply)) or (not reply.isascii() and bool(FAREWELL_IN_CHINESE.search(as_seen(reply))))

@@ -8,8 +8,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from simulator.ears import lexicon
 from simulator.jsonl import read_jsonl
-from simulator.reading import lexicon, strategies_in
+from simulator.reading import strategies_in
 
 NAMES = {"taking_sides": "siding", "reflection_of_feelings": "reflection"}
 """Labels that are called otherwise here."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from simulator.dialogue import DELIGHTED_AT, START_EMOTION, Dialogue, Speaker
-from simulator.reading import lexicon
+from simulator.ears import lexicon
 from simulator.sage_emotion import Momentum, SageNumbers
 from simulator.scenario import HiddenIntention, PersonaType
 from simulator.signs import signs

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.reading import MAX_READ
+from simulator.ears import MAX_READ
 from simulator.seen import as_seen
 
 Floats = NDArray[np.float64]

@@ -15,10 +15,12 @@ import pytest
 from simulator.chinese import by_language, content_grams, fluency_in_chinese, language_of, num_words
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.difficulty import Difficulty
+from simulator.ears import MAX_READ, lexicon
+from simulator.echo import is_echo
 from simulator.emotion import appraise
 from simulator.explanation import explain_reply
 from simulator.five_steps import five_steps
-from simulator.reading import MAX_READ, cues_in, is_echo, lexicon, read, similarity, strategies_in
+from simulator.reading import cues_in, read, similarity, strategies_in
 from simulator.register import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.sage import scenario_of
@@ -94,7 +96,7 @@ def test_each_sentence_is_heard_in_its_own_language_unless_the_listener_knows_on
 
 
 def test_english_alone_never_compiles_the_chinese_lexicon():
-    code = "from simulator.reading import *; strategies_in('What happened?'); print(lexicon.cache_info().currsize)"
+    code = "from simulator.reading import lexicon, strategies_in; strategies_in('What happened?'); print(lexicon.cache_info().currsize)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout == "1\n"
 
 

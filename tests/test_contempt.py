@@ -1,4 +1,4 @@
-"""Contempt in ordinary English hurts whatever stands beside it; a goodbye that is told of ends nothing; an echo is named."""
+"""Contempt in ordinary language hurts whatever stands beside it; a goodbye that is told of ends nothing; an echo is named."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from simulator.ladder import AGENTS
 from simulator.reading import Reading, read
 from simulator.register import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Split
+from simulator.scenario import Scenario, Split
 from simulator.spelling import LEXICON
 
-REPLIES = Path(__file__).parent / "data" / "replies_en.jsonl"
+DATA = Path(__file__).parent / "data"
 SCENARIO = load_bank().scenarios(Split.TRAIN)[0]
+IN_CHINESE = replace(SCENARIO, language="zh")
 OPEN, WORLD = (RuleUser(RuleUserConfig(register=register)) for register in (Register.OPEN, Register.WORLD))
 
 
@@ -75,9 +76,62 @@ def test_what_is_reported_asked_or_denied_is_no_contempt(reply: str):
     assert heard(reply).contempt == ()
 
 
-def test_no_reply_written_by_hand_holds_contempt():
-    replies = [json.loads(line)["text"] for line in REPLIES.read_text(encoding="utf-8").splitlines()]
-    assert [reply for reply in replies if heard(reply).contempt] == []
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        ("你真没用。", "insult"),
+        ("我觉得你就是个废物！", "insult"),
+        ("你这种人不配得到幸福。", "insult"),
+        ("没有人会喜欢你。", "insult"),
+        ("您太可悲了。", "insult"),
+        ("你不如去死。", "incitement"),
+        ("没有你大家会更轻松。", "incitement"),
+        ("你活该。", "blame"),
+        ("说到底，都怪你自己。", "blame"),
+        ("你是自作自受。", "blame"),
+        ("我真佩服你能把工作搞得这么糟。", "sneer"),
+        ("我懒得听你说这些。", "refusal"),
+        ("闭嘴。", "refusal"),
+        ("这关我什么事？", "refusal"),
+    ],
+)
+def test_contempt_in_chinese_is_heard_and_nothing_else_in_its_sentence(reply: str, kind: str):
+    reading = read(reply, IN_CHINESE, [])
+    assert (reading.contempt, reading.strategies) == ((kind,), ())
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "你不是废物。",
+        "他说你没用，这太伤人了。",
+        "听到他说，你真没用，我很心疼。",
+        "没有人觉得你活该。",
+        "他凭什么说你活该？",
+        "这不是你的错。",
+        "这并不全是你的错，别觉得都是你的错。",
+        "你是不是觉得自己很没用？",
+        "你有没有伤害自己的想法？",
+        "你是不是想过去死？",
+        "我不想听到你这样说自己。",
+        "我很佩服你把孩子照顾得这么好。",
+        "普通的方法对你没用。",
+    ],
+)
+def test_what_is_reported_asked_or_denied_in_chinese_is_no_contempt(reply: str):
+    assert read(reply, IN_CHINESE, []).contempt == ()
+
+
+@pytest.mark.parametrize(("language", "scenario"), [("en", SCENARIO), ("zh", IN_CHINESE)])
+def test_no_reply_written_by_hand_holds_contempt(language: str, scenario: Scenario):
+    lines = (DATA / f"replies_{language}.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [reply for line in lines if read(reply := json.loads(line)["text"], scenario, []).contempt] == []
+
+
+def test_contempt_in_chinese_hurts_whatever_else_a_reply_holds():
+    dialogue = replace(at(60), scenario=IN_CHINESE)
+    kind = "听起来你心里很委屈，后来发生了什么？"
+    assert (OPEN.answer(dialogue, f"{kind}你真没用。").turn.change or 0) <= -8 < (OPEN.answer(dialogue, kind).turn.change or 0)
 
 
 @pytest.mark.parametrize("difficulty", [Difficulty.along(0.0), VANILLA, CHALLENGING])
@@ -98,9 +152,10 @@ def test_contempt_is_named_in_the_five_steps_and_the_figures_add_up():
     assert explanation.points.felt == OPEN.answer(dialogue, reply).turn.change
 
 
-def test_every_kind_of_contempt_gives_its_reason():
-    with (LEXICON / "contempt_en.toml").open("rb") as file:
-        assert all(entry["why"] for entry in tomllib.load(file)["kinds"].values())
+def test_both_languages_know_the_same_kinds_of_contempt_and_each_gives_its_reason():
+    kinds = [tomllib.loads((LEXICON / f"contempt_{language}.toml").read_text(encoding="utf-8"))["kinds"] for language in ("en", "zh")]
+    assert list(kinds[0]) == list(kinds[1])
+    assert all(entry["why"] for table in kinds for entry in table.values())
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,12 @@ from simulator.bank import load_bank, read_toml
 from simulator.calibration import sample
 from simulator.dialogue import Dialogue
 from simulator.difficulty import VANILLA
+from simulator.echo import is_echo
 from simulator.emotion import PUZZLED_BELOW
 from simulator.fluency import fluency, words_of
 from simulator.ladder import AGENTS, fill
 from simulator.nouns import nouns
-from simulator.reading import cues_in, is_echo, read, similarity, strategies_in
+from simulator.reading import cues_in, read, similarity, strategies_in
 from simulator.register import Register, clarity
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Fact, Split

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.__main__ import main
 from simulator.chinese import language_of
-from simulator.reading import lexicon
+from simulator.ears import lexicon
 from simulator.reading_score import NAMES, Labelled, Score, macro_f1, read_labelled, scores, table_of_scores
 
 DATA = Path(__file__).parent / "data"

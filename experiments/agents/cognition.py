@@ -15,7 +15,7 @@ from analysis.clusters import Estimate
 from curriculum.indicators import distinct, own_overlap, strategy_entropy
 from experiments.agents.heard import Answered
 from experiments.agents.intervals import jackknifed, ratio
-from simulator.reading import lexicon
+from simulator.ears import lexicon
 
 TOWARDS_FEELINGS = frozenset({"reflection", "listening", "praise", "siding", "reassurance", "restatement", "self_disclosure"})
 TOWARDS_SOLUTIONS = frozenset({"suggestion", "information", "referral", "guided_reflection", "both_sides", "motives"})
