@@ -8,12 +8,12 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from curriculum.alarms import CELLS, Course, Share, Verdict, judge, quality
-from curriculum.arms import RECORDED, Arm, parse_arms
+from curriculum.arms import RECORDED, Arm, configure, parse_arms
 from curriculum.benchmark import check_jobs
 from curriculum.collapse import RULES, CollapseConfig
 from curriculum.courses import course_of_run, course_of_student
@@ -74,18 +74,14 @@ def configured(settings: Iterable[str]) -> CollapseConfig:
     Raises:
         ValueError: no such setting, no number, or one out of range.
     """
-    defaults = CollapseConfig()
-    types = {item.name: type(getattr(defaults, item.name)) for item in fields(defaults)}
-    changed: dict[str, Any] = {}
+    names = [item.name for item in fields(CollapseConfig)]
+    changed: dict[str, str] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
-        if not equals or name not in types:
-            raise ValueError(f"--set must be NAME=VALUE with a setting of {', '.join(types)}, got {setting!r}")
-        try:
-            changed[name] = types[name](value)
-        except ValueError:
-            raise ValueError(f"collapse.{name} must be a number like its default {getattr(defaults, name)}, got {value!r}") from None
-    return replace(defaults, **changed)
+        if not equals or name not in names:
+            raise ValueError(f"--set must be NAME=VALUE with a setting of {', '.join(names)}, got {setting!r}")
+        changed[name] = value
+    return configure(CollapseConfig(), changed, "collapse")
 
 
 def student_tasks(args: argparse.Namespace) -> list[tuple[str, Arm, int]]:

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from enum import Enum
 from importlib.util import find_spec
 from typing import Any
 
@@ -133,34 +132,15 @@ def configure(defaults: Any, settings: Mapping[str, Any], prefix: str = "teacher
         if rest:
             nested.setdefault(head, {})[rest] = value
         else:
-            changed[head] = _read(f"{prefix}.{name}", value, known[head])
+            changed[head] = _parsed(value) if isinstance(value, str) and not isinstance(known[head], str) else value
     changed |= {head: configure(known[head], inner, f"{prefix}.{head}") for head, inner in nested.items()}
     return replace(defaults, **changed)
 
 
-def _read(name: str, value: Any, default: Any) -> Any:
-    """`value` as a setting of the type of its `default`; text is parsed unless the default is text."""
+def _parsed(text: str) -> Any:
+    """What a text says in Python, `true` and `false` included; the text itself where it says nothing."""
+    words = {"true": "True", "false": "False"}
     try:
-        if isinstance(default, Enum):
-            return type(default)(value)
-        if isinstance(default, str):
-            return str(value)
-        words = {"true": True, "false": False}
-        parsed = value if not isinstance(value, str) else words[value.lower()] if value.lower() in words else ast.literal_eval(value)
+        return ast.literal_eval(words.get(text.lower(), text))
     except (ValueError, SyntaxError):
-        parsed = None
-    if isinstance(default, float) and isinstance(parsed, int) and not isinstance(parsed, bool):
-        return float(parsed)
-    if default is None and isinstance(parsed, int | float) and not isinstance(parsed, bool):
-        return float(parsed)
-    if type(parsed) is not type(default):
-        shown = default.value if isinstance(default, Enum) else default
-        raise ValueError(f"{name} must be {_kind_of(default)} like its default {shown!r}, got {value!r}")
-    return parsed
-
-
-def _kind_of(default: Any) -> str:
-    names = {bool: "true or false", int: "a whole number", float: "a number"}
-    if default is None:
-        return "a number"
-    return f"one of {', '.join(type(default))}" if isinstance(default, Enum) else names.get(type(default), f"a {type(default).__name__}")
+        return text

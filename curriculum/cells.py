@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from curriculum.checks import require_between
-from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig
+from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig, refuse_allocation
 from curriculum.teacher import FamilyKey, GroupOutcome, Mode, TaskSpec
 from simulator.difficulty import Difficulty
 
@@ -55,6 +55,8 @@ class CellConfig(TeacherConfig):
         if self.axes not in MAX_BINS:
             raise ValueError(f"teacher.axes must be 1 or 3, got {self.axes!r}")
         require_between("teacher.num_bins", self.num_bins, 2, MAX_BINS[self.axes])
+        if self.scope is Scope.FLAT:
+            refuse_allocation(self, "drawn together with cells (teacher.scope=flat)")
 
 
 class CellTeacher(LedgerTeacher):

@@ -13,13 +13,13 @@ from typing import Any
 def settle_types(config: Any, prefix: str) -> None:
     """Gives every setting of a dataclass the type of its default: text becomes the choice that it names, a whole number a float.
 
-    A setting whose default is none of a choice, a number, a text or a truth value is left as it is.
+    A setting whose default is none of a choice, a number, a text, a truth value or a list is left as it is.
 
     Raises:
         ValueError: a setting is of another type.
     """
     for item in fields(config):
-        default = item.default if item.default is not MISSING else None
+        default = item.default if item.default is not MISSING else item.default_factory() if item.default_factory is not MISSING else None
         setattr(config, item.name, _as_typed(f"{prefix}.{item.name}", getattr(config, item.name), default))
 
 
@@ -28,6 +28,10 @@ def _as_typed(name: str, value: Any, default: Any) -> Any:
         choices = type(default)
         require_one_of(name, value, tuple(choices))
         return choices(value)
+    if isinstance(default, list):
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{name} must be a list, got {value!r}")
+        return list(value)
     if type(default) is int and isinstance(value, float) and value.is_integer():
         return int(value)
     for kind, accepted, wanted in (

@@ -45,6 +45,18 @@ class TeacherConfig:
         require_between("teacher.success_emotion", self.success_emotion, 0.0, 100.0)
 
 
+def refuse_allocation(config: TeacherConfig, whose: str) -> None:
+    """Raises ValueError where the allocation is set and has no say.
+
+    Args:
+        whose: what decides the families instead, and with which setting.
+    """
+    usual = asdict(evenly())
+    changed = {name: value for name, value in asdict(config.allocation).items() if value != usual[name]}
+    if changed:
+        raise ValueError(f"teacher.allocation must be left alone where families are {whose}, got {changed}")
+
+
 class Choice(NamedTuple):
     """A teacher's answer to: how strict, for this family, now?"""
 

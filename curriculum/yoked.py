@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any
 
 from curriculum.checks import require_between, require_one_of
-from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig
+from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig, refuse_allocation
 from curriculum.teacher import FamilyKey
 from curriculum.trace import read_trace
 
@@ -51,6 +51,7 @@ class YokedConfig(TeacherConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        refuse_allocation(self, "those of teacher.trace")
         require_one_of("teacher.on_end", self.on_end, tuple(AtEnd))
         require_between("teacher.min_steps", self.min_steps, 0, 1e6)
 

@@ -164,7 +164,7 @@ def test_the_command_judges_folders_and_students_and_writes_every_figure(tmp_pat
         (["--students", "all", "--seeds", "0"], "--seeds must be >= 1, got 0"),
         (["--students", "all", "--teachers", "oracle"], "--teachers must be all, one of"),
         (["--students", "all", "--teachers", "fixed:0.2"], "--teachers must set a teacher as in KIND:SETTING=VALUE,..., got 'fixed:0.2'"),
-        (["--students", "all", "--set", "patience=soon"], "collapse.patience must be a number like its default 5, got 'soon'"),
+        (["--students", "all", "--set", "patience=soon"], "collapse.patience must be a whole number, got 'soon'"),
         (["--students", "all", "--set", "patience=0"], "collapse.patience must be in [1, 100], got 0"),
         (["--students", "all", "--set", "mood=1"], "--set must be NAME=VALUE with a setting of"),
         (["--students", "all", "--out", "no/such/place.json"], "--out must be a file in a folder that is there"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass
-from enum import StrEnum
 from importlib.util import find_spec
 
 import numpy as np
@@ -17,10 +15,12 @@ from curriculum.__main__ import main
 from curriculum.alarms import collapse_onset
 from curriculum.arms import Arm, all_arms, configure, parse_arms, resolve
 from curriculum.benchmark import run_one, summary
+from curriculum.cells import Scope
 from curriculum.collapse import INDICATORS
 from curriculum.figures import alarms, figures
 from curriculum.fixed import FixedConfig, FixedTeacher
 from curriculum.frontier import FrontierConfig
+from curriculum.sec import SecConfig
 from curriculum.signals import reward_density, zero_variance_share
 from curriculum.standings import cell, tables
 from curriculum.students import STUDENTS
@@ -191,17 +191,9 @@ def test_settings_are_read_by_the_type_of_their_default():
 
 
 def test_a_setting_that_is_one_of_several_words_is_read_and_refused_by_name():
-    class Scope(StrEnum):
-        OWN = "own"
-        FLAT = "flat"
-
-    @dataclass
-    class Config:
-        scope: Scope = Scope.OWN
-
-    assert configure(Config(), {"scope": "flat"}).scope is Scope.FLAT
-    with pytest.raises(ValueError, match=r"teacher.scope must be one of own, flat like its default 'own', got 'flatt'"):
-        configure(Config(), {"scope": "flatt"})
+    assert configure(SecConfig(), {"scope": "flat"}).scope is Scope.FLAT
+    with pytest.raises(ValueError, match=r"teacher.scope must be in \{shared, own, flat\}, got 'flatt'"):
+        configure(SecConfig(), {"scope": "flatt"})
 
 
 def test_lengths_follow_the_student():
@@ -253,8 +245,8 @@ REFUSED = [
     (["--teachers", "fixed:strictness"], "--teachers must set a teacher as in KIND:SETTING=VALUE"),
     (["--teachers", "fixed:strictnes=.2"], "teacher.strictnes is no setting of FixedConfig; it has "),
     (["--teachers", "fixed:strictness=2"], "teacher.strictness must be in [0, 1], got 2.0"),
-    (["--teachers", "fixed:strictness=high"], "teacher.strictness must be a number like its default 0.5, got 'high'"),
-    (["--teachers", "frontier:guard.enabled=7"], "teacher.guard.enabled must be true or false like its default True, got '7'"),
+    (["--teachers", "fixed:strictness=high"], "teacher.strictness must be a number, got 'high'"),
+    (["--teachers", "frontier:guard.enabled=7"], "teacher.guard.enabled must be true or false, got 7"),
     (["--teachers", "frontier:guard=7"], "teacher.guard is no setting of FrontierConfig"),
     (["--students", "S9"], "--students must be all or some of S1_stationary, "),
     (["--seeds", "0"], "--seeds must be at least 1, got 0"),

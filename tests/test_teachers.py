@@ -269,9 +269,16 @@ def test_settings_are_of_the_type_of_their_default_whoever_gives_them():
         ("fixed", {"reserve": "much"}, "teacher.reserve must be in .0, 1., got 'much'"),
         ("rlve", {"window": 2.5}, "teacher.window must be a whole number, got 2.5"),
         ("rlve", {"reversible": 1}, "teacher.reversible must be true or false, got 1"),
+        ("staged", {"strictness": 3}, "teacher.strictness must be a list, got 3"),
     ):
         with pytest.raises(ValueError, match=message):
             TEACHERS[kind][0](**given)
+
+
+def test_an_allocation_that_would_have_no_say_is_refused():
+    for kind, given in (("yoked", {}), ("shuffled", {}), ("sec", {"scope": "flat"})):
+        with pytest.raises(ValueError, match=r"teacher.allocation must be left alone where families are .*, got \{'uniform_floor': 0.25\}"):
+            TEACHERS[kind][0](**given, allocation=AllocationConfig(uniform_floor=0.25))
 
 
 def test_a_state_whose_learned_numbers_are_none_is_refused():
