@@ -215,6 +215,7 @@ EVALUATION = Page(
         chart("Probe panel: reward, and the ceiling its entropy allows", "probe/reward", "collapse/ceiling"),
         chart("Probe panel: strictness against reward, must be negative", "probe/strictness_correlation"),
         chart("Probe panel: entropy, nats", "probe/entropy_sampled"),
+        chart("Probe panel: share of first replies that fit their own user best", "probe/retrieval_accuracy"),
     ),
 )
 

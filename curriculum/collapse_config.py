@@ -23,6 +23,7 @@ SHARES = (
     "truncated_high",
     "strategies_low",
     "dependence_low",
+    "retrieval_low",
     "probe_fall",
     "cell_fall",
     "bounds_share",
@@ -94,6 +95,8 @@ class CollapseConfig:
     """(0, 1]: share of its start below which the entropy of strategies counts as narrowed. Our proposal."""
     dependence_low: float = 0.25
     """(0, 1]: share of its start below which the choice of strategy no longer depends on the user. Our proposal."""
+    retrieval_low: float = 0.5
+    """(0, 1]: share of its start below which retrieval accuracy says that replies no longer depend on the user. Our proposal."""
     probe_fall: float = 0.1
     """(0, 1]: fall of the probe panel's mean reward below its best that counts. Our proposal; twice the survey's .05, which is noise on a
     panel of 25 dialogues."""

@@ -49,6 +49,7 @@ INDICATOR_METRICS = {
     "probe_middle": "probe/reward_middle",
     "probe_hard": "probe/reward_hard",
     "obedience": "probe/strictness_correlation",
+    "retrieval": "probe/retrieval_accuracy",
 }
 """What is watched, by name, and the metric of a run (docs/metrics.md) that it is; a step may leave some out or give NaN."""
 
@@ -56,6 +57,8 @@ PANEL = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
 """The fixed panel and its cells, of which the monitor keeps the best."""
 CLEARLY_MORE = 0.2
 """By how much a share must have grown since the start to count, besides being high."""
+RETRIEVABLE = 0.25
+"""Share of replies that must be told by their context at the start, or there is nothing to lose; by chance it is 1 in 16."""
 DEPENDENT = 0.02
 """Nats of information between strategy and user from which an agent can be said to have adapted at the start."""
 
@@ -202,6 +205,15 @@ def _template(watched: Watched) -> str | None:
     return f"The choice of strategy follows {says}: everybody is answered alike." if lost else ""
 
 
+def _interchangeable(watched: Watched) -> str | None:
+    share = watched.share_of_start("retrieval")
+    if math.isnan(share) or watched.start["retrieval"] < RETRIEVABLE:
+        return None
+    now, start = watched.now["retrieval"], watched.start["retrieval"]
+    says = f"Only {now:.0%} of the first replies fit their own user best ({start:.0%} at the start): others would get the same answer."
+    return says if share < watched.config.retrieval_low else ""
+
+
 def _probe_regression(watched: Watched) -> str | None:
     seen = [name for name in PANEL if watched.ready(name)]
     if not seen:
@@ -312,6 +324,7 @@ RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
         _share_below("strategy_entropy", "strategies_low", "Entropy of the strategies is {now:.2f} nats, {share:.0%} of its start."),
     ),
     "template": (Evidence.BEHAVIOUR, _template),
+    "interchangeable": (Evidence.BEHAVIOUR, _interchangeable),
     "probe_regression": (Evidence.OUTCOME, _probe_regression),
     "stuck_at_bounds": (
         None,

@@ -21,6 +21,9 @@ class ProbeConfig:
     """>= 0: dialogues on the panel; 0 switches it off."""
     every: int = 5
     """> 0: steps between two looks."""
+    num_contexts: int = 16
+    """0 or [2, 64]: first replies of the panel that are scored in the contexts of all of them, for `probe/retrieval_accuracy`; with 16 that
+    is 256 short passes of the model a look, 0 leaves it out."""
     teaches: bool = True
     """Whether the teacher hears how the panel fared. Only one that looks for forgetting does anything about it (frontier); false leaves
     the panel a yardstick and nothing else."""
@@ -28,6 +31,8 @@ class ProbeConfig:
     def __post_init__(self) -> None:
         if self.num_dialogues < 0:
             raise ValueError(f"probe.num_dialogues must be >= 0, got {self.num_dialogues!r}; 0 switches the panel off")
+        if self.num_contexts != 0 and not 2 <= self.num_contexts <= 64:
+            raise ValueError(f"probe.num_contexts must be 0 or in [2, 64], got {self.num_contexts!r}")
         if self.every <= 0:
             raise ValueError(f"probe.every must be > 0, got {self.every!r}")
 

@@ -18,8 +18,9 @@ from experiments.measure import collapse_values, dialogue_metrics, measure, prob
 from experiments.parts import Parts
 from experiments.probe import as_heard, probe_tasks
 from experiments.recorder import Recorder, group_records, rollout_record
+from experiments.retrieval import retrieval_metrics
 from policy.batch import admitted, by_segment, pack
-from policy.rollout import RolloutGroup
+from policy.rollout import Rollout, RolloutGroup
 from policy.staleness import is_fresh, off_policy_metrics
 from simulator.scenario import Split
 
@@ -95,6 +96,7 @@ class TrainingRun:
         teacher.observe([*outcomes, *probes])
         self.count_faults(groups, stale)
 
+        panel = self.panel_metrics([group.rollouts[0] for group in on_panel]) if on_panel else {}
         chosen = self.config.resampling.with_contrast(learned(groups), learned(outcomes))
         batch = learner.with_reference(pack(admitted(chosen, compares_siblings=algorithm.compares_siblings).groups))
         targets = algorithm.targets(batch, learner.values(batch))
@@ -108,7 +110,7 @@ class TrainingRun:
         metrics |= self.send_weights(groups)
 
         if on_panel:
-            metrics |= probe_metrics([group.rollouts[0] for group in on_panel])
+            metrics |= panel
             self.record_panel(on_panel)
 
         alarms = self.parts.collapse.observe(self.tally.step, collapse_values(metrics))
@@ -186,6 +188,11 @@ class TrainingRun:
         self._users_before = now
         self.tally.simulator_cost += since.get("cost", 0.0)
         return {f"simulator/{name}": self.tally.simulator_cost if name == "cost" else value for name, value in since.items()}
+
+    def panel_metrics(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """How the probe panel fared, and how well its replies are told apart by the policy before its update."""
+        metrics = probe_metrics(rollouts)
+        return metrics | retrieval_metrics(rollouts, self.parts.learner.score, num_contexts=self.config.probe.num_contexts)
 
     def record_panel(self, groups: Sequence[RolloutGroup]) -> None:
         """Leaves the panel's transcripts."""

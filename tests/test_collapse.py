@@ -50,6 +50,7 @@ HEALTHY = {
     "probe_middle": 0.6,
     "probe_hard": 0.4,
     "obedience": -0.6,
+    "retrieval": 0.9,
 }
 STEADY = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
 """The panel is fixed: its mean varies by .025 from look to look in real runs, far less than what is practised."""
@@ -154,6 +155,7 @@ def test_each_condition_rings_in_plain_words_with_its_numbers(name, changed, wor
         ("strategies_narrowed", {"strategy_entropy": 0.3}, "0.30 nats, 20% of its start"),
         ("template", {"strategy_by_intention": 0.0}, "0% of what the user's intention once did"),
         ("template", {"strategy_by_persona": -0.01}, "0% of what the user's persona once did"),
+        ("interchangeable", {"retrieval": 0.1}, "Only 10% of the first replies fit their own user best (90% at the start)"),
         ("probe_regression", {"probe_reward": 0.4}, "On the whole probe panel reward is 0.40, 0.20 below its best"),
         ("probe_regression", {"probe_easy": 0.3}, "On the easy probe panel reward is 0.30, 0.50 below its best"),
         ("stuck_at_bounds", {"bounds_share": 1.0}, "100% of the tasks"),
@@ -187,8 +189,8 @@ def test_gradients_that_stay_far_above_their_like_ring():
 
 def test_an_agent_that_never_adapted_to_its_users_cannot_lose_it():
     monitor = CollapseMonitor(CollapseConfig())
-    watch(monitor, num_steps=10, strategy_by_intention=0.01, strategy_by_persona=0.01)
-    assert watch(monitor, first=10, strategy_by_intention=0.0, strategy_by_persona=0.0) == []
+    watch(monitor, num_steps=10, strategy_by_intention=0.01, strategy_by_persona=0.01, retrieval=0.1)
+    assert watch(monitor, first=10, strategy_by_intention=0.0, strategy_by_persona=0.0, retrieval=0.0) == []
 
 
 def test_forgetting_is_told_against_the_best_and_not_the_start():
@@ -305,7 +307,7 @@ def test_settings_are_a_structured_config_and_checked():
     for name in vars(CollapseConfig()):
         with pytest.raises(ValueError, match=f"collapse.{name} must be in"):
             CollapseConfig(**{name: -1})
-    assert len(RULES) == 28 and set(HEALTHY) == set(INDICATORS)
+    assert len(RULES) == 29 and set(HEALTHY) == set(INDICATORS)
 
 
 def test_the_page_on_collapse_has_every_alarm_and_the_thresholds_as_they_are():

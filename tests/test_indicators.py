@@ -18,6 +18,7 @@ from curriculum.indicators import (
     mutual_information,
     own_overlap,
     realised_strictness,
+    retrieval_accuracy,
     self_bleu,
     spearman,
     spike_score,
@@ -199,6 +200,13 @@ def test_information_of_independent_labels_is_about_nothing():
     draws = [mutual_information(rng.integers(0, 6, 300).tolist(), rng.integers(0, 8, 300).tolist()) for _ in range(200)]
     # Uncorrected it would be 5 * 7 / 600 = .058.
     assert np.mean(draws) == pytest.approx(0.0, abs=0.005)
+
+
+def test_replies_are_told_by_their_context_or_by_chance():
+    # The first is likeliest at home, the second in another context, the third as likely in two as in its own.
+    crossed_NN = np.array([[-1.0, -2.0, -3.0], [-1.0, -2.0, -3.0], [-4.0, -4.0, -4.0]])
+    assert retrieval_accuracy(crossed_NN) == pytest.approx((1 + 0 + 1 / 3) / 3)
+    assert math.isnan(retrieval_accuracy(crossed_NN[:1, :1])) and math.isnan(retrieval_accuracy(np.zeros((0, 0))))
 
 
 # Outcomes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from policy_factories import group, rollout
@@ -22,6 +23,7 @@ from experiments.measure import (
     signal_metrics,
     suspicious_share,
 )
+from experiments.retrieval import crossed_logprobs, exchanges
 from policy.rollout import Rollout, RolloutGroup
 from policy.thinking import Thought
 from simulator.dialogue import Outcome, Speaker, Turn
@@ -253,9 +255,28 @@ def test_the_panel_is_told_by_thirds_of_strictness_and_must_fall_with_it():
     assert [band(d) for d in (0.0, 1 / 3, 0.66, 1.0)] == ["easy", "middle", "middle", "hard"]
 
 
+def test_first_replies_are_scored_in_the_contexts_of_all_that_differ():
+    panel = [
+        rollout([1, 2, 7, 8, 3, 9], [0, 0, 1, 1, 0, 1]),
+        rollout([5, 6, 4], [0, 1, 1]),
+        rollout([1, 2, 9], [0, 0, 1]),  # the first one's context
+        rollout([3, 9], [0, 1], outcome=Outcome.ERROR),
+        rollout([4, 6], [0, 1]),
+    ]
+    pairs = exchanges(panel, num_contexts=2)
+    assert pairs == [([1, 2], [7, 8]), ([5], [6, 4])]
+    # A policy that goes on counting: each token costs its distance from the one before.
+    crossed_NN = crossed_logprobs(pairs, lambda ids: [-abs(b - a) for a, b in pairwise(ids)])
+    assert crossed_NN.tolist() == [[-5 - 1, -2 - 1], [-4 - 2, -1 - 2]]
+    assert exchanges(panel, num_contexts=16)[2:] == [([4], [6])]
+
+
 def test_a_step_without_a_look_at_the_panel_says_nothing_of_it():
     step = {key: 0.5 for key in INDICATOR_METRICS.values() if not key.startswith("probe/")}
-    assert set(INDICATORS) - set(collapse_values(step)) == {name for name in INDICATORS if name.startswith("probe_")} | {"obedience"}
+    assert set(INDICATORS) - set(collapse_values(step)) == {name for name in INDICATORS if name.startswith("probe_")} | {
+        "obedience",
+        "retrieval",
+    }
 
 
 def test_thinking_is_measured_over_replies_where_there_is_any():

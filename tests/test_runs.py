@@ -17,6 +17,7 @@ from curriculum import TEACHERS
 from curriculum.collapse import INDICATORS, CollapseConfig, CollapseMonitor
 from experiments.heldout import SHOWN
 from experiments.measure import dialogue_metrics, probe_metrics, signal_metrics
+from experiments.retrieval import retrieval_metrics
 from simulator.llm_user import USER_COUNTS
 from simulator.scenario import FAMILIES
 
@@ -181,6 +182,7 @@ def logged_keys() -> set[str]:
     batch = random_batch(seed=0)
     told = adapted.observe(replace(batch, reference_logprobs_BT=batch.rollout_logprobs_BT), {})
     keys = {*METRICS, *CRITIC_METRICS, *told, *dialogue_metrics([], success_emotion=70.0), *signal_metrics([]), *probe_metrics([])}
+    keys |= set(retrieval_metrics([], lambda ids: [], num_contexts=16))
     for kind, (_, teacher) in TEACHERS.items():
         with patch("curriculum.alp_gmm.require_sklearn"):
             made = teacher(usable_settings(kind), scenarios={family: ["a"] for family in FAMILIES}, group_size=2, seed=0)

@@ -4,7 +4,7 @@ Each says whether it *leads* collapse, comes *with* it, or *lags*; that is a jud
 named. What groups of rewards say stands in `curriculum.signals`; what is watched, and when it rings, in `curriculum.collapse`.
 """
 
-from curriculum.indicators.behaviour import mutual_information, strategy_entropy
+from curriculum.indicators.behaviour import mutual_information, retrieval_accuracy, strategy_entropy
 from curriculum.indicators.outcomes import at_bounds_share, largest_fall, realised_strictness, spearman
 from curriculum.indicators.text import compression_ratio, distinct, ngrams, own_overlap, repetition, self_bleu, words
 from curriculum.indicators.trends import EntropyLaw, fall_within, fit_entropy_law, spike_score, theil_sen_slope, updates_until
@@ -22,6 +22,7 @@ __all__ = [
     "own_overlap",
     "realised_strictness",
     "repetition",
+    "retrieval_accuracy",
     "self_bleu",
     "spearman",
     "spike_score",

@@ -43,6 +43,25 @@ def mutual_information(labels: Sequence[Hashable], contexts: Sequence[Hashable])
     return _entropy(Counter(labels)) + _entropy(Counter(contexts)) - _entropy(joint)
 
 
+def retrieval_accuracy(logprobs_NN: np.ndarray) -> float:
+    """Share of the replies that are likelier in the context they answer than in any other: argmax_j log pi(y_i | x_j) = i. Leads.
+
+    It falls to 1 / N when the agent answers everybody alike, in whatever words, and needs no labels of strategies.
+
+    Source: RAGEN-2's test for template collapse.
+
+    Args:
+        logprobs_NN: logprob of reply i (rows) in context j (columns), nats.
+
+    Returns:
+        In [0, 1]; where k contexts are equally likely a reply counts 1 / k. NaN with fewer than two.
+    """
+    if len(logprobs_NN) < 2:
+        return math.nan
+    likeliest_NN = logprobs_NN >= logprobs_NN.max(axis=1, keepdims=True)
+    return float(np.mean(np.diag(likeliest_NN) / likeliest_NN.sum(axis=1)))
+
+
 def _entropy(counts: Counter[Any]) -> float:
     counts_K = np.array(list(counts.values()), dtype=float)
     if not counts_K.size:
