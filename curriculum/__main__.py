@@ -19,6 +19,7 @@ from curriculum.arms import parse_arms
 from curriculum.benchmark import Job, Results, check_jobs, read, run_jobs, summarise, write
 from curriculum.standings import tables
 from curriculum.students import STUDENTS
+from curriculum.tradeoff import draw, panel
 from simulator.output import check_out
 from simulator.progress import progress
 
@@ -37,6 +38,11 @@ def main(argv: list[str] | None = None) -> int:
     teachers = commands.add_parser("teachers", help="list teachers with their settings, defaults, ranges and effects")
     teachers.add_argument("kind", nargs="*", metavar="KIND", help=f"only these ({', '.join(TEACHERS)})")
     add_benchmark(commands.add_parser("benchmark", help="compare teachers on toy students", epilog=EXAMPLES, formatter_class=Raw))
+    planes = commands.add_parser("tradeoff", help="draw where two figures of a benchmark pull apart (needs matplotlib)")
+    planes.add_argument(
+        "--panel", nargs=3, action="append", required=True, metavar=("FILE.json", "X", "Y"), help="a benchmark and two STUDENT:FIGURE of it"
+    )
+    planes.add_argument("--out", type=Path, required=True, metavar="FILE.svg", help="the picture, .svg or .png")
     alarms = commands.add_parser("alarms", help="precision, recall and lead time of the collapse alarms over runs or toy students")
     alarm_study.add_arguments(alarms)
     args = parser.parse_args(argv)
@@ -74,6 +80,20 @@ def benchmark(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     print(tables(results, markdown=args.markdown))
+    return 0
+
+
+def tradeoff(args: argparse.Namespace) -> int:
+    """Draws the panels and says where."""
+    try:
+        check_out(args.out)
+        if args.out.suffix not in (".svg", ".png"):
+            raise ValueError(f"--out must end in .svg or .png, got {str(args.out)!r}")
+        draw([panel(Path(path), x, y) for path, x, y in args.panel], args.out)
+    except (ValueError, ImportError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(args.out)
     return 0
 
 
@@ -135,6 +155,7 @@ def setting_notes(config: type) -> dict[str, str]:
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "teachers": list_teachers,
     "benchmark": benchmark,
+    "tradeoff": tradeoff,
     "alarms": alarm_study.run,
 }
 
