@@ -28,7 +28,7 @@ class AllocationConfig:
     num_errors: float = 2.0
     """[0, 10]: standard errors by which progress must exceed chance before it counts."""
     prior_progress: float = 0.003
-    """(0, 1]: progress granted to every family beside what was measured, in success share; larger is more even."""
+    """(0, 1]: progress granted to every family beside what was measured, as a share of faring at its best; larger is more even."""
     known_after: float = 50.0
     """[0, 10000]: groups of a family after which its own progress counts half; the rest is the mean over families."""
     largest: float = 3.0
@@ -79,9 +79,9 @@ class FamilyAllocation:
             chosen.append((self._families[i], float(shares_F[i])))
         return chosen
 
-    def learn(self, family: FamilyKey, *, strictness: float, success: float) -> None:
-        """Takes in the success share of a group of `family`, with the strictness that was issued."""
-        self.progress.learn(self._index[family], strictness=strictness, success=success)
+    def learn(self, family: FamilyKey, *, strictness: float, fared: float) -> None:
+        """Takes in how a group of `family` fared, in [0, 1], with the strictness that was issued."""
+        self.progress.learn(self._index[family], strictness=strictness, fared=fared)
 
     def state_dict(self) -> dict[str, Any]:
         """Credits and progress by family."""

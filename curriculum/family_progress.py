@@ -1,7 +1,8 @@
 """How much better or worse each family fares than its own past at equal strictness, beyond what chance explains.
 
-A group of family f, issued at strictness d, succeeds with share p. The family's past is a line through its running means, and the
-group's surprise e is how far above that line it lies; progress is the running surprise g as far as it exceeds z standard errors:
+A group of family f, issued at strictness d, fares p in [0, 1]: the share that succeeds or, where the teacher follows it, the mean reward.
+The family's past is a line through its running means, and the group's surprise e is how far above that line it lies; progress is the
+running surprise g as far as it exceeds z standard errors:
 
     e = p - (P_f + b_f (d - D_f))                          P, D: running means of p and d
     b_f = -s + (C_f + s V_f) / (V_f + v0)                  V, C: running variance of d and covariance of d and p
@@ -49,13 +50,13 @@ class FamilyProgress:
         self._num_errors = num_errors
         self.figures_FC = np.zeros((num_families, len(COLUMNS)))
 
-    def learn(self, f: int, *, strictness: float, success: float) -> None:
-        """Takes in the success share of a group of the family with index `f`."""
+    def learn(self, f: int, *, strictness: float, fared: float) -> None:
+        """Takes in how a group of the family with index `f` fared, in [0, 1]."""
         num_seen, mean_p, mean_d, variance, covariance, running_e, squared_e = self.figures_FC[f].tolist()
         step = max(self._rate, 1.0 / (num_seen + 1.0))
         if num_seen == 0:
-            mean_p, mean_d = success, strictness
-        above_d, above_p = strictness - mean_d, success - mean_p
+            mean_p, mean_d = fared, strictness
+        above_d, above_p = strictness - mean_d, fared - mean_p
         slope = -ASSUMED_SLOPE + (covariance + ASSUMED_SLOPE * variance) / (variance + ASSUMED_VARIANCE)
         e = above_p - slope * above_d
         self.figures_FC[f] = (
@@ -74,7 +75,7 @@ class FamilyProgress:
         return self.figures_FC[:, 0]
 
     def progress(self) -> np.ndarray:
-        """[F] progress of each family, in success share, at least 0."""
+        """[F] progress of each family, in what `learn` was told, at least 0."""
         running_e_F, squared_e_F = self.figures_FC[:, -2:].T
         return np.sqrt(np.maximum(0.0, running_e_F**2 - self._num_errors**2 * self._rate / 4.0 * squared_e_F))
 

@@ -121,6 +121,10 @@ class LedgerTeacher:
         """The families of the next groups, each with the probability of being chosen; `choose` is then asked for each, in order."""
         return self.allocation.choose(num_groups, self.rng)
 
+    def fared(self, group: GroupOutcome) -> float:
+        """How well a group fared, in [0, 1]: what a family's progress is measured in."""
+        return success_share(group)
+
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
         """Takes in groups that were outstanding and have at least two survivors, in the order of their uids."""
 
@@ -180,7 +184,7 @@ class LedgerTeacher:
         self._latest.update(in_flight_delay=float(np.mean(delays)), success_share=float(np.mean(shares)))
         self.learn(groups)
         for group in groups:
-            self.allocation.learn(group.task.family, strictness=group.task.strictness, success=success_share(group))
+            self.allocation.learn(group.task.family, strictness=group.task.strictness, fared=self.fared(group))
 
     def _settle(self, outcome: GroupOutcome) -> bool:
         if self._outstanding.get(outcome.task.uid) != outcome.task:

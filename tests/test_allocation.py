@@ -23,7 +23,7 @@ def sigmoid(x):
 def make_progress(*groups: tuple[float, float], rate: float = 0.5, num_errors: float = 0.0) -> FamilyProgress:
     progress = FamilyProgress(1, rate=rate, num_errors=num_errors)
     for strictness, success in groups:
-        progress.learn(0, strictness=strictness, success=success)
+        progress.learn(0, strictness=strictness, fared=success)
     return progress
 
 
@@ -113,7 +113,7 @@ def test_standard_error_is_that_of_noise(rate):
     running, squared = [], []
     progress = FamilyProgress(1, rate=rate, num_errors=0.0)
     for step in range(40_000):
-        progress.learn(0, strictness=0.5, success=rng.normal())
+        progress.learn(0, strictness=0.5, fared=rng.normal())
         if step > 1000:
             running.append(progress.figures_FC[0, -2])
             squared.append(progress.figures_FC[0, -1])
