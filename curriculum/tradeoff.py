@@ -41,6 +41,8 @@ class Panel:
     x: str
     """STUDENT:FIGURE."""
     y: str
+    setting: str
+    """The one in which all teachers differ and by whose values they are labelled; "" where they differ in more."""
     points: tuple[Point, ...]
     """In the order in which the benchmark was asked for them."""
 
@@ -58,7 +60,10 @@ def panel(path: Path, x: str, y: str) -> Panel:
     results = read(path)
     columns = [_column(results, name, path) for name in (x, y)]
     arms = [arm for arm in columns[0] if arm in columns[1]]
-    return Panel(x=x, y=y, points=tuple(_point(arm, columns[0][arm], columns[1][arm]) for arm in arms))
+    heads = {arm.partition("=")[0] for arm in arms if arm.count("=") == 1}
+    setting = heads.pop() if len(heads) == 1 and all(arm.count("=") == 1 for arm in arms) else ""
+    points = tuple(_point(arm, columns[0][arm], columns[1][arm], label=arm.partition("=")[2] if setting else arm) for arm in arms)
+    return Panel(x=x, y=y, setting=setting, points=points)
 
 
 def _column(results: Mapping[str, Mapping[str, Any]], name: str, path: Path) -> dict[str, Mapping[str, Any]]:
@@ -72,9 +77,9 @@ def _column(results: Mapping[str, Mapping[str, Any]], name: str, path: Path) -> 
     return rows
 
 
-def _point(arm: str, x: Mapping[str, Any], y: Mapping[str, Any]) -> Point:
+def _point(arm: str, x: Mapping[str, Any], y: Mapping[str, Any], *, label: str) -> Point:
     return Point(
-        label=arm.partition(":")[2] or arm,
+        label=label,
         x=x["mean"],
         y=y["mean"],
         spread_x=_spread(x),
@@ -131,7 +136,7 @@ def _draw_panel(axes: Axes, each: Panel) -> None:
     if any(point.is_default for point in each.points):
         axes.plot([], [], "o", markersize=5, color=DEFAULT, label="default settings")
         axes.legend(loc="best", frameon=False, fontsize=7.5)
-    axes.set(xlabel=each.x, ylabel=each.y)
+    axes.set(xlabel=each.x, ylabel=each.y, title=each.setting)
     axes.margins(x=0.25, y=0.12)
     axes.grid(color="#dddddd", linewidth=0.5)
     axes.set_axisbelow(True)

@@ -106,10 +106,13 @@ def train_prior(config: PriorConfig, scenarios: Sequence[Scenario], *, progress:
     said = (turn.text for demo in shown for turn in demo.dialogue.turns)
     thought = _thoughts_of(shown, seed=config.seed) if config.thinking else ()
     tokenizer = build_tokenizer(config, itertools.chain(said, thought, WORD_WEIGHT * [words_told(scenarios)]))
-    with torch.random.fork_rng(devices=[]), _threads(NUM_THREADS):
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model = build_model(config, tokenizer)
-        _fit(config, model, tokenizer, lessons, progress=progress)
+        with _threads(1):
+            _choose_kernels(model)
+        with _threads(NUM_THREADS):
+            _fit(config, model, tokenizer, lessons, progress=progress)
     if config.thinking:
         setattr(model.config, MARK, True)
     return tokenizer, untied(model, temperature=config.temperature).eval()
@@ -283,6 +286,17 @@ def _fit(
                 loss_mean = loss.item() if math.isnan(loss_mean) else 0.98 * loss_mean + 0.02 * loss.item()
                 bar.update(num_tokens)
                 bar.set_postfix(loss=f"{loss_mean:.3f}", refresh=False)
+
+
+def _choose_kernels(model: Qwen2ForCausalLM) -> None:
+    """Has every function of a step called once, by one thread.
+
+    The first call of some of them chooses how they are computed on this processor. Two threads that make it at once, on a busy machine, may
+    have the first step computed otherwise (seen with logsumexp in one process of eight), and another prior comes out.
+    """
+    ids_BT = torch.zeros((2, 8), dtype=torch.int64)
+    _weighted_loss(model, ids_BT, torch.ones_like(ids_BT, dtype=torch.float32), torch.ones_like(ids_BT)).backward()
+    model.zero_grad(set_to_none=True)
 
 
 def _descend(model: Qwen2ForCausalLM, optimizer: torch.optim.Optimizer, loss: torch.Tensor, *, lr: float) -> None:

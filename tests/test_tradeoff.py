@@ -31,13 +31,17 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_a_panel_holds_the_teachers_that_have_both_figures(results: Path):
-    points = panel(results, "S2_improving:final", "S5_noise_families:macro").points
+    found = panel(results, "S2_improving:final", "S5_noise_families:macro")
+    points = found.points
+    assert found.setting == "frontier:explore"
     assert [(point.label, point.x, point.y, point.is_default) for point in points] == [
-        ("explore=0", 0.94, 0.9, False),
-        ("explore=.05", 0.93, 0.91, True),
+        ("0", 0.94, 0.9, False),
+        (".05", 0.93, 0.91, True),
     ]
     assert points[0].spread_x == pytest.approx((0.01, 0.01)) and points[0].spread_y == (0.0, 0.0)
-    assert [point.label for point in panel(results, "S2_improving:final", "S2_improving:worst").points] == ["explore=0", "explore=.05"]
+    assert [point.label for point in panel(results, "S2_improving:final", "S2_improving:worst").points] == ["0", ".05"]
+    every = panel(results, "S2_improving:final", "S2_improving:final")
+    assert (every.setting, [point.label for point in every.points]) == ("", ["frontier:explore=0", "frontier:explore=.05", "uniform"])
 
 
 def test_a_teacher_is_at_its_defaults_whatever_is_spelt_out():
@@ -57,7 +61,7 @@ def test_the_picture_is_the_same_each_time(results: Path, tmp_path: Path, suffix
     assert drawn[0] == drawn[1]
     if suffix == "svg":
         text = drawn[0].decode()
-        assert "explore=.05" in text and "default settings" in text and "S2_improving:final" in text
+        assert "frontier:explore" in text and "default settings" in text and "S2_improving:final" in text
 
 
 @pytest.mark.parametrize(
