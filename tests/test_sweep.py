@@ -16,7 +16,8 @@ from experiments.__main__ import main
 from experiments.config import to_plain
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
-from experiments.sweep import Course, compare_arms, differences, keep_plan, refuse_other
+from experiments.same_run import differences, refuse_other
+from experiments.sweep import Course, compare_arms, keep_plan
 from experiments.sweep_plan import Cell, Sweep, describe, is_sweep, load_sweep
 from simulator.bank import world_hash
 
