@@ -159,14 +159,14 @@ def on_contrast(contrast: Contrast, plan: Plan) -> str:
     seeds = f"better in {wins} of {num} seeds" if num > 1 else f"{'better' if wins else 'not better'} in the one seed"
     said = f"{contrast['a']} less {contrast['b']}: {d['value']:+.{digits}f}{interval}, {seeds}"
     said += f"{chance(endpoint)}{at_the_end(contrast, primary)}"
-    p = f"p {endpoint['p']:.3g}, {endpoint['p_holm']:.3g} after Holm over {len(plan['contrasts'])}"
+    p = f"{endpoint['p']:.3g}, {endpoint['p_holm']:.3g} after Holm over {len(plan['contrasts'])}"
     effect = finite(endpoint["minimal_detectable_effect"]["effect"])
     would = f"with this spread {num} seeds find {effect:.{digits}f} four times in five" if effect is not None else ""
     if not can_decide(contrast, plan):
-        return f"{said}. The {p}{f'; {would}' if would else ''}."
+        return f"{said}. Its p is {p}{f'; {would}' if would else ''}."
     if endpoint["p_holm"] <= plan["alpha"]:
-        return f"{said}{f'; {would}' if would else ''}; decided ({p})."
-    return f"{said}; not decided ({p}){f'; {would}' if would else ''}."
+        return f"{said}{f'; {would}' if would else ''}; decided (p {p})."
+    return f"{said}; not decided (p {p}){f'; {would}' if would else ''}."
 
 
 def chance(endpoint: Mapping[str, Any]) -> str:

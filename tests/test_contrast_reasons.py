@@ -73,7 +73,7 @@ def test_every_contrast_has_its_p_and_what_could_have_been_found(tmp_path):
     found = found_in(made(tmp_path, FEW))
     said = on_contrast(found["contrasts"][0], found["plan"])
     effect = found["contrasts"][0]["endpoints"]["heldout.auc"]["minimal_detectable_effect"]["effect"]
-    assert said.endswith(f"The p 0.5, 0.5 after Holm over 1; with this spread 2 seeds find {effect:.1f} four times in five.")
+    assert said.endswith(f"Its p is 0.5, 0.5 after Holm over 1; with this spread 2 seeds find {effect:.1f} four times in five.")
 
 
 def test_the_page_opens_with_answers_and_says_what_went_with_those_that_are_no_yes(tmp_path):
