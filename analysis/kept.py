@@ -50,6 +50,11 @@ def results_beside(runs: Path) -> Path:
     return runs.parent / RESULTS
 
 
+def results_of(folder: Path) -> Path:
+    """Where the runs of a sweep are kept, of the folder runs/<experiment>/<name>."""
+    return results_beside(folder.parent.parent) / folder.parent.name / folder.name
+
+
 def keep_sweep(folder: Path, out: Path | None = None) -> str:
     """Writes a record of every finished run of a sweep, its plan and its page; returns what is to be said.
 
@@ -63,7 +68,8 @@ def keep_sweep(folder: Path, out: Path | None = None) -> str:
     from analysis.sweep_report import write_sweep_report
 
     place = folder.absolute()
-    out = out or results_beside(folder.parent.parent) / place.parent.name / place.name
+    # As it was named where that says enough, so that what is printed is short.
+    out = out or results_of(folder if len(folder.parts) > 2 else place)
     finished = [run for run in run_folders(folder) if (run / SUMMARY).is_file()]
     if not finished:
         raise ValueError(f"keep must be given a sweep with a finished run, got {str(folder)!r}, in which none has a {SUMMARY}")

@@ -20,7 +20,7 @@ import numpy as np
 
 from analysis.comparison_options import seeds as seeds_from
 from analysis.endpoints import sign_of
-from analysis.kept import results_beside
+from analysis.kept import results_beside, results_of
 from analysis.planned import CHOSEN
 from analysis.sweep import read_sweep
 from experiments.keys import ConfigError
@@ -125,11 +125,13 @@ def read_choice(wanted: Mapping[str, Any], arms: Iterable[str], *, folder: Path,
 def kept_picks(choice: Choice, folder: Path) -> dict[str, Pick]:
     """By pattern, what was chosen in earlier sittings from the same seeds of the same sweep in the same world.
 
+    What was kept with the sweep's results counts where its folder is gone.
+
     Raises:
         ConfigError: the file cannot be read.
     """
-    path = folder / CHOSEN
-    if not path.is_file():
+    path = next((place / CHOSEN for place in (folder, results_of(folder)) if (place / CHOSEN).is_file()), None)
+    if path is None:
         return {}
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))

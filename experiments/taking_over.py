@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.kept import RUNS, digest_of_tasks, relocated, results_beside, unpack
+from analysis.kept import RUNS, digest_of_tasks, relocated, results_of, unpack
 from analysis.planned import read_planned
 from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, read_config, read_lines, setting
 from experiments.config import load_saved, to_plain
@@ -49,7 +49,7 @@ class KeptRuns:
 
 def kept_runs(sweep: Sweep) -> KeptRuns:
     """Looks at every record of a run that the sweep has not begun."""
-    kept = KeptRuns(results_of(sweep))
+    kept = KeptRuns(results_of(sweep.folder))
     open_cells = [cell for cell in sweep.cells() if is_record(record_of(sweep, cell)) and not is_begun(sweep.run_folder(cell))]
     if not open_cells:
         return kept
@@ -64,14 +64,9 @@ def kept_runs(sweep: Sweep) -> KeptRuns:
     return kept
 
 
-def results_of(sweep: Sweep) -> Path:
-    """Where runs of the sweep are kept."""
-    return results_beside(sweep.runs) / sweep.experiment / sweep.folder.name
-
-
 def record_of(sweep: Sweep, cell: Cell) -> Path:
     """Where a run is kept, if it is."""
-    return results_of(sweep) / cell.arm / f"seed_{cell.seed}"
+    return results_of(sweep.folder) / cell.arm / f"seed_{cell.seed}"
 
 
 def is_record(folder: Path) -> bool:
@@ -87,7 +82,7 @@ def is_begun(folder: Path) -> bool:
 def plan_apart(sweep: Sweep) -> str:
     """Why no record of this sweep may be used; empty where they may."""
     try:
-        planned = read_planned(results_of(sweep))
+        planned = read_planned(results_of(sweep.folder))
     except ValueError as error:
         return str(error)
     if planned is None or (planned.contrasts, planned.primary) == (sweep.planned.contrasts, sweep.planned.primary):
@@ -115,14 +110,10 @@ def why_not(sweep: Sweep, cell: Cell, kept: KeptRuns) -> str:
 
 
 def tasks_of(sweep: Sweep, cell: Cell, kept: KeptRuns) -> str | None:
-    """A digest of what a run's teacher issued, of the sweep's own run or of its record; None where there is neither."""
-    folder = sweep.run_folder(cell) if is_begun(sweep.run_folder(cell)) else record_of(sweep, cell)
-    if folder == record_of(sweep, cell) and cell not in kept.usable:
+    """A digest of what a run's teacher issued, of the sweep's own run or of its record; None where neither can be used."""
+    if is_begun(sweep.run_folder(cell)):
+        return digest_of_tasks(read_lines(sweep.run_folder(cell) / TEACHER))
+    if cell not in kept.usable:
         return None
-    return digest_of_tasks(read_lines(folder / TEACHER)) if (sweep.run_folder(cell) == folder) else digest_in(folder)
-
-
-def digest_in(record: Path) -> str | None:
-    """The digest that was kept."""
-    kept = json.loads((record / KEPT).read_text(encoding="utf-8"))["tasks"]
-    return None if kept is None else str(kept)
+    tasks = json.loads((record_of(sweep, cell) / KEPT).read_text(encoding="utf-8"))["tasks"]
+    return None if tasks is None else str(tasks)

@@ -249,6 +249,20 @@ def test_the_best_arms_are_chosen_from_kept_runs_where_the_runs_are_gone(tmp_pat
     assert sweep.choice is not None and {pick.arm for pick in sweep.choice.picks} == {"fixed_0.9", "linear_x2"}
 
 
+def test_what_was_chosen_is_kept_and_not_chosen_anew_when_the_runs_are_gone(tmp_path):
+    picks = [
+        {"pattern": f"{kind}_*", "arm": f"{kind}_{best}", "means": {f"{kind}_{best}": 50.0}}
+        for kind, best in (("fixed", 0.1), ("linear", "x1"))
+    ]
+    facts = {"origin": "fixed_vs_adaptive/sweep", "seeds": "0-4", "endpoint": "heldout.auc", "world_hash": world_hash()}
+    folder = made_sweep(tmp_path / "runs" / "confirmation" / "sweep", FINALS)
+    (folder / "chosen.json").write_text(json.dumps({**facts, "candidates": {}, "picks": picks, "why_not": ""}))
+    keep(folder)
+    shutil.rmtree(tmp_path / "runs")
+    choice = load_sweep("confirmation", [f"runs={tmp_path / 'runs'}"]).choice
+    assert choice is not None and [pick.arm for pick in choice.picks] == ["fixed_0.1", "linear_x1"]
+
+
 def test_the_mark_of_an_opening_is_kept_and_still_guards_when_the_runs_are_gone(tmp_path):
     runs = tmp_path / "runs"
     folder = made_sweep(runs / "confirmation" / "sweep", FINALS)
