@@ -27,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     viewer = commands.add_parser("transcripts", help="write transcripts.html into a run's folder: all its dialogues, to filter and search")
     viewer.add_argument("run", type=Path, metavar="RUN", help="the run's folder, runs/<experiment>/<name>")
     viewer.add_argument("--steps", action="store_true", help="with the five steps to each change; takes a while longer")
+    keep = commands.add_parser("keep", help="keep what is small of a sweep's finished runs, and its page, under docs/results/")
+    keep.add_argument("folder", type=Path, metavar="FOLDER", help="the sweep's folder, runs/<experiment>/<name>")
+    keep.add_argument("--out", type=Path, metavar="FOLDER", help="where to (docs/results/<experiment>/<name>, where the sweep finds them)")
     comparison_options(commands.add_parser("compare", help="set the arms of a sweep against each other and write comparison.json"))
     rlver = commands.add_parser("rlver", help="hold RLVER's findings against a sweep of its table (experiment rlver_matrix)")
     rlver.add_argument("folder", type=Path, metavar="FOLDER", help="the sweep's folder, runs/rlver_matrix/<name>")
@@ -78,6 +81,13 @@ def write_viewer(options: argparse.Namespace) -> None:
     print(write_transcripts(options.run, steps=options.steps))
     if (options.run / REPORT).is_file():
         write_report(options.run)
+
+
+def keep(options: argparse.Namespace) -> None:
+    """Keeps the finished runs of a sweep and says how large they are."""
+    from analysis.kept import keep_sweep
+
+    print(keep_sweep(options.folder, options.out))
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -148,6 +158,7 @@ def tensorboard_command(logdir: Path, port: int) -> list[str]:
 COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "report": write,
     "transcripts": write_viewer,
+    "keep": keep,
     "compare": compare,
     "entropy-law": fit_law,
     "rlver": hold_against_rlver,

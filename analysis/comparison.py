@@ -20,6 +20,7 @@ import numpy as np
 from analysis import paired, stats
 from analysis.arms import arm_record
 from analysis.comparison_text import as_text, verdict
+from analysis.contrast_words import answer
 from analysis.endpoints import AUC, ENDPOINTS, SECONDARY, sign_of
 from analysis.planned import Chosen, Contrast, Planned, read_chosen, read_planned
 from analysis.sweep import RunResult, Sweep, common_cells, differing, groups_alike, read_sweep, why_not
@@ -119,6 +120,8 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
     chosen = plan.contrasts or default_contrasts(sweep.arms)
     contrasts = [contrast_record(contrast, sweep, plan, elsewhere, num_primary=len(chosen)) for contrast in chosen]
     adjust(contrasts, plan.primary)
+    for contrast in contrasts:
+        contrast["answer"] = answer(contrast, {"primary": plan.primary, "contrasts": chosen, "alpha": ALPHA})
     notes += states_of_the_code(sweep)
     found: dict[str, Any] = {
         "sweep": sweep.folder.name,

@@ -120,6 +120,32 @@ def standing(contrast: Contrast, plan: Plan) -> str:
     return "below" if all(gain < 0 for gain in gains) else "now above, now below"
 
 
+def answer(contrast: Contrast, plan: Plan) -> str:
+    """Whether the first arm is better: `yes` and `no` are decided by as many seeds as it takes, and everything else is `undecided`.
+
+    No is also what has seeds enough and is not even ahead of the other arm.
+    """
+    endpoint = contrast["endpoints"][plan["primary"]]
+    if endpoint is None or not can_decide(contrast, plan):
+        return "undecided"
+    gain = sign_of(plan["primary"]) * endpoint["difference"]["value"]
+    if gain <= 0.0:
+        return "no"
+    return "yes" if endpoint["p_holm"] <= plan["alpha"] else "undecided"
+
+
+def aim(contrasts: Sequence[Contrast], plan: Plan) -> str:
+    """How many contrasts are a yes, and with which probability of improvement at least; empty without contrasts."""
+    if not contrasts:
+        return ""
+    better = [contrast for contrast in contrasts if answer(contrast, plan) == "yes"]
+    said = f"{len(better)} of {len(contrasts)} contrasts {'is' if len(better) == 1 else 'are'} a yes"
+    if not better:
+        return f"{said}."
+    least = min(contrast["endpoints"][plan["primary"]]["probability_of_improvement"]["value"] for contrast in better)
+    return f"{said}, with a probability of improvement of at least {least:.2f} (the aim: all, with .90)."
+
+
 def on_contrast(contrast: Contrast, plan: Plan) -> str:
     """One contrast with its numbers, in a sentence or two."""
     primary = plan["primary"]
@@ -133,14 +159,14 @@ def on_contrast(contrast: Contrast, plan: Plan) -> str:
     seeds = f"better in {wins} of {num} seeds" if num > 1 else f"{'better' if wins else 'not better'} in the one seed"
     said = f"{contrast['a']} less {contrast['b']}: {d['value']:+.{digits}f}{interval}, {seeds}"
     said += f"{chance(endpoint)}{at_the_end(contrast, primary)}"
-    if not can_decide(contrast, plan):
-        return f"{said}."
-    p = f"p {endpoint['p']:.3g}, {endpoint['p_holm']:.3g} after Holm over {len(plan['contrasts'])}"
-    if endpoint["p_holm"] <= plan["alpha"]:
-        return f"{said}; decided ({p})."
+    p = f"{endpoint['p']:.3g}, {endpoint['p_holm']:.3g} after Holm over {len(plan['contrasts'])}"
     effect = finite(endpoint["minimal_detectable_effect"]["effect"])
-    would = f" With this spread {num} seeds would find {effect:.{digits}f} four times in five." if effect is not None else ""
-    return f"{said}; not decided ({p}).{would}"
+    would = f"with this spread {num} seeds find {effect:.{digits}f} four times in five" if effect is not None else ""
+    if not can_decide(contrast, plan):
+        return f"{said}. Its p is {p}{f'; {would}' if would else ''}."
+    if endpoint["p_holm"] <= plan["alpha"]:
+        return f"{said}{f'; {would}' if would else ''}; decided (p {p})."
+    return f"{said}; not decided (p {p}){f'; {would}' if would else ''}."
 
 
 def chance(endpoint: Mapping[str, Any]) -> str:

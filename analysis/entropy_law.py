@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.columns import columns_of
 from analysis.runs import METRICS, read_run
 from curriculum.indicators import EntropyLaw, fit_entropy_law
 
@@ -71,7 +72,7 @@ def run_folders(folders: Iterable[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for folder in folders:
-        runs = sorted(path.parent for path in folder.rglob(METRICS))
+        runs = sorted(path.parent for name in (METRICS, columns_of(Path(METRICS)).name) for path in folder.rglob(name))
         if not runs:
             raise ValueError(f"FOLDER must be a run's folder or hold some, got {str(folder)!r}, which has no {METRICS} in it")
         found += runs

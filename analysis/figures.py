@@ -1,46 +1,59 @@
-"""A figure of a report: a drawing with its words and its numbers, on the page, as a picture by itself and as a table."""
+"""A figure of a report: a picture with its words and its numbers, on the page, as files of its own and as a table."""
 
 from __future__ import annotations
 
 import csv
 import math
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from analysis.style import FIGURES, PAPER_COLOURS
+from analysis.canvas import Plot, on_the_page
 
 FOLDER = "figures"
-"""Beside the page: `<name>.svg` and `<name>.csv` of each figure."""
-NOTHING = '<p class="none">Nothing was recorded.</p>'
-TITLE_HEIGHT = 26.0
+"""Beside the page: `<name>.svg`, `<name>.png` and `<name>.csv` of each figure."""
+FORMATS = ("svg", "png")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Figure:
-    """A drawing that can be read without the text around it."""
+    """A picture that can be read without the text around it."""
 
     name: str
     """Of its files, without an ending."""
     title: str
-    drawing: str
-    """SVG, or a sentence where there is nothing to draw."""
+    plot: Plot | None
+    """None where there is nothing to draw."""
     caption: str
     header: tuple[str, ...]
     rows: Sequence[tuple[Any, ...]]
     """The numbers that are drawn, unthinned."""
+    nothing: str = "Nothing was recorded."
+    """What stands there instead of a picture."""
+    drawn: dict[str, bytes] = field(default_factory=dict)
+    """The picture by format, as far as it was asked for."""
+
+    def pictures(self, *formats: str) -> dict[str, bytes]:
+        """The picture by itself in these formats, drawn at most once for each."""
+        missing = [form for form in formats if form not in self.drawn]
+        if missing and self.plot is not None:
+            self.drawn |= self.plot.render(name=self.name, title=self.title, formats=missing)
+        return self.drawn
 
     def html(self) -> str:
         """As it stands on the page."""
         title = f"<h3>{escape(self.title)}</h3>" if self.title else ""
-        return f"<figure>{title}{self.drawing}<figcaption>{escape(self.caption)}</figcaption></figure>"
+        if self.plot is None:
+            drawing = f'<p class="none">{escape(self.nothing)}</p>'
+        else:
+            drawing = on_the_page(self.pictures("svg")["svg"], self.plot)
+        return f"<figure>{title}{drawing}<figcaption>{escape(self.caption)}</figcaption></figure>"
 
 
 def write_figures(folder: Path, figures: Iterable[Figure]) -> list[Path]:
-    """Writes each figure that has a drawing as SVG and as CSV; returns the paths.
+    """Writes each figure that has a picture as SVG, as PNG and its numbers as CSV; returns the paths.
 
     Args:
         folder: of the page; they go into `figures/` in it.
@@ -48,16 +61,17 @@ def write_figures(folder: Path, figures: Iterable[Figure]) -> list[Path]:
     written = []
     place = folder / FOLDER
     for figure in figures:
-        if not figure.drawing.startswith("<svg"):
+        if figure.plot is None:
             continue
         place.mkdir(exist_ok=True)
-        picture, table = place / f"{figure.name}.svg", place / f"{figure.name}.csv"
-        picture.write_text(standalone(figure), encoding="utf-8")
+        drawn, table = figure.pictures(*FORMATS), place / f"{figure.name}.csv"
+        for form in FORMATS:
+            (place / f"{figure.name}.{form}").write_bytes(drawn[form])
         with table.open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream, lineterminator="\n")
             writer.writerow(figure.header)
             writer.writerows([[cell(value) for value in row] for row in figure.rows])
-        written += [picture, table]
+        written += [*(place / f"{figure.name}.{form}" for form in FORMATS), table]
     return written
 
 
@@ -66,17 +80,3 @@ def cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def standalone(figure: Figure) -> str:
-    """The drawing as a file: on white, with its title, its colours written out (drawing programs know no CSS variables)."""
-    width, height = map(float, re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', figure.drawing).groups())  # type: ignore[union-attr]
-    style = re.sub(r"var\(--([\w-]+)\)", lambda match: PAPER_COLOURS[match[1]], FIGURES)
-    inner = figure.drawing.replace("<svg", f'<svg y="{TITLE_HEIGHT:g}" width="{width:g}" height="{height:g}"', 1)
-    whole = height + TITLE_HEIGHT
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {whole:g}" width="{width:g}" height="{whole:g}" '
-        f'font-family="DejaVu Sans, Arial, Helvetica, sans-serif">\n<style>{style}</style>\n<desc>{escape(figure.caption)}</desc>\n'
-        f'<rect width="{width:g}" height="{whole:g}" fill="#fff"/>'
-        f'<text class="title" x="6" y="17">{escape(figure.title)}</text>\n{inner}\n</svg>\n'
-    )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
-from analysis.panels import blue
+from analysis.hues import blue
 
 CELL_HEIGHT, MOST_CELL, LEAST_CELL = 26, 38, 14
 """Pixels."""

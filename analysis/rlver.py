@@ -25,16 +25,14 @@ from analysis.clusters import Estimate
 from analysis.comparison import write_comparison
 from analysis.comparison_text import columns
 from analysis.paired import mean_difference
+from analysis.replies import replies_in
 from analysis.runs import read_run
 from analysis.stats import LEVEL
 from analysis.sweep import RunResult, groups_alike, read_sweep, why_not
-from simulator.dialogue import Outcome, Speaker
+from simulator.dialogue import Outcome
 
 ALGORITHMS, MODES, USERS = ("grpo", "ppo"), ("plain", "think"), ("vanilla", "challenging")
 RLVER = "rlver.json"
-UNDERSTANDING = frozenset(("reflection", "listening", "guided_reflection", "motives", "both_sides"))
-ACTING = frozenset(("suggestion", "information", "referral"))
-"""Support strategies that give empathy and insight, and those that give something to do."""
 
 
 class Cell(NamedTuple):
@@ -292,14 +290,15 @@ def figures_of(lines: Iterable[Mapping[str, Any]]) -> Figures:
 
 def words_per_reply(line: Mapping[str, Any]) -> float:
     """Words that the agent says in a reply, mean over a dialogue; 0 without replies."""
-    lengths = [len(turn["text"].split()) for turn in line["turns"] if turn["speaker"] == Speaker.AGENT]
-    return mean_of(lengths) if lengths else 0.0
+    replies = replies_in(line)
+    return replies.words / replies.num if replies.num else 0.0
 
 
 def leaning(lines: Iterable[Mapping[str, Any]]) -> float:
     """Share of answered replies in which understanding was heard less the share in which action was."""
-    heard = [set(turn["heard"]) for line in lines for turn in line["turns"] if turn["change"] is not None]
-    return mean_of(bool(UNDERSTANDING & each) - bool(ACTING & each) for each in heard) if heard else math.nan
+    found = [replies_in(line) for line in lines]
+    answered = sum(replies.answered for replies in found)
+    return sum(replies.understanding - replies.acting for replies in found) / answered if answered else math.nan
 
 
 def hold_against(folder: Path) -> str:

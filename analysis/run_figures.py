@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from analysis.aftermath import alarm_steps
-from analysis.axes import FULL, LEFT, WIDE, Frame
 from analysis.before_after import BeforeAfter
-from analysis.charts import Level, Line, Row, bar_chart, grid, line_chart, number_line, svg
-from analysis.figures import NOTHING, Figure
-from analysis.panels import blue, cell_map
+from analysis.canvas import Plot, Sheet, hue
+from analysis.figures import Figure
+from analysis.hues import blue
+from analysis.plots import FULL, LEFT, WIDE, Heat, Level, Line, Row, bar_chart, line_chart, maps, mark, number_line, set_ranges
 from analysis.runs import Run, setting
 from analysis.teaching import Group, by_time
 from analysis.verdict import count
@@ -88,9 +88,9 @@ def training_figures(run: Run) -> list[Figure]:
     for curve in CURVES:
         lines = [Line(name=name, xs=series.steps, ys=series.values) for name, key in curve.keys.items() for series in [run.series(key)]]
         rows = [(line.name, x, y) for line in lines for x, y in zip(line.xs, line.ys, strict=True)]
-        drawing = line_chart(lines, x_label="step", y_range=curve.y_range, alarms=marks)
+        plot = line_chart(lines, x_label="step", y_range=curve.y_range, alarms=marks)
         header = ("line", "step", "value")
-        figures.append(Figure(name=curve.name, title=curve.title, drawing=drawing, caption=curve.caption, header=header, rows=rows))
+        figures.append(Figure(name=curve.name, title=curve.title, plot=plot, caption=curve.caption, header=header, rows=rows))
     return figures
 
 
@@ -110,7 +110,7 @@ def scores_figure(run: Run) -> Figure | None:
     return Figure(
         name="scores",
         title="Held-out score",
-        drawing=number_line(rows),
+        plot=number_line(rows),
         caption=caption,
         header=("score", "value", "low", "high"),
         rows=table,
@@ -125,7 +125,7 @@ def held_out_figures(run: Run, held_out: BeforeAfter) -> list[Figure]:
     over_tokens = Figure(
         name="score_over_tokens",
         title="Score over tokens",
-        drawing=line_chart([line], x_label="policy tokens", y_range=(0.0, 100.0), levels=levels, width=WIDE),
+        plot=line_chart([line], x_label="policy tokens", y_range=(0.0, 100.0), levels=levels, width=WIDE),
         caption="The same small grid at every look" + ("; L0 and L6 are scores on the full grid." if levels else "."),
         header=("step", "policy_tokens", "score"),
         rows=[tuple(look) for look in held_out.looks],
@@ -135,9 +135,8 @@ def held_out_figures(run: Run, held_out: BeforeAfter) -> list[Figure]:
     by_strictness = Figure(
         name="score_by_strictness",
         title="Score by strictness",
-        drawing=bar_chart(groups, x_label="strictness of the user", width=WIDE)
-        if groups
-        else '<p class="none">A finished run has these.</p>',
+        plot=bar_chart(groups, x_label="strictness of the user", width=WIDE),
+        nothing="A finished run has these.",
         caption="A stricter user asks for more skills at once.",
         header=("strictness", "before", "after"),
         rows=groups,
@@ -154,59 +153,62 @@ def issued_figure(groups: Sequence[Group]) -> Figure:
     """A dot for each group, dark where it succeeded."""
     shown = groups[:: -(-len(groups) // MAX_GROUPS) or 1]
     skipped = f" Of {len(groups):,} every {-(-len(groups) // MAX_GROUPS)}th is drawn." if len(shown) < len(groups) else ""
-    drawing = NOTHING
-    if shown:
-        frame = Frame(0.0, max(group.step for group in shown) + 0.5, 0.0, 1.0, FULL, 280.0, top=28.0)
-        parts = [grid(frame, x_label="step"), shades(frame)]
-        for group in shown:
-            colour = "none" if group.success_share is None else blue(0.1 + 0.9 * group.success_share)
-            x, y = frame.x(group.step), frame.y(group.strictness)
-            parts.append(f'<circle class="issued" fill="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
-        drawing = svg(FULL, 280.0, "strictness of every group over steps", parts)
     return Figure(
         name="issued",
         title="What was issued, and how it went",
-        drawing=drawing,
+        plot=issued_plot(shown) if shown else None,
         caption="A dot for each group at the strictness of its user: dark where its rollouts succeeded, pale where none did." + skipped,
         header=("step", "family", "strictness", "success_share"),
         rows=[(group.step, group.family, group.strictness, group.success_share) for group in groups],
     )
 
 
-def shades(frame: Frame) -> str:
-    """What the shades of dots mean."""
-    parts, x = [f'<text class="key" x="{LEFT:g}" y="13">share of successes</text>'], LEFT + 122.0
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        parts.append(f'<circle class="issued" fill="{blue(0.1 + 0.9 * share)}" cx="{x:g}" cy="9" r="4"/>')
-        parts.append(f'<text class="key" x="{x + 8:g}" y="13">{share:.0%}</text>')
-        x += 50.0
-    return "".join(parts)
+def issued_plot(shown: Sequence[Group]) -> Plot:
+    """Strictness over steps, a dot for each group; what the shades mean stands above."""
+    height = 280.0
+    edge = {"edgecolors": hue("soft"), "linewidths": 0.3}
+
+    def shade(share: float | None) -> str:
+        return "none" if share is None else blue(0.1 + 0.9 * share)
+
+    def paint(sheet: Sheet) -> None:
+        axes = sheet.axes(LEFT, 28, FULL - 12, height - 38)
+        set_ranges(axes, (0.0, max(group.step for group in shown) + 0.5), (-0.02, 1.02), num_x=12)
+        colours = [shade(group.success_share) for group in shown]
+        steps, strictness = [group.step for group in shown], [group.strictness for group in shown]
+        axes.scatter(steps, strictness, s=16, c=colours, gid=mark("issued"), **edge)
+        sheet.text(FULL - 12, height - 3, "step", colour="soft", ha="right")
+        sheet.text(LEFT, 14, "share of successes", colour="soft")
+        for i, share in enumerate((0.0, 0.25, 0.5, 0.75, 1.0)):
+            x = LEFT + 132.0 + 52.0 * i
+            sheet.line([x], 10, marker="o", markersize=5, color=shade(share), markeredgecolor=hue("soft"), markeredgewidth=0.4)
+            sheet.text(x + 8, 14, f"{share:.0%}", colour="soft")
+
+    return Plot(width=FULL, height=height, label="strictness of every group over steps", paint=paint)
 
 
 def intentions_figure(groups: Sequence[Group]) -> Figure:
     """Mean strictness by hidden intention and stretch of steps."""
     ends, means, counts = by_time(groups, num_bins=NUM_BINS)
     intentions = sorted({intention for intention, _ in means})
-    drawing = NOTHING
-    if means:
-        wide = (FULL - 110.0) / len(ends)
-        inside = cell_map(
-            means,
-            intentions,
-            ends,
-            title="",
-            low=0.0,
-            high=1.0,
-            form="{:.2f}" if wide > 30.0 else "",
-            size=(wide, 23.0),
-            x_label="up to step",
-            every=-(-len(ends) // 16),
-        )
-        drawing = svg(FULL, 22.0 + 23.0 * len(intentions) + 36.0, "strictness by hidden intention and step", [inside])
+    wide = (FULL - 110.0) / max(len(ends), 1)
+    plot = maps(
+        [Heat(values=means)] if means else [],
+        intentions,
+        ends,
+        low=0.0,
+        high=1.0,
+        form="{:.2f}" if wide > 30.0 else "",
+        cell=(wide, 23.0),
+        x_label="up to step",
+        label="strictness by hidden intention and step",
+        in_a_row=1,
+        every=-(-len(ends) // 16) or 1,
+    )
     return Figure(
         name="strictness_by_intention",
         title="Mean strictness by what users secretly want",
-        drawing=drawing,
+        plot=plot,
         caption="Dark is strict; empty where no group of the intention was issued.",
         header=("hidden_intention", "up_to_step", "mean_strictness", "num_groups"),
         rows=[(*cell, value, counts[cell]) for cell, value in sorted(means.items(), key=lambda item: (item[0][0], int(item[0][1])))],

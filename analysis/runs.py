@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from analysis.columns import columns_of, read_columns
 from simulator.dialogue import Speaker
 
 CONFIG, METRICS, TEACHER, DIALOGUES = "config.yaml", "metrics.jsonl", "teacher.jsonl", "dialogues.jsonl"
 EVALUATION, SUMMARY, REPORT, TRANSCRIPTS = "evaluation.jsonl", "summary.json", "report.html", "transcripts.html"
+KEPT = "kept.json"
+"""Stands in a run that was kept small (`analysis.kept`): what it lacks, and which tasks it issued and copied."""
 LAST_BYTES = 2**20
 THOUGHTS = "thoughts"
 """Key of a recorded dialogue: what an agent that thinks thought before each of its replies."""
@@ -41,6 +44,11 @@ class Run:
     """One record a step, with `step`; None where a step did not measure a key."""
     summary: dict[str, Any] | None
     """None until the run has ended."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether this is what was kept of it: no transcripts, no weights."""
+        return (self.folder / KEPT).is_file()
 
     @property
     def experiment(self) -> str:
@@ -119,7 +127,7 @@ def require_run(folder: Path) -> None:
     """
     if not folder.is_dir():
         raise ValueError(f"run must be a run's folder, got {str(folder)!r}; there is no such folder")
-    missing = [name for name in (CONFIG, METRICS) if not (folder / name).is_file()]
+    missing = [name for name in (CONFIG, METRICS) if not any(path.is_file() for path in (folder / name, columns_of(folder / name)))]
     if missing:
         beneath = sorted({path.parent for pattern in (CONFIG, f"*/{CONFIG}", f"*/*/{CONFIG}") for path in folder.glob(pattern)} - {folder})
         sweeps = sorted({path.parent.parent for path in folder.glob("*/*/seed_*")})
@@ -161,7 +169,7 @@ def read_summary(path: Path) -> dict[str, Any] | None:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a stream, nothing where there is no file.
+    """The records of a stream, or of the columns that were kept of it; nothing where there is no file.
 
     A last line without its end, or one that is not JSON, is what a kill leaves and is passed over; anywhere else it is an error.
 
@@ -169,6 +177,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         ValueError: another line is not a JSON object with a step.
     """
     if not path.is_file():
+        yield from read_columns(columns_of(path)) if columns_of(path).is_file() else ()
         return
     torn: ValueError | None = None
     with path.open("rb") as stream:

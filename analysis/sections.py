@@ -26,6 +26,7 @@ SCORES = (
     ("users who left", "failure_rate", "{:.0%}"),
 )
 """Rows of the held-out table: label, key in the summary, form."""
+NO_TRANSCRIPTS = "This run was kept without its transcripts."
 TIMINGS = {"rolling out": "timing_s/gen", "updating": "timing_s/update_actor", "sending weights": "timing_s/update_weights"}
 
 
@@ -89,6 +90,8 @@ def dialogues(held_out: BeforeAfter) -> str:
     if not held_out.pairs or held_out.gain is None:
         return f'{title}<p class="none">The evaluation after training is still to come.</p>'
     pair = typical(held_out.pairs)
+    if "turns" not in pair.before or "turns" not in pair.after:
+        return f'{title}<p class="none">{NO_TRANSCRIPTS}</p>'
     chosen = (
         f"{pair.before['scenario_id']} ({pair.before['family']}), strictness {pair.before['strictness']:g}. Not picked by hand: "
         f"of {held_out.gain.num_pairs} pairs, its change of {pair.gain:+.0f} is the closest to their mean, {held_out.gain.mean:+.1f}."
@@ -99,6 +102,8 @@ def dialogues(held_out: BeforeAfter) -> str:
 
 def all_transcripts(run: Run) -> str:
     """Where the other dialogues are to be read."""
+    if run.is_kept:
+        return ""
     if (run.folder / TRANSCRIPTS).is_file():
         return f'<p class="note"><a href="{TRANSCRIPTS}">All transcripts of this run</a>, to filter and search.</p>'
     command = f"python -m analysis transcripts {run.folder}"
@@ -140,7 +145,7 @@ def repeat(run: Run) -> str:
     lines = [f"git checkout {commit.removesuffix('+')}"] if commit else []
     lines.append(f'make experiment EXP={run.experiment} ARGS="{" ".join(overrides(run))}"')
     notes = ["The working tree had changes that no commit holds."] if commit.endswith("+") else []
-    notes.append(f"Every figure lies in {FOLDER}/ as SVG and as CSV.")
+    notes.append(f"Every figure lies in {FOLDER}/ as SVG, PNG and CSV.")
     notes += [] if run.provenance.get("overrides") else ["If other settings were given too, they are in the list below."]
     note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
     settings = "\n".join(f"{name}: {value}" for name, value in flatten(run.config))

@@ -74,59 +74,12 @@ figcaption { margin-top: 2px; }
 svg.figure { display: block; width: 100%; height: auto; }
 svg.hero { max-width: 820px; min-width: 520px; }
 svg text { fill: var(--soft); font-size: 11px; font-family: inherit; }
+svg.drawn text { fill: var(--ink); }
+svg.drawn { stroke-linejoin: round; }
 svg .grid { stroke: var(--rule); }
-svg .value { fill: var(--ink); }
-svg .level { stroke: var(--soft); stroke-dasharray: 2 4; }
 svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
-svg .raw { fill: none; stroke-width: 1; opacity: .32; }
-svg polyline.a, svg line.a { stroke: var(--a); }
-svg polyline.b, svg line.b { stroke: var(--b); stroke-dasharray: 7 3; }
-svg polyline.c, svg line.c { stroke: var(--c); stroke-dasharray: 2 3; }
-svg polyline.d, svg line.d { stroke: var(--d); stroke-dasharray: 9 3 2 3; }
-svg polyline.e, svg line.e { stroke: var(--e); stroke-dasharray: 12 4; }
-svg polyline.f, svg line.f { stroke: var(--f); stroke-dasharray: 4 2; }
-svg polyline.g, svg line.g { stroke: var(--g); stroke-dasharray: 1 3; }
-svg polyline.rest, svg line.rest { stroke: var(--before); }
-svg polyline.raw { stroke-dasharray: none; }
-svg .line.thin { stroke-width: 1; opacity: .55; stroke-dasharray: none; }
-svg .line.strong { stroke-width: 2.6; }
-svg .line.thin.many { opacity: .22; }
-svg .line.thin.unfinished { stroke-dasharray: 1 4; opacity: .9; }
-svg .dot.faint { opacity: .5; }
-svg .others { fill: none; stroke: var(--before); stroke-width: 1; opacity: .55; }
-svg .seed { fill: none; stroke: var(--a); stroke-width: 1.1; opacity: .6; }
-svg .mean { fill: none; stroke: var(--a); stroke-width: 2.4; stroke-linejoin: round; }
-svg .band { fill: var(--a); opacity: .16; stroke: none; }
-svg .zero { stroke: var(--soft); stroke-width: 1.2; }
-svg .dot.a, svg text.a { fill: var(--a); }
-svg .dot.b, svg text.b { fill: var(--b); }
-svg .dot.c, svg text.c { fill: var(--c); }
-svg .dot.d, svg text.d { fill: var(--d); }
-svg .dot.e, svg text.e { fill: var(--e); }
-svg .dot.f, svg text.f { fill: var(--f); }
-svg .dot.g, svg text.g { fill: var(--g); }
-svg .dot.rest, svg text.rest { fill: var(--soft); }
-svg .run { fill: var(--ground); stroke: var(--a); stroke-width: 1.3; }
-svg .issued { stroke: var(--soft); stroke-width: .4; }
-svg .label { font-size: 12px; fill: var(--ink); }
-svg .title { font-size: 14px; fill: var(--ink); font-weight: 600; }
-svg .subtitle { font-size: 11px; font-weight: 400; fill: var(--soft); }
-svg .heading { font-size: 13px; fill: var(--ink); font-weight: 600; }
-svg .in-cell { font-size: 10px; fill: #1b1f24; }
-svg .in-cell.on-dark { fill: #fff; }
-svg .bar.before { fill: var(--before); }
-svg .bar.after { fill: var(--a); }
-svg .alarm-mark { fill: var(--b); }
-svg .alarm-line { stroke: var(--b); stroke-dasharray: 3 3; opacity: .7; }
-svg .row { font-size: 13px; fill: var(--ink); }
-svg .row.plain { fill: var(--soft); }
-svg .row.after { font-weight: 600; }
-svg .point.plain { fill: var(--ground); stroke: var(--soft); stroke-width: 2; }
-svg .point.before { fill: var(--before); }
-svg .point.after { fill: var(--a); }
-svg .interval { stroke-width: 4; stroke-linecap: round; opacity: .45; stroke: var(--before); }
-svg .interval.after { stroke: var(--a); }
-svg .key { font-size: 12px; }
+svg polyline.a { stroke: var(--a); }
+svg .dot.a { fill: var(--a); }
 """
 
 TRANSCRIPTS = """

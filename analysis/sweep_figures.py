@@ -4,42 +4,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from analysis.aftermath import alarm_steps
 from analysis.arms import THRESHOLDS
-from analysis.axes import FULL, Frame, binned, running_mean, ticks_between
-from analysis.charts import grid, polyline, svg
+from analysis.canvas import Plot, Sheet, hue
 from analysis.contrast_words import finite
 from analysis.endpoints import digits_of, sign_of
-from analysis.figures import NOTHING, Figure
+from analysis.figures import Figure
 from analysis.learning_curves import Curve
-from analysis.panels import (
-    COLOURS,
+from analysis.plots import (
+    FULL,
+    LEFT,
     STYLES,
+    WIDE,
     Dots,
-    Ribbon,
+    Heat,
+    Panel,
     Stroke,
-    cell_map,
     dot_rows,
-    end_labels,
-    key_column,
     label_width,
-    marks,
-    panel,
-    tiled,
+    maps,
+    mark,
+    moved_apart,
+    names_beside,
+    set_ranges,
+    style_of,
 )
+from analysis.plots import lattice as lattice_of
 from analysis.sweep import Sweep
 from analysis.sweep_course import Course, Courses, issued_between, mean_curve
+from analysis.ticks import binned, running_mean, ticks_between
 
+Style = tuple[str, str]
+"""Colour and mark of an arm."""
 EMOTION = (0.0, 100.0)
 OVERVIEW_HEIGHT = 380.0
-NEARLY = 0.97
-"""Share of the longest run's tokens from which on a curve is named in the margin."""
-PANEL = (270.0, 168.0)
-"""Width and height of one of four frames in a row."""
+POINTS = 41
+"""Of a mean curve in a small frame."""
 
 
 def ranked(arms: Sequence[str], found: Mapping[str, Any] | None) -> list[str]:
@@ -52,11 +55,11 @@ def ranked(arms: Sequence[str], found: Mapping[str, Any] | None) -> list[str]:
     return sorted(arms, key=lambda arm: -means[arm])
 
 
-def colours_of(arms: Sequence[str], found: Mapping[str, Any] | None) -> dict[str, str]:
-    """The class of each arm: those of the contrasts first, what is beyond all styles pale."""
+def styles_of(arms: Sequence[str], found: Mapping[str, Any] | None) -> dict[str, Style]:
+    """Colour and mark of each arm: those of the contrasts first; the dash goes with the colour."""
     named = [arm for contrast in (found["contrasts"] if found else ()) for arm in (contrast["a"], contrast["b"])]
     ordered = list(dict.fromkeys([*(arm for arm in named if arm in arms), *arms]))
-    return {arm: STYLES[i] if i < len(STYLES) else "rest" for i, arm in enumerate(ordered)}
+    return {arm: STYLES[i % len(STYLES)] for i, arm in enumerate(ordered)}
 
 
 def contrasts_figure(found: Mapping[str, Any]) -> Figure:
@@ -75,10 +78,8 @@ def contrasts_figure(found: Mapping[str, Any]) -> Figure:
         seeds = contrast["seeds"] if len(contrast["seeds"]) == len(values) else [None] * len(values)
         table += [(name, seed, value, None, None) for seed, value in zip(seeds, values, strict=True)]
         table.append((name, "mean", d["value"], low, high))
-    drawing = NOTHING
-    if rows:
-        reach = 1.6 * max(abs(value) for row in rows for value in (*row.values, row.mean)) or 1.0
-        drawing = dot_rows(rows, label="differences between arms", x_label=f"difference in {primary}", zero=0.0, within=(-reach, reach))
+    reach = 1.6 * max((abs(value) for row in rows for value in (*row.values, row.mean)), default=1.0) or 1.0
+    plot = dot_rows(rows, label="differences between arms", x_label=f"difference in {primary}", zero=0.0, within=(-reach, reach))
     caption = (
         "Right of the line the first arm is higher. Rings: one seed each. Dot and bar: mean difference and Student's 95% interval; "
         "an arrow where it goes on beyond the axis."
@@ -86,7 +87,7 @@ def contrasts_figure(found: Mapping[str, Any]) -> Figure:
     return Figure(
         name="contrasts",
         title="Differences on the same seeds",
-        drawing=drawing,
+        plot=plot,
         caption=caption,
         header=("contrast", "seed", "difference", "low", "high"),
         rows=table,
@@ -112,7 +113,7 @@ def arms_figure(found: Mapping[str, Any], endpoint: str, *, name: str, title: st
     return Figure(
         name=name,
         title=title,
-        drawing=dot_rows(rows, label=title, x_label="mean final emotion of held-out users, 0 to 100", width=520.0) if rows else NOTHING,
+        plot=dot_rows(rows, label=title, x_label="mean final emotion of held-out users, 0 to 100", width=WIDE),
         caption="Rings: one run each. Dot: their mean. Bar: 95% bootstrap interval over runs, too narrow with few of them.",
         header=("arm", "seed", "score", "low", "high"),
         rows=table,
@@ -124,40 +125,51 @@ def last_token(courses: Courses) -> float:
     return max((course.policy_tokens for course in courses.runs), default=0.0) or 1.0
 
 
-def learning_curves(courses: Courses, colours: Mapping[str, str]) -> Figure:
-    """All arms in one frame: each run thin, the arm's mean strong and named at its end."""
-    end = last_token(courses)
+def learning_curves(courses: Courses, styles: Mapping[str, Style]) -> Figure:
+    """All arms in one frame: each run thin, the arm's mean strong and named beside the frame."""
     drawn = [course for course in courses.runs if course.looks]
-    scores = [look.score for course in drawn for look in course.looks]
-    title, header = "Held-out score over policy tokens", ("arm", "seed", "policy_tokens", "score")
-    caption = (
-        "Mean final emotion on the same small grid of held-out users at every look. Thin: one run each, broken where it has not finished. "
-        "Strong: the mean over an arm's finished runs, before there is one over those begun."
-    )
-    rows = [(course.arm, course.seed, look.policy_tokens, look.score) for course in drawn for look in course.looks]
-    if not scores:
-        return Figure(name="learning_curves", title=title, drawing=NOTHING, caption=caption, header=header, rows=rows)
-    low, high = 10.0 * (min(scores) // 10.0), min(10.0 * -(-max(scores) // 10.0), 100.0)
-    frame = Frame(0.0, end, low, max(high, low + 10.0), FULL, OVERVIEW_HEIGHT, top=14.0, margin=label_width(list(colours)))
-    parts = [grid(frame, x_label="policy tokens")]
-    for course in drawn:
-        dashes = ("" if course.is_finished else " unfinished") + (" many" if len(colours) > len(COLOURS) else "")
-        parts.append(polyline(frame, *course.curve, f"line thin {colours[course.arm]}{dashes}", words=course.name))
-    ends = []
-    for i, arm in enumerate(colours):
-        mean = mean_curve([course.curve for course in courses.averaged(arm) if course.looks])
-        if mean is not None:
-            parts.append(polyline(frame, *mean, f"line strong {colours[arm]}", words=f"{arm}, mean"))
-            parts.append(marks(frame, *mean, colours[arm], start=i))
-            if mean.tokens[-1] > NEARLY * end:
-                ends.append((arm, mean.scores[-1], colours[arm]))
-            else:
-                x, y = frame.x(mean.tokens[-1]) + 7.0, frame.y(mean.scores[-1]) + 4.0
-                parts.append(f'<text class="key {colours[arm]}" x="{x:.1f}" y="{y:.1f}">{escape(arm)}</text>')
-    parts.append(end_labels(frame, ends))
+    title = "Held-out score over policy tokens"
     return Figure(
-        name="learning_curves", title=title, drawing=svg(FULL, OVERVIEW_HEIGHT, title, parts), caption=caption, header=header, rows=rows
+        name="learning_curves",
+        title=title,
+        plot=overview(courses, drawn, styles, title) if drawn else None,
+        caption=(
+            "Mean final emotion on the same small grid of held-out users at every look. Thin: one run each, dotted while unfinished. "
+            "Strong: the mean over an arm's finished runs, before there is one over those begun. Colour, dash and mark tell arms apart."
+        ),
+        header=("arm", "seed", "policy_tokens", "score"),
+        rows=[(course.arm, course.seed, look.policy_tokens, look.score) for course in drawn for look in course.looks],
     )
+
+
+def overview(courses: Courses, drawn: Sequence[Course], styles: Mapping[str, Style], title: str) -> Plot:
+    """The frame with all arms."""
+    scores = [look.score for course in drawn for look in course.looks]
+    low, high = 10.0 * (min(scores) // 10.0), min(10.0 * -(-max(scores) // 10.0), 100.0)
+    means = {arm: mean_curve([course.curve for course in courses.averaged(arm) if course.looks]) for arm in styles}
+    right, bottom = FULL - label_width(list(styles)), max(OVERVIEW_HEIGHT, 60.0 + 15.0 * len(styles)) - 38.0
+    alpha = 0.55 if len(styles) <= 7 else 0.22
+
+    def paint(sheet: Sheet) -> None:
+        axes = sheet.axes(LEFT, 14, right, bottom)
+        set_ranges(axes, (0.0, last_token(courses)), (low, max(high, low + 10.0)))
+        sheet.text(right, bottom + 36, "policy tokens", colour="soft", ha="right")
+        for course in drawn:
+            dash = {} if course.is_finished else {"linestyle": ":", "alpha": 0.9}
+            look = {"color": hue(styles[course.arm][0]), "linewidth": 0.8, "alpha": alpha, **dash}
+            axes.plot(*course.curve, gid=mark("run" if course.is_finished else "run-unfinished", course.name), **look)
+        ends = []
+        for i, (arm, mean) in enumerate(means.items()):
+            if mean is not None:
+                style = style_of(*styles[arm], num_points=len(mean.tokens), start=5 * i)
+                axes.plot(*mean, linewidth=2.0, gid=mark("mean", arm), **style)
+                ends.append((mean.scores[-1], arm))
+        ends.sort(reverse=True)
+        span = axes.get_ylim()
+        wanted = [bottom - (bottom - 14.0) * (score - span[0]) / (span[1] - span[0]) for score, _ in ends]
+        names_beside(sheet, [(arm, *styles[arm]) for _, arm in ends], x=right + 8, ys=moved_apart(wanted, gap=14.0, low=14.0, high=bottom))
+
+    return Plot(width=FULL, height=bottom + 38.0, label=title, paint=paint)
 
 
 class Column(NamedTuple):
@@ -182,33 +194,40 @@ def lattice(courses: Courses, arms: Sequence[str]) -> Figure:
     """A row for each arm: its runs over tokens, in front of the means of the others."""
     end, panels, rows = last_token(courses), [], []
     lines = {column.key: {course.name: line_of(course, column.key) for course in courses.runs} for column in LATTICE}
-    frames = {column.key: frame_of(column, lines[column.key].values(), end) for column in LATTICE}
+    bounds = {column.key: bounds_of(column, lines[column.key].values()) for column in LATTICE}
     means = {
-        key: {arm: mean_curve([smoothed(lines[key][course.name], key) for course in courses.averaged(arm)]) for arm in arms}
+        key: {arm: mean_curve([smoothed(lines[key][course.name], key) for course in courses.averaged(arm)], points=POINTS) for arm in arms}
         for key in lines
     }
     for arm in arms:
         for column in LATTICE:
             key, own = column.key, courses.of(arm)
             strokes = [
-                Stroke(xs=m.tokens, ys=m.scores, classes="others", words=other) for other, m in means[key].items() if m and other != arm
+                Stroke(xs=m.tokens[::2], ys=m.scores[::2], kind="others", words=other)
+                for other, m in means[key].items()
+                if m and other != arm
             ]
             for course in own:
                 thin = smoothed(lines[key][course.name], key)
-                strokes.append(Stroke(xs=thin.tokens, ys=thin.scores, classes="seed", words=f"seed {course.seed}"))
+                strokes.append(Stroke(xs=thin.tokens, ys=thin.scores, kind="seed", words=f"seed {course.seed}"))
                 rows += [(arm, course.seed, column.title, x, y) for x, y in zip(*lines[key][course.name], strict=True)]
             mean = means[key][arm]
-            strokes += [Stroke(xs=mean.tokens, ys=mean.scores, classes="mean")] if mean else []
-            ribbons = [band] if column.key == "curriculum/strictness" and (band := issued_band(own, end)) else []
-            alarms = [x for course in own for x in alarm_tokens(course)] if not key else []
-            title, subtitle = (arm, column.title) if not key else (column.title, "")
+            strokes += [Stroke(xs=mean.tokens, ys=mean.scores, kind="mean", words=arm)] if mean else []
             panels.append(
-                panel(frames[key], strokes, title=title, subtitle=subtitle, x_label="policy tokens", ribbons=ribbons, alarms=alarms)
+                Panel(
+                    title=column.title if key else arm,
+                    subtitle="" if key else column.title,
+                    x_range=(0.0, end),
+                    y_range=bounds[key],
+                    strokes=strokes,
+                    bands=issued_bands(own, end) if key == "curriculum/strictness" else (),
+                    alarms=() if key else [x for course in own for x in alarm_tokens(course)],
+                )
             )
     return Figure(
         name="courses",
         title="Each arm by itself",
-        drawing=tiled(panels, columns=len(LATTICE), width=PANEL[0], height=PANEL[1], label="courses of all arms") if panels else NOTHING,
+        plot=lattice_of(panels, columns=len(LATTICE), x_label="policy tokens", label="courses of all arms"),
         caption=(
             "Thin: one run each (running means where a step is noisy). Strong: their mean. Grey: the means of the other arms. "
             "Shaded: where four of five issued tasks lie. Triangles: alarms."
@@ -231,24 +250,20 @@ def smoothed(line: Curve, key: str) -> Curve:
     return Curve(xs, running_mean(ys))
 
 
-def frame_of(column: Column, lines: Iterable[Curve], end: float) -> Frame:
-    """One frame for all arms, so that rows can be compared."""
-    values = [y for line in lines for y in smoothed(line, column.key).scores]
-    low, high = column.bounds or (0.0, max(values, default=1.0) or 1.0)
-    if column.bounds is None:
-        ticks = ticks_between(low, high, at_most=5)
-        step = ticks[1] - ticks[0]
-        high = step * -(-high // step)
-    return Frame(0.0, end, low, high, PANEL[0], PANEL[1], top=26.0, margin=20.0)
+def bounds_of(column: Column, lines: Iterable[Curve]) -> tuple[float, float]:
+    """One axis for all arms, so that rows can be compared."""
+    if column.bounds is not None:
+        return column.bounds
+    high = max((y for line in lines for y in smoothed(line, column.key).scores), default=1.0) or 1.0
+    ticks = ticks_between(0.0, high, at_most=5)
+    step = ticks[1] - ticks[0]
+    return 0.0, step * -(-high // step)
 
 
-def issued_band(courses: Sequence[Course], end: float) -> Ribbon | None:
-    """Between which strictnesses four of five tasks of an arm lie, over tokens; None where none is recorded."""
+def issued_bands(courses: Sequence[Course], end: float) -> list[tuple[list[float], list[float], list[float]]]:
+    """Between which strictnesses four of five tasks of an arm lie, over tokens; none where none is recorded."""
     tasks = [task for course in courses for task in course.issued]
-    if not tasks:
-        return None
-    xs, lows, highs = issued_between(tasks, end=end)
-    return Ribbon(xs=xs, lows=lows, highs=highs)
+    return [issued_between(tasks, end=end)] if tasks else []
 
 
 def alarm_tokens(course: Course) -> list[float]:
@@ -258,9 +273,9 @@ def alarm_tokens(course: Course) -> list[float]:
     return [at[int(step)] for step in alarm_steps(course.run) if int(step) in at]
 
 
-def profiles(found: Mapping[str, Any], sweep: Sweep, colours: Mapping[str, str]) -> list[Figure]:
+def profiles(found: Mapping[str, Any], sweep: Sweep, styles: Mapping[str, Style]) -> list[Figure]:
     """Where an arm is good: its score by strictness, and the share of runs and cells above a score."""
-    records = {arm: found["arms"][arm] for arm in colours if (found["arms"].get(arm) or {}).get("by_strictness")}
+    records = {arm: found["arms"][arm] for arm in styles if (found["arms"].get(arm) or {}).get("by_strictness")}
     by_strictness = {arm: record["by_strictness"] for arm, record in records.items()}
     shares = {arm: record["profile"] for arm, record in records.items()}
     dots = [
@@ -273,7 +288,7 @@ def profiles(found: Mapping[str, Any], sweep: Sweep, colours: Mapping[str, str])
         profile_figure(
             by_strictness,
             "strictness",
-            colours,
+            styles,
             name="score_by_strictness",
             title="Final held-out score by strictness",
             x_label="strictness of the user",
@@ -284,7 +299,7 @@ def profiles(found: Mapping[str, Any], sweep: Sweep, colours: Mapping[str, str])
         profile_figure(
             shares,
             "threshold",
-            colours,
+            styles,
             name="performance_profile",
             title="Share of runs and cells above a score",
             x_label="score, mean final emotion",
@@ -298,7 +313,7 @@ def profiles(found: Mapping[str, Any], sweep: Sweep, colours: Mapping[str, str])
 def profile_figure(
     lines: Mapping[str, Mapping[str, list[float]]],
     axis: str,
-    colours: Mapping[str, str],
+    styles: Mapping[str, Style],
     *,
     name: str,
     title: str,
@@ -311,19 +326,44 @@ def profile_figure(
     rows = [
         (arm, *values) for arm, line in lines.items() for values in zip(line[axis], line["value"], line["low"], line["high"], strict=True)
     ]
-    drawing = NOTHING
-    if lines:
-        xs = [x for line in lines.values() for x in line[axis]]
-        width, height = FULL / 2 - 10.0, max(320.0, 60.0 + 17.0 * len(lines))
-        frame = Frame(min(xs), max(xs), *y_range, width, height, top=14.0, margin=label_width(list(lines)))
-        parts = [grid(frame, x_label=x_label)]
-        parts += [f'<circle class="dot faint {colours[arm]}" cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="2"/>' for arm, x, y in dots]
-        parts += [polyline(frame, line[axis], line["value"], f"line {colours[arm]}", words=arm) for arm, line in lines.items()]
-        parts += [marks(frame, line[axis], line["value"], colours[arm], start=i) for i, (arm, line) in enumerate(lines.items())]
+    return Figure(
+        name=name,
+        title=title,
+        plot=profile_plot(lines, axis, styles, x_label=x_label, y_range=y_range, dots=dots, label=title) if lines else None,
+        caption=caption,
+        header=("arm", axis, "value", "low", "high"),
+        rows=rows,
+    )
+
+
+def profile_plot(
+    lines: Mapping[str, Mapping[str, list[float]]],
+    axis: str,
+    styles: Mapping[str, Style],
+    *,
+    x_label: str,
+    y_range: tuple[float, float],
+    dots: Sequence[tuple[str, float, float]],
+    label: str,
+) -> Plot:
+    """The frame, with its arms beside it, the best first."""
+    xs = [x for line in lines.values() for x in line[axis]]
+    width, height = FULL / 2 - 10.0, max(320.0, 60.0 + 17.0 * len(lines))
+    right, bottom = width - label_width(list(lines)), height - 38.0
+
+    def paint(sheet: Sheet) -> None:
+        axes = sheet.axes(LEFT, 14, right, bottom)
+        set_ranges(axes, (min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1.0), y_range)
+        sheet.text(right, height - 3, x_label, colour="soft", ha="right")
+        for arm, x, y in dots:
+            axes.plot([x], [y], "o", color=hue(styles[arm][0]), markersize=2.6, alpha=0.5, clip_on=False)
+        for i, (arm, line) in enumerate(lines.items()):
+            style = style_of(*styles[arm], num_points=len(line[axis]), start=i)
+            axes.plot(line[axis], line["value"], linewidth=1.6, gid=mark("mean", arm), **style)
         best_first = sorted(lines, key=lambda arm: -fmean(lines[arm]["value"]))
-        parts.append(key_column(frame, [(arm, colours[arm]) for arm in best_first]))
-        drawing = svg(width, height, title, parts)
-    return Figure(name=name, title=title, drawing=drawing, caption=caption, header=("arm", axis, "value", "low", "high"), rows=rows)
+        names_beside(sheet, [(arm, *styles[arm]) for arm in best_first], x=right + 10, ys=[18.0 + 17.0 * i for i in range(len(lines))])
+
+    return Plot(width=width, height=height, label=label, paint=paint)
 
 
 def cell_figure(sweep: Sweep, arms: Sequence[str]) -> Figure:
@@ -332,24 +372,24 @@ def cell_figure(sweep: Sweep, arms: Sequence[str]) -> Figure:
     scores = {arm: cells for arm, cells in scores.items() if cells}
     levels = sorted({level for cells in scores.values() for _, level in cells})
     intentions = sorted({intention for cells in scores.values() for intention, _ in cells})
-    maps = [
-        cell_map(
-            {(intention, f"{level:g}"): score for (intention, level), score in cells.items()},
-            intentions,
-            [f"{level:g}" for level in levels],
-            title=arm,
-            low=0.0,
-            high=100.0,
-            x_label="strictness",
-        )
+    columns = [f"{level:g}" for level in levels]
+    heats = [
+        Heat(title=arm, values={(intention, f"{level:g}"): score for (intention, level), score in cells.items()})
         for arm, cells in scores.items()
     ]
-    width, height = 100.0 + 34.0 * len(levels), 22.0 + 21.0 * len(intentions) + 38.0
-    columns = max(min(int(FULL // width), 4), 1)
     return Figure(
         name="cells",
         title="Final held-out score by hidden intention and strictness",
-        drawing=tiled(maps, columns=columns, width=max(width, FULL / columns), height=height, label="scores by cell") if maps else NOTHING,
+        plot=maps(
+            heats,
+            intentions,
+            columns,
+            low=0.0,
+            high=100.0,
+            x_label="strictness",
+            label="scores by cell",
+            in_a_row=max(min(int(FULL // (110.0 + 34.0 * max(len(levels), 1))), 4), 1),
+        ),
         caption="Mean over persona types and seeds at the last full evaluation, 0 to 100; dark is better.",
         header=("arm", "hidden_intention", "strictness", "score"),
         rows=[(arm, *cell, score) for arm, cells in scores.items() for cell, score in sorted(cells.items())],

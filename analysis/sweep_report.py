@@ -8,18 +8,33 @@ from pathlib import Path
 from typing import Any
 
 from analysis.aftermath import num_alarms
-from analysis.comparison import compare, plan_of
-from analysis.contrast_words import MEANING, on_contrast
+from analysis.comparison import COMPARISON, compare, plan_of, write_comparison
+from analysis.contrast_reasons import why
+from analysis.contrast_words import MEANING, aim, on_contrast
 from analysis.endpoints import AUC
-from analysis.figures import Figure, write_figures
+from analysis.figures import FOLDER, Figure, write_figures
 from analysis.page import write_page
 from analysis.runs import CONFIG, REPORT, setting
 from analysis.sweep import Sweep, read_sweep
 from analysis.sweep_course import Courses, read_courses
-from analysis.sweep_figures import arms_figure, cell_figure, colours_of, contrasts_figure, lattice, learning_curves, profiles, ranked
-from analysis.sweep_sections import alarms, cost, dialogues, remarks, repeat, some_items, table_of_arms, table_of_runs
+from analysis.sweep_figures import arms_figure, cell_figure, contrasts_figure, lattice, learning_curves, profiles, ranked, styles_of
+from analysis.sweep_sections import (
+    alarms,
+    answers,
+    cost,
+    dialogues,
+    how_fast,
+    remarks,
+    repeat,
+    table_of_arms,
+    table_of_runs,
+    tuned_before,
+)
 from analysis.sweep_verdict import headline, to_know
 from analysis.wording import duration
+
+BESIDE = f"Every figure lies in {FOLDER}/ as SVG, PNG and CSV."
+ELSEWHERE = f"`make report` of this folder writes every figure into {FOLDER}/, as SVG, PNG and CSV."
 
 
 def is_sweep(folder: Path) -> bool:
@@ -27,8 +42,11 @@ def is_sweep(folder: Path) -> bool:
     return not (folder / CONFIG).is_file() and any(place.is_dir() for place in folder.glob("*/seed_*"))
 
 
-def write_sweep_report(folder: Path) -> Path:
+def write_sweep_report(folder: Path, *, with_files: bool = True) -> Path:
     """Writes `report.html` and `figures/` into the folder of a sweep, however far its runs have come, and returns the page's path.
+
+    Args:
+        with_files: also each figure by itself; without them the page stands alone, and `comparison.json` beside it.
 
     Raises:
         ValueError: the folder holds no arms, or not one run that can be read.
@@ -39,8 +57,11 @@ def write_sweep_report(folder: Path) -> Path:
         raise ValueError(f"sweep must hold a run that can be read, got {str(folder)!r}; {reasons}")
     sweep, found = compared(folder, courses)
     figures = figures_of(courses, sweep, found)
-    body = page(folder, courses, found, figures)
-    write_figures(folder, figures.values())
+    if with_files:
+        write_figures(folder, figures.values())
+    elif found is not None:
+        write_comparison(found, folder / COMPARISON)
+    body = page(folder, courses, sweep, found, figures, with_files=with_files)
     return write_page(folder / REPORT, title=f"{folder.absolute().parent.name}/{folder.absolute().name}", body=body)
 
 
@@ -59,31 +80,40 @@ def compared(folder: Path, courses: Courses) -> tuple[Sweep | None, dict[str, An
 def figures_of(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None) -> dict[str, Figure]:
     """All figures by name."""
     arms = ranked(courses.arms(), found)
-    colours = colours_of(arms, found)
-    made = [learning_curves(courses, colours), lattice(courses, arms)]
+    styles = styles_of(arms, found)
+    made = [learning_curves(courses, styles), lattice(courses, arms)]
     if sweep is not None and found is not None:
         made += [
             contrasts_figure(found),
             arms_figure(found, AUC, name="area", title="Area under the held-out score"),
             arms_figure(found, "heldout.score", name="final", title="Final held-out score"),
-            *profiles(found, sweep, colours),
+            *profiles(found, sweep, styles),
             cell_figure(sweep, arms),
         ]
     return {figure.name: figure for figure in made}
 
 
-def page(folder: Path, courses: Courses, found: Mapping[str, Any] | None, figures: Mapping[str, Figure]) -> str:
+def page(
+    folder: Path,
+    courses: Courses,
+    sweep: Sweep | None,
+    found: Mapping[str, Any] | None,
+    figures: Mapping[str, Figure],
+    *,
+    with_files: bool = True,
+) -> str:
     """Everything below the title of the window."""
     place = folder.absolute()
 
     def drawn(*names: str) -> str:
         return "".join(figures[name].html() for name in names if name in figures)
 
-    parts = [head(courses, found, experiment=place.parent.name, sweep=place.name), drawn("contrasts")]
+    parts = [head(courses, sweep, found, experiment=place.parent.name, name=place.name), drawn("contrasts")]
     parts.append(f"<h2>How the arms learned</h2>{drawn('learning_curves', 'courses')}")
     if found is not None:
         dots = f'<div class="grid-2">{drawn("area", "final")}</div>'
-        parts.append(f"<h2>What they reached</h2>{dots}{table_of_arms(found, ranked(courses.arms(), found))}")
+        arms = ranked(courses.arms(), found)
+        parts.append(f"<h2>What they reached</h2>{dots}{table_of_arms(found, arms)}{how_fast(found, arms)}{tuned_before(folder, arms)}")
         parts.append(f'<h2>With whom</h2><div class="grid-2">{drawn("score_by_strictness", "performance_profile")}</div>{drawn("cells")}')
     else:
         parts.append(f"<h2>How far they have come</h2>{table_of_runs(courses)}")
@@ -91,7 +121,7 @@ def page(folder: Path, courses: Courses, found: Mapping[str, Any] | None, figure
         alarms(courses),
         dialogues(courses, favourite_of(courses, found)),
         cost(courses),
-        repeat(courses, found, experiment=place.parent.name, sweep=place.name),
+        repeat(courses, found, experiment=place.parent.name, sweep=place.name, where_figures=BESIDE if with_files else ELSEWHERE),
     ]
     return "\n".join(parts)
 
@@ -101,15 +131,18 @@ def favourite_of(courses: Courses, found: Mapping[str, Any] | None) -> str:
     return found["contrasts"][0]["a"] if found and found["contrasts"] else courses.arms()[0]
 
 
-def head(courses: Courses, found: Mapping[str, Any] | None, *, experiment: str, sweep: str) -> str:
+def head(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None, *, experiment: str, name: str) -> str:
     """The verdict, the contrasts in words, what limits them, and the numbers one asks for first."""
     seeds = sorted({course.seed for course in courses.runs})
-    where = f"{experiment} / {sweep} · {len(courses.arms())} arms · {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+    where = f"{experiment} / {name} · {len(courses.arms())} arms · {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
     lead = ""
-    if found is not None and found["contrasts"]:
-        primary = found["plan"]["primary"]
-        lead = f'<p class="lead">Compared on {escape(MEANING.get(primary, primary))}, the primary endpoint.</p>'
-        lead += some_items([on_contrast(contrast, found["plan"]) for contrast in found["contrasts"]])
+    if found is not None and sweep is not None and found["contrasts"]:
+        plan, contrasts = found["plan"], found["contrasts"]
+        compared_on = f"Compared on {MEANING.get(plan['primary'], plan['primary'])}, the primary endpoint. {aim(contrasts, plan)}"
+        lead = f'<p class="lead">{escape(compared_on)}</p>'
+        reasons = ["" if contrast["answer"] == "yes" else why(contrast, courses, sweep) for contrast in contrasts]
+        said = zip(contrasts, reasons, strict=True)
+        lead += answers([(contrast["answer"], on_contrast(contrast, plan), reason) for contrast, reason in said])
     return (
         f'<p class="where">{escape(where)}</p><h1>{escape(headline(found, courses))}</h1>{lead}'
         f"{facts(courses)}{remarks(to_know(found, courses))}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -13,7 +15,7 @@ from analysis.before_after import Record, typical
 from analysis.comparison_text import mean_of
 from analysis.contrast_words import finite
 from analysis.endpoints import AUC, EMOTIONS
-from analysis.figures import FOLDER
+from analysis.planned import read_planned
 from analysis.runs import flatten, setting
 from analysis.sweep import BY_ITSELF
 from analysis.sweep_course import Course, Courses
@@ -38,6 +40,21 @@ def some_items(sentences: Sequence[str]) -> str:
     """A list of which what is beyond the first ones is folded in."""
     first, rest = sentences[:NUM_NOTES], sentences[NUM_NOTES:]
     return items(first) + (f"<details><summary>{len(rest)} more</summary>{items(rest)}</details>" if rest else "")
+
+
+def answers(contrasts: Sequence[tuple[str, str, str]]) -> str:
+    """Each contrast as a question that has an answer; what is beyond the first ones is folded in.
+
+    Args:
+        contrasts: yes, no or undecided; the numbers in words; why it is no yes, empty where it is or nobody knows.
+    """
+    lines = []
+    for said, numbers, reason in contrasts:
+        beneath = f'<br><span class="note">What went with it: {escape(reason)}</span>' if reason else ""
+        lines.append(f"<li><b>{said.capitalize()}.</b> {escape(numbers)}{beneath}</li>")
+    first, rest = lines[:NUM_NOTES], lines[NUM_NOTES:]
+    folded = f"<details><summary>{len(rest)} more</summary><ul>{''.join(rest)}</ul></details>" if rest else ""
+    return f"<ul>{''.join(first)}</ul>{folded}"
 
 
 def items(sentences: Sequence[str]) -> str:
@@ -77,6 +94,44 @@ def table_of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:
     return grid_table(header, rows, is_list=True)
 
 
+def how_fast(found: Mapping[str, Any], arms: Sequence[str]) -> str:
+    """Policy tokens until a score is first reached; runs that never got there are censored where they ended."""
+    rows, threshold = [], None
+    for arm in arms:
+        timed = (found["arms"].get(arm) or {}).get("tokens_to_threshold")
+        if not timed:
+            continue
+        threshold = timed["threshold"]
+        median = finite(timed["kaplan_meier_median"])
+        rows.append(
+            [
+                arm,
+                f"{timed['num_reached']} of {timed['num_runs']}",
+                "not by half of the runs" if median is None else f"{median:,.0f}",
+                f"{timed['restricted_mean']:,.0f} of {timed['horizon']:,.0f}",
+            ]
+        )
+    if threshold is None:
+        return ""
+    note = (
+        "Descriptive: a noisy curve crosses early. A run that did not get there counts as watched until its last look (censored). "
+        "Median by Kaplan and Meier; restricted mean: of the tokens until then, or until all runs were watched, whichever came first."
+    )
+    header = ("policy tokens to the threshold", "runs that reached it", "median", "restricted mean")
+    return f'<h3>How fast a held-out score of {threshold:g} was reached</h3>{grid_table(header, rows)}<p class="note">{note}</p>'
+
+
+def tuned_before(folder: Path, arms: Sequence[str]) -> str:
+    """What was tried before each arm's settings were fixed, as the sweep's plan states it; empty where it does not."""
+    planned = read_planned(folder)
+    tuning = planned.tuning if planned else {}
+    rows = [[arm, said] for arm in arms if (said := next((tuning[name] for name in tuning if fnmatch.fnmatch(arm, name)), ""))]
+    if not rows:
+        return ""
+    body = "".join(f"<tr><th>{escape(arm)}</th><td>{escape(said)}</td></tr>" for arm, said in rows)
+    return f'<h3>What was tuned before</h3><div class="wide"><table><tr><th>arm</th><th>tuning budget</th></tr>{body}</table></div>'
+
+
 def table_of_runs(courses: Courses) -> str:
     """How far each run has come, a row for each arm and a column for each seed."""
     seeds = sorted({course.seed for course in courses.runs})
@@ -108,7 +163,10 @@ def alarms(courses: Courses) -> str:
 def dialogues(courses: Courses, favourite: str) -> str:
     """One held-out user before training and after it in every arm, of the first seed that the favourite has finished."""
     title = "<h2>One held-out user, before and after</h2>"
-    first = next((course for course in courses.of(favourite) if course.is_finished), None)
+    finished = [course for course in courses.of(favourite) if course.is_finished]
+    first = next((course for course in finished if not course.run.is_kept), None)
+    if finished and first is None:
+        return f'{title}<p class="none">The runs of {escape(favourite)} were kept without their transcripts.</p>'
     held_out = first.evaluations() if first else None
     if first is None or held_out is None or held_out.gain is None:
         return f'{title}<p class="none">The evaluation after training is still to come.</p>'
@@ -121,7 +179,9 @@ def dialogues(courses: Courses, favourite: str) -> str:
     wish = f"<b>Hidden wish, which the agent is never shown:</b> {escape(pair.before['hidden_intention'])}"
     shown = [transcript(pair.before, "Before training"), transcript(pair.after, f"After training: {first.arm}")]
     others = [
-        (course.arm, last_of(course, pair.before["uid"])) for course in courses.runs if course.seed == first.seed and course.is_finished
+        (course.arm, last_of(course, pair.before["uid"]))
+        for course in courses.runs
+        if course.seed == first.seed and course.is_finished and not course.run.is_kept
     ]
     more = [transcript(record, f"After training: {arm}") for arm, record in others if arm != first.arm and record is not None]
     rest = f'<details><summary>The same user after training in the other arms</summary><div class="pair">{"".join(more)}</div></details>'
@@ -168,8 +228,12 @@ def mean_over(summaries: Sequence[Mapping[str, Any]], key: str) -> float | None:
     return fmean(values) if values else None
 
 
-def repeat(courses: Courses, found: Mapping[str, Any] | None, *, experiment: str, sweep: str) -> str:
-    """Which code, which world, which settings in which arm."""
+def repeat(courses: Courses, found: Mapping[str, Any] | None, *, experiment: str, sweep: str, where_figures: str) -> str:
+    """Which code, which world, which settings in which arm.
+
+    Args:
+        where_figures: a sentence that says where they lie by themselves.
+    """
     arms, seeds = courses.arms(), sorted({course.seed for course in courses.runs})
     commits = distinct(course.run.provenance.get("git_commit") for course in courses.runs)
     worlds = distinct(course.run.provenance.get("world_hash") or setting(course.run.summary, "world_hash") for course in courses.runs)
@@ -180,9 +244,7 @@ def repeat(courses: Courses, found: Mapping[str, Any] | None, *, experiment: str
         contrasts = " ".join(f"--contrast '{a}:{b}'" for a, b in found["plan"]["contrasts"])
         lines.append(f".venv/bin/python -m analysis compare runs/{experiment}/{sweep} {contrasts}")
     notes = ["The working tree had changes that no commit holds."] if any(commit.endswith("+") for commit in commits) else []
-    notes.append(
-        "Settings that were given on the command line too are among those below. " + f"Every figure lies in {FOLDER}/ as SVG and as CSV."
-    )
+    notes.append(f"Settings that were given on the command line too are among those below. {where_figures}")
     shared, own = settings_by_arm(courses)
     differ = "\n".join(f"{arm}: {', '.join(f'{name}={value}' for name, value in changes.items()) or '-'}" for arm, changes in own.items())
     versions = [course.run.summary.get("versions") or {} for course in courses.runs if course.run.summary]

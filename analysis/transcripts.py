@@ -7,8 +7,8 @@ from html import escape
 from typing import Any
 
 from analysis.before_after import Pair
-from analysis.charts import sparkline
 from analysis.runs import turns_with_thoughts
+from analysis.sparkline import sparkline
 from simulator.dialogue import Speaker
 
 ENDINGS = {

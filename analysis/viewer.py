@@ -51,6 +51,8 @@ def write_transcripts(run_folder: Path, *, steps: bool = False, max_bytes: int =
         ValueError: the folder is no run's, a line is no dialogue, or there is none yet.
     """
     run = read_run(run_folder)
+    if run.is_kept:
+        raise ValueError(f"run must have its transcripts, got {str(run.folder)!r}, which was kept without them")
     thinning, packed = fitting(run, max_bytes, stepwise=Stepwise(run) if steps else None)
     path = run.folder / TRANSCRIPTS
     draft = run.folder / f".{TRANSCRIPTS}.tmp"

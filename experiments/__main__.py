@@ -85,7 +85,9 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
 
     sweep = load_sweep(options.experiment, options.overrides)
     if options.dry_run:
-        print(describe(sweep))
+        from experiments.taking_over import kept_runs
+
+        print("\n".join([describe(sweep), *(f"# {said}" for said in kept_runs(sweep).sentences(len(sweep.cells())))]))
         return 0
 
     from experiments.sweep import run_arm, run_sweep

@@ -20,6 +20,7 @@ import numpy as np
 
 from analysis.comparison_options import seeds as seeds_from
 from analysis.endpoints import sign_of
+from analysis.kept import results_beside, results_of
 from analysis.planned import CHOSEN
 from analysis.sweep import read_sweep
 from experiments.keys import ConfigError
@@ -113,7 +114,9 @@ def read_choice(wanted: Mapping[str, Any], arms: Iterable[str], *, folder: Path,
                 f"arms must hold {kept[pattern].arm}, which {folder / CHOSEN} has as the best {pattern}, got {', '.join(names)}"
             )
     try:
-        picks = tuple(kept.get(pattern) or best(pattern, names, runs / origin, numbers, endpoint) for pattern, names in candidates.items())
+        picks = tuple(
+            kept.get(pattern) or best_there_is(pattern, names, runs, origin, numbers, endpoint) for pattern, names in candidates.items()
+        )
     except ValueError as error:
         return replace(undecided, why_not=f"{error}; run {origin.partition('/')[0]} first, or name one of them with arms=")
     return replace(undecided, picks=picks)
@@ -122,11 +125,13 @@ def read_choice(wanted: Mapping[str, Any], arms: Iterable[str], *, folder: Path,
 def kept_picks(choice: Choice, folder: Path) -> dict[str, Pick]:
     """By pattern, what was chosen in earlier sittings from the same seeds of the same sweep in the same world.
 
+    What was kept with the sweep's results counts where its folder is gone.
+
     Raises:
         ConfigError: the file cannot be read.
     """
-    path = folder / CHOSEN
-    if not path.is_file():
+    path = next((place / CHOSEN for place in (folder, results_of(folder)) if (place / CHOSEN).is_file()), None)
+    if path is None:
         return {}
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
@@ -135,6 +140,24 @@ def kept_picks(choice: Choice, folder: Path) -> dict[str, Pick]:
         return {pick["pattern"]: Pick(**pick) for pick in kept["picks"]}
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} must hold what was chosen, got something else ({error}); delete it to choose anew") from error
+
+
+def best_there_is(pattern: str, arms: Iterable[str], runs: Path, origin: str, seeds: range, endpoint: str) -> Pick:
+    """The best arm among the other sweep's runs, or among what was kept of them where these do not suffice.
+
+    Raises:
+        ValueError: neither suffices; it is said of the runs.
+    """
+    try:
+        return best(pattern, arms, runs / origin, seeds, endpoint)
+    except ValueError as error:
+        results = results_beside(runs) / origin
+        if not results.is_dir():
+            raise
+        try:
+            return best(pattern, arms, results, seeds, endpoint)
+        except ValueError as other:
+            raise ValueError(f"{error}, and {other}") from other
 
 
 def best(pattern: str, arms: Iterable[str], folder: Path, seeds: range, endpoint: str) -> Pick:

@@ -24,6 +24,8 @@ from simulator.users import check_user, make_bank
 GIB = 2**30
 ENGINE_BYTES = GIB
 """Memory of one engine on a CPU beside its cache and its weights (measured: 0.8 GiB of its own, 1.8 GiB with shared libraries)."""
+OURS = ("runs", "docs", "experiments", "checkpoints", "models")
+"""Folders of a checkout, and two that hold models by custom."""
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -100,7 +102,8 @@ def check_model(config: PolicyConfig) -> None:
     if config.model == "embedded":
         return
     folder = Path(config.model).expanduser()
-    looks_like_id = re.fullmatch(r"\w[\w.-]*/[\w.-]+", config.model)
+    # What lies in a folder of ours by name, such as runs/<experiment>, is a path that was mistyped, and no organisation of the hub.
+    looks_like_id = re.fullmatch(r"\w[\w.-]*/[\w.-]+", config.model) and folder.parts[0] not in OURS
     if not folder.exists() and not looks_like_id:
         raise ConfigError(f"policy.model must be 'embedded', a model's folder or a Hugging Face id, got {config.model!r}; no such folder")
     from policy.model import find_model

@@ -2,7 +2,8 @@
 
 A mark is a line of `<runs>/sealed.jsonl` and belongs to an opening: a sweep, or a single run. Further arms of the same sweep, with seeds
 that it was planned with, are part of its opening; so is going on with a run that was broken off. Anything else (another sweep, more
-seeds, a run begun anew after it was deleted) is refused unless `sealed.again` says why, and that is kept with the mark.
+seeds, a run begun anew after it was deleted) is refused unless `sealed.again` says why, and that is kept with the mark. Marks that were
+kept with a sweep's results (`analysis.kept`) count like those beside its runs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.kept import results_beside
 from experiments.keys import ConfigError
 from simulator.bank import world_hash
 from simulator.scenario import Split
@@ -62,7 +64,8 @@ def check_sealed(config: ExperimentConfig, folder: Path, *, resuming: bool) -> N
     if config.evaluation.split != Split.SEALED or config.sealed.again:
         return
     mine = mark_of(config, folder)
-    for mark in read_marks(root_of(config, folder)):
+    root = root_of(config, folder)
+    for mark in (*read_marks(root), *read_marks(results_beside(root))):
         if (mark.world_hash, mark.teacher) != (mine.world_hash, mine.teacher):
             continue
         if mark.opening == mine.opening and mark.seeds == mine.seeds and (resuming or mark.run != mine.run):

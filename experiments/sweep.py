@@ -1,6 +1,7 @@
 """Runs a sweep: its runs side by side as processes of their own, each resumable, and the comparison as they come in.
 
-What has a summary is done and what was broken off goes on from its newest checkpoint, so a sweep may take several sittings. The first
+What has a summary is done and what was broken off goes on from its newest checkpoint, so a sweep may take several sittings; what was kept
+of earlier ones (docs/results/) is done, too, where the run directories are gone. The first
 run goes alone until its first step is over: it builds the prior that all share, and its pace says what the rest will cost.
 """
 
@@ -13,27 +14,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
 
 from analysis.comparison import COMPARISON, Plan, as_text, compare, write_comparison
-from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_summary, setting
+from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary
 from analysis.sweep import read_sweep
-from experiments.config import ExperimentConfig, load_saved, to_plain
+from experiments.config import load_saved
 from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
 from experiments.interruption import Interruption
-from experiments.keys import ConfigError, leaves
+from experiments.keys import ConfigError
 from experiments.progress import as_clock
+from experiments.same_run import refuse_other
 from experiments.sealed import check_sealed
 from experiments.sweep_plan import Cell, Sweep
-from simulator.bank import world_hash
+from experiments.taking_over import kept_runs
 
 POLL_S = 2.0
-MAY_DIFFER = ("cluster.", "checkpoint.", "resume", "runs", "name", "sealed.again")
 
 
 @dataclass
@@ -50,6 +51,10 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     Raises:
         ConfigError: a run that is there was begun with other settings or in another world.
     """
+    kept = kept_runs(sweep)
+    kept.place(sweep)
+    for sentence in kept.sentences(len(sweep.cells())):
+        print(sentence, file=sys.stderr)
     for cell in sweep.cells():
         refuse_other(sweep, cell)
         check_sealed(sweep.config(cell), sweep.run_folder(cell), resuming=(sweep.run_folder(cell) / CONFIG).is_file())
@@ -159,7 +164,9 @@ class Course:
 
     def tell_cost(self, spent: int) -> None:
         """Says what the rest will cost, from the clock of the step that was just timed."""
-        cells, parallel, took = self.sweep.cells(), self.sweep.parallel, as_clock(time.monotonic() - self.began)
+        # A run that is done, or was kept, had another clock.
+        cells = [*(item.cell for item in self.running), *self.sweep.cells()]
+        parallel, took = self.sweep.parallel, as_clock(time.monotonic() - self.began)
         cell, step = next((cell, step) for cell in cells if (step := last_record(self.sweep.run_folder(cell) / METRICS)))
         num_tokens = step["perf/policy_tokens"] / step["step"]
         self.token_s = seconds_of_run(self.sweep.config(cell), step, num_tokens=num_tokens) / self.sweep.budget
@@ -219,27 +226,6 @@ def shared_cores(parallel: int) -> Mapping[str, str]:
         return os.environ
     threads = max(len(os.sched_getaffinity(0)) // parallel, 1)
     return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive", **os.environ}
-
-
-def refuse_other(sweep: Sweep, cell: Cell) -> None:
-    """Raises when a run that is there is not the one this sweep would make."""
-    folder = sweep.run_folder(cell)
-    if not (folder / CONFIG).is_file():
-        return
-    began_in = setting(read_config(folder / CONFIG), f"{PROVENANCE}.world_hash")
-    if began_in != world_hash():
-        raise ConfigError(f"{folder} was run in world {began_in}, this is {world_hash()}; take another name= for the sweep")
-    # Through the schema, so that a setting which did not exist then stands at its default.
-    for name, before, now in differences(to_plain(load_saved(folder / CONFIG)), sweep.config(cell)):
-        raise ConfigError(f"{folder} was run with {name}={before!r}, this sweep wants {now!r}; take another name= for the sweep")
-
-
-def differences(saved: Mapping[str, object], config: ExperimentConfig) -> Iterator[tuple[str, object, object]]:
-    """Settings that differ from those a run was begun with."""
-    before, now = dict(leaves(saved)), dict(leaves(to_plain(config)))
-    for name in sorted(set(before) | set(now)):
-        if before.get(name) != now.get(name) and not name.startswith(MAY_DIFFER):
-            yield name, before.get(name), now.get(name)
 
 
 def is_done(sweep: Sweep, cell: Cell) -> bool:

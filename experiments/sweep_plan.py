@@ -85,6 +85,11 @@ class Sweep:
     """The overrides from which it was made."""
 
     @property
+    def runs(self) -> Path:
+        """The folder of all runs."""
+        return self.folder.parent.parent
+
+    @property
     def budget(self) -> int:
         """Policy tokens of one run."""
         return self.config(self.cells()[0]).budget.policy_tokens
@@ -136,7 +141,7 @@ class Sweep:
             ConfigError: as `experiments.config.load` does, with the arm named.
         """
         settings = filled(self.arms[cell.arm], {need.arm: str(self.run_folder(need) / TEACHER) for need in self.needs(cell)})
-        own: dict[str, Any] = {"seed": cell.seed, "name": f"seed_{cell.seed}", "runs": str(self.folder.parent.parent)}
+        own: dict[str, Any] = {"seed": cell.seed, "name": f"seed_{cell.seed}", "runs": str(self.runs)}
         if setting(self.base, "evaluation.split") == Split.SEALED:
             own |= {"sealed": {"seeds": list(self.seeds)}}
         try:

@@ -73,7 +73,7 @@ def test_a_folder_that_cannot_be_written_is_refused(capsys, tmp_path):
     assert message.startswith("runs must be a folder that can be written") and message.endswith(f"{tmp_path}/file cannot be written")
 
 
-@pytest.mark.parametrize("model", ["./models/gone", "/models/gone", "gone", "a/b/c"])
+@pytest.mark.parametrize("model", ["./models/gone", "/models/gone", "gone", "a/b/c", "runs/nope", "models/gone"])
 def test_a_model_folder_that_is_not_there_is_refused(capsys, tmp_path, model):
     message = refused(capsys, "smoke", f"runs={tmp_path}", f"policy.model={model}")
     assert message.startswith("policy.model must be 'embedded', a model's folder or a Hugging Face id, got ")

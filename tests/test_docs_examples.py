@@ -37,7 +37,7 @@ def run_example(page: str, place: int, *, name: str = "example") -> dict[str, An
 
 
 def num_lines(source: str) -> int:
-    return len([line for line in source.splitlines() if line.strip()])
+    return len(source.splitlines())
 
 
 def test_the_curriculum_runs_inside_another_trainer(capsys):
@@ -47,8 +47,8 @@ def test_the_curriculum_runs_inside_another_trainer(capsys):
     assert names["teacher"].metrics()["curriculum/outcomes_observed"] == 18.0
 
 
-def test_a_teacher_of_ones_own_takes_under_forty_lines_and_keeps_the_contract():
-    assert num_lines(examples("teachers.md")[1]) < 40
+def test_a_teacher_of_ones_own_takes_thirty_lines_and_keeps_the_contract():
+    assert num_lines(examples("teachers.md")[1]) <= 30
     names = run_example("teachers.md", 1, name="staircase")
     teacher = names["StaircaseTeacher"](names["StaircaseConfig"](), scenarios={"a": ["1"], "b": ["2"]}, group_size=8, seed=0)
     rng, ability = np.random.default_rng(0), {"a": 0.3, "b": 0.7}

@@ -12,12 +12,14 @@ import pytest
 from made_run import ALARM, make_run
 
 from analysis.__main__ import main, tensorboard_command
-from analysis.axes import ticks_between
 from analysis.before_after import BeforeAfter, Gain, before_after
-from analysis.charts import Line, Row, line_chart, number_line
+from analysis.canvas import Plot, on_the_page
+from analysis.figures import Figure
+from analysis.plots import Line, Row, line_chart, moved_apart, number_line
 from analysis.report import write_report
 from analysis.runs import Run, read_run
 from analysis.teaching import Group, by_time
+from analysis.ticks import ticks_between
 from analysis.verdict import caveat, verdict
 from analysis.wording import duration
 
@@ -55,6 +57,27 @@ def read_page(path: Path) -> Balance:
     return page
 
 
+def drawing_of(page: str, label: str) -> ElementTree.Element:
+    """The drawing on a page that has this label."""
+    return next(
+        drawing
+        for text in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
+        if (drawing := ElementTree.fromstring(text)).get("aria-label") == label
+    )
+
+
+def marks_of(page: str, label: str, kind: str) -> list[ElementTree.Element]:
+    """The marks of one kind in a drawing: every marker that is placed."""
+    groups = [group for group in drawing_of(page, label).iter("g") if group.get("class") == kind]
+    return [mark for group in groups for mark in group.iter("use")]
+
+
+def drawn(plot: Plot | None) -> str:
+    """A plot as it stands on a page."""
+    assert plot is not None
+    return on_the_page(plot.render(name="made", title="Made")["svg"], plot)
+
+
 def make_summary(*, start=25.0, end=70.0, alarms=(), expert=85.0) -> dict:
     scores = {"start": {"score": start}, "heldout": {"score": end}}
     return {**scores, "reference": {"L6": {"score": expert}}, "collapse": {"alarms": list(alarms)}}
@@ -82,7 +105,7 @@ def test_the_page_loads_nothing(finished):
     page = read_page(finished)
     assert page.loads == []
     assert "<script" not in finished.read_text(encoding="utf-8")
-    assert "url(" not in finished.read_text(encoding="utf-8")
+    assert not re.search(r"url\((?!#)", finished.read_text(encoding="utf-8"))
 
 
 def test_the_page_has_every_part(finished):
@@ -126,13 +149,15 @@ def test_an_alarm_at_the_very_end_has_no_aftermath(tmp_path):
 
 def test_the_page_shows_what_the_teacher_issued_and_decided(finished):
     page = finished.read_text(encoding="utf-8")
-    assert len(re.findall(r'<circle class="issued"[^>]*r="3"', page)) == 80
+    assert len(marks_of(page, "strictness of every group over steps", "issued")) == 80
     assert "Decisions in its log: entropy guard 1." in read_page(finished).words
     assert "step 30: entropy guard (shift 0.02, why <low entropy>)" in read_page(finished).words
 
 
 def test_every_figure_lies_beside_the_page_with_its_numbers(finished):
     folder = finished.parent / "figures"
+    assert {path.stem for path in folder.glob("*.png")} == {path.stem for path in folder.glob("*.svg")}
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.glob("*.png"))
     names = {"reward", "reward_density", "entropy", "difficulty", "zero_variance", "repetition", "score_over_tokens", "score_by_strictness"}
     assert {path.stem for path in folder.glob("*.svg")} == {*names, "issued", "strictness_by_intention", "scores"}
     for picture in folder.glob("*.svg"):
@@ -262,21 +287,41 @@ def test_collapse_is_said_before_any_other_alarm():
 
 def test_a_flat_series_and_a_single_point_can_be_drawn():
     for xs, ys in (([1, 2, 3], [0.0, 0.0, 0.0]), ([7], [3.0]), ([0, 1], [-2.0, -1.0])):
-        assert "<polyline" in line_chart([Line(name="x", xs=xs, ys=ys)], x_label="step")
+        assert '<g class="line"><title>x</title>' in drawn(line_chart([Line(name="x", xs=xs, ys=ys)], x_label="step"))
 
 
 def test_a_long_series_is_thinned():
-    drawing = line_chart([Line(name="x", xs=range(100_000), ys=[float(i % 7) for i in range(100_000)])], x_label="step")
-    assert len(drawing) < 15_000
+    plot = line_chart([Line(name="x", xs=range(100_000), ys=[float(i % 7) for i in range(100_000)])], x_label="step")
+    assert len(drawn(plot)) < 20_000
 
 
 def test_nothing_to_draw_is_said():
-    assert "Nothing was recorded" in line_chart([Line(name="x", xs=[], ys=[])], x_label="step")
+    plot = line_chart([Line(name="x", xs=[], ys=[])], x_label="step")
+    figure = Figure(name="x", title="X", plot=plot, caption="", header=("x",), rows=[])
+    assert plot is None and "Nothing was recorded" in figure.html()
 
 
 def test_a_score_lies_where_it_belongs_on_the_number_line():
-    # From 190 (score 0) to 660 (score 100).
-    assert 'cx="425.0"' in number_line([Row(name="half way", value=50.0)])
+    # From 190 (score 0) to 660 (score 100), in points of .72 pixels.
+    page = drawn(number_line([Row(name="half way", value=50.0)]))
+    (place,) = marks_of(page, "held-out scores, 0 to 100", "point")
+    assert float(place.get("x", "")) == pytest.approx(425.0 * 0.72, abs=0.02)
+
+
+def test_a_picture_follows_the_page_and_stays_itself_as_a_file():
+    plot = line_chart([Line(name="a & b", xs=[0, 1], ys=[0.0, 1.0]), Line(name="$c_1$", xs=[0, 1], ys=[1.0, 0.0])], x_label="step")
+    assert plot is not None
+    file = plot.render(name="made", title="Made")["svg"].decode()
+    assert "Made" in file and "var(" not in file and "$c_1$" in file and plot.render(name="made", title="Made")["svg"].decode() == file
+    page = on_the_page(file.encode(), plot)
+    assert "Made" not in page and "stroke: var(--a)" in page and "stroke: var(--b)" in page and "<title>a &amp; b</title>" in page
+    assert not re.search(r' id="(figure|axes|line2d|text)_', page) and "<style" not in page
+
+
+def test_names_are_moved_apart_within_their_bounds():
+    assert moved_apart([10.0, 11.0, 50.0], gap=14.0, low=0.0, high=100.0) == [10.0, 24.0, 50.0]
+    assert moved_apart([90.0, 95.0, 99.0], gap=14.0, low=0.0, high=100.0) == [72.0, 86.0, 100.0]
+    assert moved_apart([], gap=14.0, low=0.0, high=100.0) == []
 
 
 def test_ticks_are_round():

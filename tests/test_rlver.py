@@ -6,10 +6,13 @@ import json
 import math
 
 import pytest
+from made_run import played, scenarios
 from made_sweep import BUDGET, made_result
 
 from analysis.__main__ import main
+from analysis.replies import replies_in
 from analysis.rlver import CELLS, USERS, Cell, Figures, figures_of, findings, leaning
+from experiments.recorder import dialogue_record
 
 
 def figures(score: float, *, leaning: float = 0.0, gain: float = 30.0, gain_at_equal_length: float = 28.0) -> Figures:
@@ -86,6 +89,17 @@ def test_a_gain_that_length_explains_is_none_at_equal_length():
 def test_leaning_is_understanding_less_action_in_what_was_heard():
     lines = [line(9, 1.0, 1, heard) for heard in (("reflection",), ("suggestion",), ("motives", "suggestion"), ("listening",))]
     assert leaning(lines) == 0.25
+
+
+def test_replies_are_counted_in_dialogues_as_a_run_records_them():
+    # A record leaves out what is empty: the opening's change, and `heard` where nothing was heard.
+    for dialogue in played("L4", scenarios(2)):
+        agent = [turn.text for turn in dialogue.turns if turn.speaker == "agent"]
+        answers = [turn for turn in dialogue.turns if turn.change is not None]
+        found = replies_in(dialogue_record(dialogue))
+        assert (found.num, found.words) == (len(agent), sum(len(text.split()) for text in agent))
+        assert found.answered == len(answers)
+        assert found.acting == sum(bool({"suggestion", "information", "referral"} & set(turn.heard)) for turn in answers)
 
 
 def made_run(folder, cell: Cell, seed: int, **facts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,8 @@ from experiments.__main__ import main
 from experiments.config import to_plain
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
-from experiments.sweep import Course, compare_arms, differences, keep_plan, refuse_other
+from experiments.same_run import differences, refuse_other
+from experiments.sweep import Course, compare_arms, keep_plan
 from experiments.sweep_plan import Cell, Sweep, describe, is_sweep, load_sweep
 from simulator.bank import world_hash
 
@@ -253,11 +255,11 @@ def test_a_sweep_runs_compares_and_is_done_when_asked_again(tmp_path):
     # A prior that hardly speaks is built in seconds.
     tiny = ["num_tokens=20000", "vocab_size=600", "hidden_size=64", "num_heads=1", "num_layers=1", "intermediate_size=64"]
     small += [f"policy.prior.{setting}" for setting in tiny]
-    words = [sys.executable, "-m", "experiments", "fixed_vs_adaptive", "arms=frontier,fixed_0.5", f"runs={tmp_path}", *small]
+    words = [sys.executable, "-m", "experiments", "fixed_vs_adaptive", "arms=frontier,fixed_0.5", f"runs={tmp_path / 'runs'}", *small]
     first = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert first.returncode == 0, first.stderr
     assert "2 runs to do, 0 done" in first.stderr and "done frontier seed 0: held-out" in first.stderr
-    folder = tmp_path / "fixed_vs_adaptive" / "sweep"
+    folder = tmp_path / "runs" / "fixed_vs_adaptive" / "sweep"
     summaries = {arm: json.loads((folder / arm / "seed_0" / "summary.json").read_text()) for arm in ("frontier", "fixed_0.5")}
     assert summaries["fixed_0.5"]["strictness"]["trace"] == [0.5, 0.5] and summaries["frontier"]["teacher"] == "frontier"
     assert summaries["frontier"]["world_hash"] == summaries["fixed_0.5"]["world_hash"]
@@ -268,3 +270,10 @@ def test_a_sweep_runs_compares_and_is_done_when_asked_again(tmp_path):
     assert again.returncode == 0 and "0 runs to do, 2 done" in again.stderr
     other = subprocess.run([*words, "algorithm.turn_credit=0.5"], capture_output=True, text=True, timeout=120)
     assert other.returncode == 2 and "was run with algorithm.turn_credit=0.9, this sweep wants 0.5" in other.stderr
+
+    kept = subprocess.run([sys.executable, "-m", "analysis", "keep", str(folder)], capture_output=True, text=True, timeout=120)
+    assert kept.returncode == 0 and "kept 2 runs in" in kept.stdout, kept.stderr
+    shutil.rmtree(tmp_path / "runs")
+    later = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert later.returncode == 0 and "2 of 2 runs were kept in" in later.stderr and "0 runs to do, 2 done" in later.stderr
+    assert json.loads((folder / "comparison.json").read_text())["arms"] == comparison["arms"]

@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 from made_sweep import BUDGET, made_result, made_sweep, steps_of, tasks_of
-from test_report import read_page
+from test_report import drawing_of, read_page
 
 from analysis import comparison
 from analysis.__main__ import main
 from analysis.comparison import Plan, compare, write_comparison
 from analysis.learning_curves import Curve
 from analysis.planned import Planned
+from analysis.plots import DASHES, style_of
 from analysis.sweep import read_sweep
 from analysis.sweep_course import issued_between, mean_curve, read_courses, value_at
+from analysis.sweep_figures import styles_of
 from analysis.sweep_report import write_sweep_report
 
 FINALS = {"frontier": (70.0, 80.0, 75.0), "uniform": (60.0, 65.0, 62.0), "fixed_0.5": (60.0, 85.0, 70.0)}
@@ -63,7 +65,7 @@ def test_each_contrast_is_said_with_its_interval(page):
     expected = (
         "frontier less uniform: +6.3 (95% interval +3.2 to +9.5), better in 3 of 3 seeds, probability of improvement 1.00 (0.29 to 1.00)"
     )
-    assert f"{expected}; at the end +12.7 (+6.4 to +18.9)." in words_of(page)
+    assert f"{expected}; at the end +12.7 (+6.4 to +18.9). Its p is 0.25, 0.5 after Holm over 2; with this spread" in words_of(page)
 
 
 def test_the_page_and_the_command_say_the_same(tmp_path, capsys):
@@ -74,13 +76,23 @@ def test_the_page_and_the_command_say_the_same(tmp_path, capsys):
     assert len(said) == 4 and all(sentence in words for sentence in said)
 
 
-def test_sixteen_arms_are_told_apart_by_more_than_colour(tmp_path):
+def test_forty_two_arms_are_told_apart_by_more_than_colour():
+    styles = styles_of([f"arm_{i:02}" for i in range(42)], None)
+    assert len(set(styles.values())) == 42 and len(set(DASHES.values())) == len(DASHES) == 7
+    looks = [style_of(*style, num_points=60, start=0) for style in styles.values()]
+    assert len({(look["linestyle"], look.get("marker")) for look in looks}) == 42
+
+
+def test_every_arm_has_its_own_look_in_the_frame_of_all(tmp_path):
     folder = made(tmp_path, {f"arm_{i:02}": (50.0 + i, 60.0 + i) for i in range(16)})
-    text = write_sweep_report(folder).read_text(encoding="utf-8")
-    curves = re.search(r'aria-label="Held-out score over policy tokens".*?</svg>', text, re.DOTALL)[0]
-    styles = re.findall(r'class="line strong ([^"]+)"', curves)
-    assert len(styles) == len(set(styles)) == 16 and "rest" not in styles
-    assert all(f'class="dot {style}"' in curves for style in styles if " " in style)
+    curves = drawing_of(write_sweep_report(folder).read_text(encoding="utf-8"), "Held-out score over policy tokens")
+    means = [group for group in curves.iter("g") if group.get("class") == "mean"]
+    looks = set()
+    for mean in means:
+        stroke = re.sub(r"clip-path[^;]*", "", next(mean.iter("path")).get("style", ""))
+        markers = [path.get("d") for path in mean.iter("path") if path.get("id")]
+        looks.add((stroke, *markers[:1]))
+    assert len(means) == len(looks) == 16
 
 
 def test_alarms_of_one_step_are_counted_alike_in_the_strip_and_below(tmp_path):
@@ -115,7 +127,9 @@ def test_one_seed_is_called_one_seed(tmp_path):
 def test_the_page_stands_alone_and_has_every_part(page):
     text = page.read_text(encoding="utf-8")
     assert read_page(page).loads == []
-    assert "<script" not in text and "url(" not in text and "nan" not in "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
+    assert (
+        "<script" not in text and not re.search(r"url\((?!#)", text) and "nan" not in "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
+    )
     assert re.findall(r"<h2>([^<]+)</h2>", text) == [
         *("How the arms learned", "What they reached", "With whom", "Alarms, and what happened after"),
         *("One held-out user, before and after", "Cost", "How to repeat it", "Versions"),
@@ -124,7 +138,8 @@ def test_the_page_stands_alone_and_has_every_part(page):
 
 def test_every_figure_lies_beside_the_page_as_picture_and_table(page):
     names = {path.stem for path in (page.parent / "figures").glob("*.svg")}
-    assert names == {path.stem for path in (page.parent / "figures").glob("*.csv")}
+    for ending in ("csv", "png"):
+        assert names == {path.stem for path in (page.parent / "figures").glob(f"*.{ending}")}
     assert names == {"learning_curves", "courses", "contrasts", "area", "final", "score_by_strictness", "performance_profile", "cells"}
     for path in (page.parent / "figures").glob("*.svg"):
         text = path.read_text(encoding="utf-8")
@@ -135,8 +150,8 @@ def test_every_figure_lies_beside_the_page_as_picture_and_table(page):
 def test_every_run_is_drawn_and_not_only_means(page):
     curves = rows_of(page, "learning_curves")
     assert {(row["arm"], row["seed"]) for row in curves} == {(arm, str(seed)) for arm in FINALS for seed in range(3)}
-    drawing = re.search(r'aria-label="Held-out score over policy tokens".*?</svg>', page.read_text(encoding="utf-8"), re.DOTALL)[0]
-    assert drawing.count('class="line thin') == 9 and drawing.count('class="line strong') == 3
+    drawing = drawing_of(page.read_text(encoding="utf-8"), "Held-out score over policy tokens")
+    assert [sum(group.get("class") == kind for group in drawing.iter("g")) for kind in ("run", "mean")] == [9, 3]
 
 
 def test_the_map_of_cells_averages_seeds_and_persona_types(page):
@@ -155,7 +170,8 @@ def test_an_unfinished_run_is_named_and_its_curve_drawn(tmp_path):
     assert "linear/seed_0 is left out" not in words
     assert "9 of 10" in words
     assert {"arm": "linear", "seed": "0", "policy_tokens": "500", "score": "44"} in rows_of(page, "learning_curves")
-    assert 'class="line thin' in page.read_text(encoding="utf-8") and "unfinished" in page.read_text(encoding="utf-8")
+    drawing = drawing_of(page.read_text(encoding="utf-8"), "Held-out score over policy tokens")
+    assert [group.findtext("title") for group in drawing.iter("g") if group.get("class") == "run-unfinished"] == ["linear/seed_0"]
 
 
 def test_a_torn_run_is_named_and_the_others_are_compared(tmp_path):

@@ -1,53 +1,15 @@
-"""Where a value lies in a drawing, which round numbers label an axis, and how a long series is thinned."""
+"""Which round numbers label an axis, and how a long series is thinned and smoothed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-WIDTH, WIDE, FULL, HEIGHT = 360.0, 520.0, 1080.0, 224.0
-"""Of a chart, three, two or one in a row of the page, about a pixel a unit."""
-LEFT, RIGHT, TOP, BOTTOM = 40.0, 12.0, 30.0, 34.0
-"""Margins for the axes' numbers, and above for the legend."""
 MAX_POINTS = 300
 """Longer series are averaged in bins, so that a page stays small."""
-
-
-@dataclass(frozen=True)
-class Frame:
-    """Maps data to the drawing."""
-
-    x_low: float
-    x_high: float
-    y_low: float
-    y_high: float
-    width: float = WIDTH
-    height: float = HEIGHT
-    top: float = TOP
-    margin: float = RIGHT
-    """Free space to the right of the x axis."""
-
-    @property
-    def right(self) -> float:
-        """The right end of the x axis."""
-        return self.width - self.margin
-
-    @property
-    def bottom(self) -> float:
-        """Where the x axis lies."""
-        return self.height - BOTTOM
-
-    def x(self, value: float) -> float:
-        """Pixels from the left."""
-        return LEFT + (self.right - LEFT) * (value - self.x_low) / (self.x_high - self.x_low)
-
-    def y(self, value: float) -> float:
-        """Pixels from the top."""
-        return self.bottom - (self.bottom - self.top) * (value - self.y_low) / (self.y_high - self.y_low)
 
 
 def ticks_between(low: float, high: float, *, at_most: int = 6) -> list[float]:

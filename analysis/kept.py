@@ -1,0 +1,260 @@
+"""Finished runs made small enough to keep in the repository: `python -m analysis keep SWEEP` writes them to docs/results/.
+
+A kept run is a run directory in miniature: the files of a run that comparisons and pages read, without weights, transcripts, checkpoints
+and TensorBoard. Settings and summary are whole; metrics have five digits; held-out dialogues are their grades and counts of their replies;
+of the teacher's log there are its tasks, so that another run can copy them, its decisions, and each group's share of successes. Streams are
+columns. So a sweep whose run directories are gone goes on with what is left to run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from analysis.columns import columns_of, read_columns, write_columns
+from analysis.planned import CHOSEN, PLAN, read_planned
+from analysis.replies import REPLIES, replies_in
+from analysis.runs import (
+    CONFIG,
+    EVALUATION,
+    KEPT,
+    METRICS,
+    PROVENANCE,
+    SUMMARY,
+    TEACHER,
+    read_config,
+    read_lines,
+    read_run,
+    setting,
+)
+from analysis.sweep import run_folders
+from simulator.difficulty import Difficulty
+
+RUNS, RESULTS, MARKS = "runs", Path("docs/results"), "sealed.jsonl"
+DIGITS = 5
+MAX_STEPS = 400
+"""Of a longer run every so many steps are kept, and the last."""
+GRADES = ("step", "look", "policy_tokens", "grid", "in_during", "uid", "scenario_id", "family", "strictness", "outcome", "emotion")
+"""What is kept of a held-out dialogue."""
+
+
+def results_beside(runs: Path) -> Path:
+    """Where runs are kept: docs/results, beside the folder of all runs."""
+    return runs.parent / RESULTS
+
+
+def results_of(folder: Path) -> Path:
+    """Where the runs of a sweep are kept, of the folder runs/<experiment>/<name>."""
+    return results_beside(folder.parent.parent) / folder.parent.name / folder.name
+
+
+def keep_sweep(folder: Path, out: Path | None = None) -> str:
+    """Writes a record of every finished run of a sweep, its plan and its page; returns what is to be said.
+
+    Args:
+        folder: runs/<experiment>/<name>.
+        out: where to; None means docs/results/<experiment>/<name> beside `runs`.
+
+    Raises:
+        ValueError: the folder holds no finished run, or another plan or another run is kept there.
+    """
+    from analysis.sweep_report import write_sweep_report
+
+    place = folder.absolute()
+    # As it was named where that says enough, so that what is printed is short.
+    out = out or results_of(folder if len(folder.parts) > 2 else place)
+    finished = [run for run in run_folders(folder) if (run / SUMMARY).is_file()]
+    if not finished:
+        raise ValueError(f"keep must be given a sweep with a finished run, got {str(folder)!r}, in which none has a {SUMMARY}")
+    if out.absolute().is_relative_to(place):
+        raise ValueError(f"--out must lie outside the sweep's folder, got {str(out)!r}")
+    keep_plan(folder, out)
+    sizes, left_out = [], [str(run.relative_to(folder)) for run in run_folders(folder) if run not in finished]
+    for run in finished:
+        target = out / run.relative_to(folder)
+        keep_run(run, target, runs=place.parent.parent)
+        sizes.append(sum(path.stat().st_size for path in target.iterdir()))
+    keep_marks(place.parent.parent / MARKS, out.parent.parent / MARKS, opening=f"{place.parent.name}/{place.name}")
+    page = write_sweep_report(out, with_files=False)
+    said = [f"kept {len(finished)} runs in {out}, {sum(sizes) / len(sizes) / 1000:.0f} kB each (largest {max(sizes) / 1000:.0f} kB)"]
+    said += [f"not finished, so not kept: {', '.join(left_out)}"] if left_out else []
+    return "\n".join([*said, str(page)])
+
+
+def keep_plan(folder: Path, out: Path) -> None:
+    """Copies what the sweep set out to compare and which arms were chosen for it.
+
+    Raises:
+        ValueError: results of another plan are kept there.
+    """
+    plan, before = read_planned(folder), read_planned(out)
+    if before is not None and plan is not None and (before.contrasts, before.primary) != (plan.contrasts, plan.primary):
+        raise ValueError(f"{out / PLAN} must be the sweep's plan ({plan.words()}), got {before.words()}; give another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    for name in (PLAN, CHOSEN):
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, out / name)
+
+
+def keep_marks(marks: Path, kept: Path, *, opening: str) -> None:
+    """Adds what the sealed half was opened for by this sweep to what is kept of that."""
+    if not marks.is_file():
+        return
+    before = kept.read_text(encoding="utf-8").splitlines() if kept.is_file() else []
+    new = [line for line in marks.read_text(encoding="utf-8").splitlines() if line not in before and opening_of(line) == opening]
+    if new:
+        kept.write_text("".join(f"{line}\n" for line in [*before, *new]), encoding="utf-8")
+
+
+def opening_of(mark: str) -> str:
+    """The sweep that a line of marks names."""
+    try:
+        return str(json.loads(mark)["opening"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{MARKS} must hold a mark a line, got {mark[:60]!r}") from error
+
+
+def keep_run(run: Path, target: Path, *, runs: Path) -> None:
+    """Writes the record of one finished run, whole or not at all; one that is a record already is copied.
+
+    Args:
+        runs: the folder of all runs; settings that name a place in it name it as `runs/...` in the record.
+
+    Raises:
+        ValueError: one of its files cannot be read, or another run is kept there.
+    """
+    summary = (run / SUMMARY).read_text(encoding="utf-8")
+    if (target / SUMMARY).is_file():
+        if (target / SUMMARY).read_text(encoding="utf-8") == summary:
+            return
+        raise ValueError(f"{target} holds another run than {run}; delete it to keep this one, or give another --out")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".keep-", dir=target.parent) as folder:
+        draft = Path(folder) / "run"
+        draft.mkdir()
+        write_record(run, draft, runs=runs)
+        (draft / SUMMARY).write_text(summary, encoding="utf-8")
+        draft.rename(target)
+
+
+def write_record(run: Path, draft: Path, *, runs: Path) -> None:
+    """Writes everything of a record but its summary."""
+    config = read_run(run).config | {PROVENANCE: read_config(run / CONFIG).get(PROVENANCE) or {}}
+    named = str(config.get("runs", RUNS))
+    trace = relocated(setting(config, "teacher.trace"), named, str(runs))
+    lines = list(read_lines(run / METRICS))
+    facts = json.loads((run / KEPT).read_text(encoding="utf-8")) if (run / KEPT).is_file() else facts_of(run, trace, len(lines))
+    config = relocated(config, named, RUNS)
+    (draft / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    (draft / KEPT).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    write_columns(draft / METRICS, (rounded(line) for line in thinned(lines)))
+    write_columns(draft / EVALUATION, map(grade, read_lines(run / EVALUATION)))
+    write_columns(draft / TEACHER, teaching(read_lines(run / TEACHER)))
+
+
+def facts_of(run: Path, trace: str | None, num_steps: int) -> dict[str, Any]:
+    """What stands in `kept.json`: which tasks it issued, which it copied, and what is not there any more."""
+    return {
+        "tasks": digest_of_tasks(read_lines(run / TEACHER)),
+        "copied_tasks": digest_of_tasks(read_lines(Path(trace))) if trace and Path(trace).is_file() else None,
+        "every_so_many_steps": -(-num_steps // MAX_STEPS) or 1,
+        "left_out": ["weights", "transcripts", "TensorBoard", "rewards of single rollouts"],
+    }
+
+
+def digest_of_tasks(lines: Iterable[Mapping[str, Any]]) -> str | None:
+    """A digest of the tasks in a teacher's log, in their order; None without any."""
+    digest, num = hashlib.sha256(), 0
+    for line in lines:
+        if line.get("event") == "task":
+            what = [line.get(name) for name in ("teacher_step", "family", "mode", "strictness", "difficulty")]
+            digest.update(json.dumps(what, sort_keys=True).encode())
+            num += 1
+    return digest.hexdigest()[:16] if num else None
+
+
+def relocated(tree: Any, old: str, new: str) -> Any:
+    """The settings with paths in one folder of runs as paths in another."""
+    if isinstance(tree, Mapping):
+        return {key: relocated(value, old, new) for key, value in tree.items()}
+    if isinstance(tree, str) and (tree == old or tree.startswith(f"{old}/")):
+        return new + tree.removeprefix(old)
+    return tree
+
+
+def thinned(lines: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """At most about `MAX_STEPS` lines, the last one among them."""
+    every = -(-len(lines) // MAX_STEPS) or 1
+    return (line for i, line in enumerate(lines) if i % every == 0 or i == len(lines) - 1)
+
+
+def rounded(value: Any) -> Any:
+    """The value with numbers to `DIGITS` digits; whole numbers stay whole."""
+    if isinstance(value, Mapping):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 1e15 else float(f"{value:.{DIGITS}g}")
+    return value
+
+
+def grade(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A held-out dialogue without its words; on the full grid with what its replies came to."""
+    kept = {name: line[name] for name in GRADES if name in line}
+    if line.get("grid") == "full" and (REPLIES in line or "turns" in line):
+        kept[REPLIES] = list(replies_in(line))
+    return kept
+
+
+def teaching(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A teacher's log: tasks, with difficulty to the last digit, shares of success, and decisions."""
+    for line in lines:
+        if line.get("event") == "task":
+            yield {name: line[name] for name in line if name != "difficulty" or line[name] != on_the_line(line)} | {
+                "propensity": rounded(line.get("propensity"))
+            }
+        elif line.get("event") == "outcome":
+            yield {name: line[name] for name in ("step", "event", "task") if name in line} | {
+                "success_share": rounded(line.get("success_share"))
+            }
+        elif line.get("event") == "decision":
+            yield rounded(line)
+
+
+def on_the_line(task: Mapping[str, Any]) -> dict[str, float]:
+    """The difficulty that a strictness stands for where no axis was set by itself; such a one is not written."""
+    return Difficulty.along(float(task["strictness"])).to_dict()
+
+
+def unpack(record: Path, target: Path, *, runs: Path) -> None:
+    """Makes a run's folder of a record, whole or not at all, with streams that anything can read.
+
+    Args:
+        runs: the folder of all runs, which settings of the record name as `runs`.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".keep-", dir=target.parent) as folder:
+        draft = Path(folder) / "run"
+        draft.mkdir()
+        for name in (SUMMARY, KEPT):
+            shutil.copyfile(record / name, draft / name)
+        for name in (METRICS, EVALUATION, TEACHER):
+            lines = map(whole, read_columns(columns_of(record / name)))
+            (draft / name).write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+        config = relocated(read_config(record / CONFIG), RUNS, str(runs))
+        (draft / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        draft.rename(target)
+
+
+def whole(line: dict[str, Any]) -> dict[str, Any]:
+    """A record as a run writes it: tasks have their difficulty."""
+    is_short = line.get("event") == "task" and "difficulty" not in line
+    return {**line, "difficulty": on_the_line(line)} if is_short else line

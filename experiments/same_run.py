@@ -1,0 +1,34 @@
+"""Whether a run that is there is the one that a sweep would make: the same world, and the same settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from analysis.runs import CONFIG, PROVENANCE, read_config, setting
+from experiments.config import ExperimentConfig, load_saved, to_plain
+from experiments.keys import ConfigError, leaves
+from experiments.sweep_plan import Cell, Sweep
+from simulator.bank import world_hash
+
+MAY_DIFFER = ("cluster.", "checkpoint.", "resume", "runs", "name", "sealed.again")
+
+
+def refuse_other(sweep: Sweep, cell: Cell) -> None:
+    """Raises when a run that is there is not the one this sweep would make."""
+    folder = sweep.run_folder(cell)
+    if not (folder / CONFIG).is_file():
+        return
+    began_in = setting(read_config(folder / CONFIG), f"{PROVENANCE}.world_hash")
+    if began_in != world_hash():
+        raise ConfigError(f"{folder} was run in world {began_in}, this is {world_hash()}; take another name= for the sweep")
+    # Through the schema, so that a setting which did not exist then stands at its default.
+    for name, before, now in differences(to_plain(load_saved(folder / CONFIG)), sweep.config(cell)):
+        raise ConfigError(f"{folder} was run with {name}={before!r}, this sweep wants {now!r}; take another name= for the sweep")
+
+
+def differences(saved: Mapping[str, object], config: ExperimentConfig) -> Iterator[tuple[str, object, object]]:
+    """Settings that differ from those a run was begun with."""
+    before, now = dict(leaves(saved)), dict(leaves(to_plain(config)))
+    for name in sorted(set(before) | set(now)):
+        if before.get(name) != now.get(name) and not name.startswith(MAY_DIFFER):
+            yield name, before.get(name), now.get(name)

@@ -1,0 +1,278 @@
+"""What is kept of finished runs: small, enough for every comparison, and taken for the runs themselves where these are gone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import yaml
+from made_run import make_run
+from made_sweep import made_result, made_sweep, steps_of, tasks_of
+from test_report import read_page
+from test_sweep import planned, write  # noqa: F401 (a fixture)
+
+from analysis.__main__ import main
+from analysis.columns import read_columns, write_columns
+from analysis.comparison import Plan, compare
+from analysis.kept import digest_of_tasks, keep_run, results_beside, unpack
+from analysis.planned import Planned
+from analysis.report import write_report
+from analysis.rlver import figures_of
+from analysis.runs import read_lines, read_run
+from analysis.sweep import read_sweep
+from curriculum.trace import read_trace
+from experiments.__main__ import main as main_of_experiments
+from experiments.config import load, to_plain
+from experiments.keys import ConfigError
+from experiments.sealed import MARKS, Mark, check_sealed
+from experiments.sweep import run_sweep
+from experiments.sweep_plan import Cell, load_sweep
+from experiments.taking_over import kept_runs
+from simulator.bank import load_bank, world_hash
+from simulator.difficulty import Difficulty
+from simulator.scenario import Split
+
+FINALS = {"frontier": (70.0, 80.0), "uniform": (60.0, 65.0)}
+
+
+def keep(folder) -> str:
+    """Keeps a sweep by the command."""
+    assert main(["keep", str(folder)]) == 0
+    return str(results_beside(folder.parent.parent) / folder.parent.name / folder.name)
+
+
+def test_columns_are_the_records_that_were_written(tmp_path):
+    records = [{"step": 1, "a": 0.5}, {"step": 1, "b": {"c": [1, None]}}, {"step": 2, "a": 0.25}, {"a": 1, "step": 2}]
+    write_columns(tmp_path / "metrics.jsonl", records)
+    assert [list(record.items()) for record in read_columns(tmp_path / "metrics.columns.xz")] == [list(r.items()) for r in records]
+    write_columns(tmp_path / "none.jsonl", [])
+    assert list(read_lines(tmp_path / "none.jsonl")) == []
+    (tmp_path / "metrics.columns.xz").write_bytes(b"torn")
+    with pytest.raises(ValueError, match=r"metrics.columns.xz must hold records as columns, got something else"):
+        list(read_lines(tmp_path / "metrics.jsonl"))
+
+
+def test_a_comparison_of_what_was_kept_is_that_of_the_runs(tmp_path):
+    folder = made_sweep(tmp_path / "runs" / "made" / "sweep", FINALS, metrics=steps_of(), teacher=tasks_of())
+    plan = Plan(num_resamples=20)
+    assert compare(read_sweep(keep(folder)), plan) == compare(read_sweep(folder), plan)
+
+
+def test_what_is_kept_has_a_page_that_says_what_it_lacks(tmp_path, capsys):
+    folder = made_sweep(tmp_path / "runs" / "made" / "sweep", FINALS, metrics=steps_of(), teacher=tasks_of())
+    made_result(folder, "uniform", 2, finished=False)
+    results = results_beside(tmp_path / "runs") / "made" / "sweep"
+    keep(folder)
+    said = capsys.readouterr().out
+    assert f"kept 4 runs in {results}, " in said and "not finished, so not kept: uniform/seed_2" in said
+    words = read_page(results / "report.html").words
+    assert "frontier less uniform" in words and "The runs of frontier were kept without their transcripts." in words
+    assert {path.name for path in results.iterdir()} == {"report.html", "comparison.json", "frontier", "uniform"}
+    assert main(["transcripts", str(results / "uniform" / "seed_0")]) == 2
+    assert "which was kept without them" in capsys.readouterr().err
+
+
+def test_a_kept_run_is_small_and_has_the_figures_of_the_whole_one(tmp_path):
+    run, kept = make_run(tmp_path / "runs" / "seed0"), tmp_path / "kept"
+    keep_run(run, kept, runs=tmp_path / "runs")
+    before, after = read_run(run), read_run(kept)
+    assert after.summary == before.summary and after.config == before.config and after.is_kept
+    assert after.series("actor/entropy").values == pytest.approx(before.series("actor/entropy").values, rel=1e-4)
+    assert after.series("perf/policy_tokens") == before.series("perf/policy_tokens")
+    assert figures_of(after.evaluation()) == figures_of(before.evaluation())
+    words = (kept / "config.yaml").read_bytes() + b"".join(path.read_bytes() for path in kept.glob("*.xz"))
+    assert len(words) < 0.1 * sum(path.stat().st_size for path in run.glob("*.jsonl"))
+    assert "This run was kept without its transcripts." in read_page(write_report(kept)).words
+
+
+def task(step: int, slot: int, difficulty: Difficulty) -> dict:
+    """A task event as a run records it."""
+    family = load_bank().scenarios(Split.TRAIN)[7 * step + slot]
+    return {
+        "step": step,
+        "event": "task",
+        "uid": f"step{step}-group{slot}",
+        "family": str(family.family),
+        "scenario_id": family.scenario_id,
+        "difficulty": difficulty.to_dict(),
+        "strictness": difficulty.strictness,
+        "group_size": 8,
+        "seed": 1000 * step + slot,
+        "mode": "frontier",
+        "teacher_step": step,
+        "policy_version": step,
+        "propensity": 0.123456789,
+    }
+
+
+def tasks(shift: float = 0.0) -> list[dict]:
+    """Two steps of two tasks, one of which has an axis set by itself."""
+    off = Difficulty(strictness=0.3, reserve=0.9, impatience=0.1)
+    return [
+        task(step, slot, off if slot and step == 1 else Difficulty.along(0.1 * step + slot / 3 + shift))
+        for step in (1, 2)
+        for slot in (0, 1)
+    ]
+
+
+def test_a_kept_teacher_can_be_copied_to_the_last_digit(tmp_path):
+    run = made_result(tmp_path / "runs" / "made" / "sweep", "frontier", 3, teacher=tasks())
+    keep_run(run, tmp_path / "kept", runs=tmp_path / "runs")
+    unpack(tmp_path / "kept", tmp_path / "again", runs=tmp_path / "runs")
+    families = sorted({scenario.family for scenario in load_bank().scenarios(Split.TRAIN)}, key=str)
+    traces = [read_trace(str(folder), families=families, seed=5) for folder in (run, tmp_path / "again")]
+    assert traces[0].digest == traces[1].digest and traces[0].num_steps == 2
+
+
+def test_a_run_is_kept_once_and_another_one_never_in_its_place(tmp_path, capsys):
+    folder = made_sweep(tmp_path / "runs" / "made" / "sweep", FINALS)
+    results = results_beside(tmp_path / "runs") / "made" / "sweep"
+    keep(folder)
+    first = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
+    keep(folder)
+    assert {path: path.read_bytes() for path in results.rglob("*") if path.is_file()} == first
+    summary = folder / "uniform" / "seed_1" / "summary.json"
+    summary.write_text(summary.read_text().replace("65.0", "66.0"))
+    assert main(["keep", str(folder)]) == 2
+    assert f"{results / 'uniform' / 'seed_1'} holds another run than" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "message"), [([], "in which none has a summary.json"), (["--out", "in"], "--out must lie outside")])
+def test_what_cannot_be_kept_is_refused_in_one_sentence(tmp_path, capsys, words, message):
+    folder = tmp_path / "runs" / "made" / "sweep"
+    made_result(folder, "frontier", 0, finished=bool(words))
+    assert main(["keep", str(folder), *(str(folder / word) if word == "in" else word for word in words)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_results_of_another_plan_are_not_mixed(tmp_path, capsys):
+    folder = made_sweep(tmp_path / "runs" / "made" / "sweep", FINALS)
+    Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc").keep(folder)
+    keep(folder)
+    (folder / "plan.json").unlink()
+    Planned(contrasts=(("frontier", "uniform"),), primary="heldout.score").keep(folder)
+    assert main(["keep", str(folder)]) == 2
+    assert "must be the sweep's plan (frontier:uniform on heldout.score), got frontier:uniform on heldout.auc" in capsys.readouterr().err
+
+
+@pytest.fixture
+def earlier(write, tmp_path):  # noqa: F811
+    """A sweep of three arms and two seeds of which all but one run were made, kept, and then lost."""
+    write()
+    sweep = planned(f"runs={tmp_path / 'runs'}")
+    for cell in sweep.cells():
+        if cell == Cell("fixed", 5):
+            continue
+        place = made_result(sweep.folder, cell.arm, cell.seed, world=world_hash(), teacher=tasks(cell.seed / 100), metrics=steps_of())
+        config = {**to_plain(sweep.config(cell)), "provenance": {"world_hash": world_hash(), "git_commit": "c0ffee"}}
+        (place / "config.yaml").write_text(yaml.safe_dump(config))
+    sweep.planned.keep(sweep.folder)
+    keep(sweep.folder)
+    shutil.rmtree(tmp_path / "runs")
+    return sweep
+
+
+def test_kept_runs_are_done_and_only_the_rest_is_left(earlier):
+    kept = kept_runs(earlier)
+    results = results_beside(earlier.runs) / "made" / "sweep"
+    assert set(kept.usable) == set(earlier.cells()) - {Cell("fixed", 5)} and not kept.unusable
+    assert list(kept.sentences(6)) == [f"5 of 6 runs were kept in {results} and are done: without weights and transcripts"]
+    kept.place(earlier)
+    assert kept_runs(earlier).usable == []
+    assert digest_of_tasks(read_lines(earlier.run_folder(Cell("frontier", 3)) / "teacher.jsonl")) == digest_of_tasks(tasks(0.03))
+    config = yaml.safe_load((earlier.run_folder(Cell("replayed", 3)) / "config.yaml").read_text())
+    assert config["teacher"]["trace"] == str(earlier.run_folder(Cell("frontier", 5)) / "teacher.jsonl")
+    assert "teacher.jsonl" in (results / "replayed" / "seed_3" / "config.yaml").read_text()
+    assert str(earlier.runs) not in (results / "replayed" / "seed_3" / "config.yaml").read_text()
+
+
+def test_a_sweep_whose_runs_were_all_kept_runs_nothing_and_compares(earlier, capsys):
+    part = planned(f"runs={earlier.runs}", "arms=frontier,fixed", "seeds=3")
+    assert run_sweep(part) == 0
+    said = capsys.readouterr().err
+    assert "2 of 2 runs were kept in" in said and "0 runs to do, 2 done" in said
+    assert set(json.loads((part.folder / "comparison.json").read_text())["arms"]) == {"frontier", "fixed"}
+    # The runs that were taken over are kept again as they are.
+    keep(part.folder)
+
+
+def test_a_run_that_was_begun_is_never_replaced(earlier):
+    folder = earlier.run_folder(Cell("fixed", 3))
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("seed: 3\n")
+    kept = kept_runs(earlier)
+    assert Cell("fixed", 3) not in kept.usable and not kept.unusable
+
+
+def test_kept_runs_of_other_settings_worlds_and_plans_are_left_with_the_reason(earlier, monkeypatch, capsys):
+    other = planned(f"runs={earlier.runs}", "algorithm.turn_credit=0.5")
+    said = list(kept_runs(other).sentences(6))
+    cells = "frontier seed 3, fixed seed 3, frontier seed 5 and 2 more"
+    assert len(said) == 1 and said[0].endswith(f"{cells}; algorithm.turn_credit was 0.0 and is 0.5")
+    assert main_of_experiments(["made", "--dry-run", f"runs={earlier.runs}", "algorithm.turn_credit=0.5"]) == 0
+    assert f"# {said[0]}" in capsys.readouterr().out
+    monkeypatch.setattr("experiments.taking_over.world_hash", lambda: "another")
+    assert all(f"the world was {world_hash()} and is another" in sentence for sentence in kept_runs(earlier).sentences(6))
+
+
+def test_kept_runs_of_another_plan_are_left(earlier):
+    path = results_beside(earlier.runs) / "made" / "sweep" / "plan.json"
+    path.write_text(path.read_text().replace("heldout.auc", "heldout.score"))
+    assert list(kept_runs(earlier).unusable) == ["they were run for another plan (frontier:fixed on heldout.score)"]
+
+
+def test_a_copy_of_a_run_that_is_gone_or_was_made_anew_is_left(earlier):
+    shutil.rmtree(results_beside(earlier.runs) / "made" / "sweep" / "frontier" / "seed_5")
+    kept = kept_runs(earlier)
+    assert kept.unusable == {"the run that they copied is not the one here": [Cell("replayed", 3)]}
+    made_result(earlier.folder, "frontier", 5, teacher=tasks(0.2))
+    assert list(kept_runs(earlier).unusable.values()) == [[Cell("replayed", 3)]]
+    made_result(earlier.folder, "frontier", 3, teacher=tasks(0.03))
+    assert Cell("replayed", 5) in kept_runs(earlier).usable
+
+
+def test_a_torn_record_is_left_and_the_others_are_used(earlier):
+    (results_beside(earlier.runs) / "made" / "sweep" / "fixed" / "seed_3" / "config.yaml").write_text("a: [")
+    kept = kept_runs(earlier)
+    assert [cells for reason, cells in kept.unusable.items() if "cannot be read" in reason] == [[Cell("fixed", 3)]]
+    assert len(kept.usable) == 4
+
+
+def test_the_best_arms_are_chosen_from_kept_runs_where_the_runs_are_gone(tmp_path):
+    folder = tmp_path / "runs" / "fixed_vs_adaptive" / "sweep"
+    arms = [f"fixed_{d}" for d in (0.1, 0.3, 0.5, 0.7, 0.9)] + ["linear_x0.5", "linear_x1", "linear_x2"]
+    made_sweep(folder, {arm: [50.0 + i] * 5 for i, arm in enumerate(arms)}, world=world_hash())
+    keep(folder)
+    shutil.rmtree(tmp_path / "runs")
+    sweep = load_sweep("confirmation", [f"runs={tmp_path / 'runs'}"])
+    assert sweep.choice is not None and {pick.arm for pick in sweep.choice.picks} == {"fixed_0.9", "linear_x2"}
+
+
+def test_what_was_chosen_is_kept_and_not_chosen_anew_when_the_runs_are_gone(tmp_path):
+    picks = [
+        {"pattern": f"{kind}_*", "arm": f"{kind}_{best}", "means": {f"{kind}_{best}": 50.0}}
+        for kind, best in (("fixed", 0.1), ("linear", "x1"))
+    ]
+    facts = {"origin": "fixed_vs_adaptive/sweep", "seeds": "0-4", "endpoint": "heldout.auc", "world_hash": world_hash()}
+    folder = made_sweep(tmp_path / "runs" / "confirmation" / "sweep", FINALS)
+    (folder / "chosen.json").write_text(json.dumps({**facts, "candidates": {}, "picks": picks, "why_not": ""}))
+    keep(folder)
+    shutil.rmtree(tmp_path / "runs")
+    choice = load_sweep("confirmation", [f"runs={tmp_path / 'runs'}"]).choice
+    assert choice is not None and [pick.arm for pick in choice.picks] == ["fixed_0.1", "linear_x1"]
+
+
+def test_the_mark_of_an_opening_is_kept_and_still_guards_when_the_runs_are_gone(tmp_path):
+    runs = tmp_path / "runs"
+    folder = made_sweep(runs / "confirmation" / "sweep", FINALS)
+    facts = {"world_hash": world_hash(), "teacher": "frontier", "seeds": [100, 101], "again": "", "time": "2026-01-01 00:00"}
+    marks = [Mark(opening=place, run=f"{place}/frontier/seed_100", **facts) for place in ("confirmation/sweep", "other/sweep")]
+    (runs / MARKS).write_text("".join(json.dumps(vars(mark)) + "\n" for mark in marks))
+    keep(folder)
+    kept = (results_beside(runs) / MARKS).read_text().splitlines()
+    assert [json.loads(line)["opening"] for line in kept] == ["confirmation/sweep"]
+    shutil.rmtree(runs)
+    config = load("smoke", [f"runs={runs}", "evaluation.split=sealed"])
+    with pytest.raises(ConfigError, match="the sealed half was opened for frontier"):
+        check_sealed(config, runs / "smoke" / "second", resuming=False)
