@@ -224,16 +224,7 @@ class Learner:
 
     def _judge(self, work: Work) -> str:
         """The critic's gradient over all of `work`, if there is a critic; returns why it cannot be used, or nothing."""
-        if self.critic is None:
-            return ""
-        assert work.returns_BT is not None and work.values_BT is not None, "a critic must be given values and returns"
-        self.critic.zero_grad()
-        loss = self.critic.backward(work.batch, work.returns_BT, work.values_BT)
-        grad_norm = self.critic.measure_gradient()
-        if math.isfinite(loss) and math.isfinite(grad_norm):
-            return ""
-        reason = self.critic.why_not_finite(work.batch, work.returns_BT, work.values_BT, loss=loss)
-        return f"the critic's loss was {loss} and its gradient's norm {grad_norm}; {reason}"
+        return "" if self.critic is None else self.critic.judge(work.batch, work.returns_BT, work.values_BT)
 
     def _teach_critic(self, parts: Iterator[Work]) -> None:
         """Optimiser steps of the critic alone."""
