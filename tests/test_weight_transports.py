@@ -287,3 +287,22 @@ def test_a_weight_file_says_where_it_was_looked_for(tmp_path):
     file = WeightFile(version=1, path=str(tmp_path / "gone" / "w.safetensors"), names=["w"], checksum=0)
     with pytest.raises(WeightFileError, match=r"holds w\.safetensors of '.*gone' on .* whole .*set policy\.weight_transport=rpc"):
         list(file.tensors())
+
+
+@pytest.mark.engine
+@NEEDS_VLLM
+def test_an_engine_of_two_ranks_takes_weights_on_both(tmp_path):
+    """Each rank is a process of its own with half of every matrix; on a CPU vLLM joins them by gloo."""
+    folder = save_tiny_policy(tmp_path, hidden=64, layers=2)
+    model = load(folder)
+    engine = make_engine(EngineConfig(engine=EngineKind.VLLM, tensor_parallel=2), folder, max_context=128)
+    try:
+        for version in (1, 2):
+            for parameter in model.parameters():
+                parameter.mul_(1.05)
+            packed = pack_weights(model.named_parameters(), version=version)
+            shipment = packed if version == 1 else write_weights(packed, tmp_path, name="update")
+            check_receipts([asyncio.run(engine.load_weights(shipment))], shipment)
+            assert np.abs(np.subtract(asyncio.run(engine.score(PROMPT)), logprobs_of(model, PROMPT))).max() < 1e-5
+    finally:
+        engine.close()
