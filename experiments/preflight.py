@@ -14,7 +14,7 @@ from experiments.keys import ConfigError, checked_name
 from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
 from policy.capacity import check_capacity
-from policy.engine import EngineKind, WeightTransport
+from policy.engine import WeightTransport
 from policy.lora_config import check_lora
 from simulator.bank import world_hash
 from simulator.scenario import Split
@@ -85,8 +85,8 @@ def check_model(config: PolicyConfig) -> None:
 
     An id of the hub is looked for there.
     """
-    if config.engine is EngineKind.VLLM and importlib.util.find_spec("vllm") is None:
-        raise ConfigError("policy.engine must be auto or hf where vLLM is not installed, got 'vllm'; pip install -r requirements/cpu.txt")
+    if (rule := config.without_vllm) and importlib.util.find_spec("vllm") is None:
+        raise ConfigError(f"{rule.format('is not installed')}; pip install -r requirements/cpu.txt")
     try:
         check_lora(config.lora)
     except ValueError as error:

@@ -209,6 +209,17 @@ class EngineConfig(ThinkingConfig):
                 "take policy.engine=vllm"
             )
 
+    @property
+    def without_vllm(self) -> str:
+        """What must be otherwise where vLLM cannot be had, with a gap for why not; empty where another engine may take its place."""
+        if self.engine is EngineKind.VLLM:
+            return "policy.engine must be auto or hf where vLLM {}, got 'vllm'"
+        if self.tensor_parallel > 1:
+            return f"policy.tensor_parallel must be 1 where vLLM {{}}, got {self.tensor_parallel}"
+        if self.weight_transport is WeightTransport.NCCL:
+            return "policy.weight_transport must be auto, rpc or file where vLLM {}, got 'nccl'"
+        return ""
+
 
 def check_engine(config: EngineConfig, model_folder: str | Path, *, max_context: int) -> None:
     """Refuses what cannot work, without starting or importing anything.
@@ -220,8 +231,8 @@ def check_engine(config: EngineConfig, model_folder: str | Path, *, max_context:
         raise ValueError(f"policy.model must be a folder with a Hugging Face model, got {str(model_folder)!r}")
     if max_context > (positions := num_positions(model_folder, otherwise=max_context)):
         raise ValueError(f"rollout.max_context must be at most the {positions} tokens that the model is made for, got {max_context!r}")
-    if config.engine is EngineKind.VLLM and importlib.util.find_spec("vllm") is None:
-        raise ValueError("policy.engine must be auto or hf where vLLM is not installed, got 'vllm'; pip install -r requirements/cpu.txt")
+    if (rule := config.without_vllm) and importlib.util.find_spec("vllm") is None:
+        raise ValueError(f"{rule.format('is not installed')}; pip install -r requirements/cpu.txt")
 
 
 def num_positions(model_folder: str | Path, *, otherwise: int) -> int:
@@ -247,8 +258,8 @@ def make_engine(config: EngineConfig, model_folder: str | Path, *, max_context: 
         try:
             vllm_engine.import_vllm()
         except (ImportError, OSError, RuntimeError) as error:
-            if config.engine is EngineKind.VLLM:
-                reason = f"policy.engine must be auto or hf where vLLM cannot be imported ({error}), got 'vllm'"
+            if rule := config.without_vllm:
+                reason = rule.format(f"cannot be imported ({error})")
                 raise ValueError(f"{reason}; pip install -r requirements/cpu.txt") from error
             log.warning("vLLM cannot be imported (%s): rolling out with the slower transformers engine", error)
         else:

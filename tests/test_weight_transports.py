@@ -261,6 +261,22 @@ def test_settings_that_contradict_each_other_are_refused_in_one_sentence(setting
 
 
 @pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tensor_parallel": 2}, r"policy\.tensor_parallel must be 1 where vLLM cannot be imported \(gone\), got 2; pip install"),
+        ({"weight_transport": WeightTransport.NCCL}, r"policy\.weight_transport must be auto, rpc or file where vLLM cannot.*got 'nccl'"),
+    ],
+)
+def test_what_only_vllm_does_is_not_silently_left_out_without_it(settings, message, folder, monkeypatch):
+    def missing():
+        raise ImportError("gone")
+
+    monkeypatch.setattr("policy.vllm_engine.import_vllm", missing)
+    with pytest.raises(ValueError, match=message):
+        make_engine(EngineConfig(**settings), folder, max_context=64)
+
+
+@pytest.mark.parametrize(
     ("gpus", "num_engines", "message"),
     [
         (0.5, 1, r"cluster\.gpus_per_engine must be at least 1 with policy\.weight_transport=nccl, got 0\.5"),
