@@ -12,7 +12,7 @@ PORT ?= 6006
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-dev setup-lora setup-bench test experiment tensorboard report keep transcripts chat bench lint format requirements clean run-named
+.PHONY: help setup setup-dev setup-lora setup-bench test experiment tensorboard report keep transcripts chat bench bench-gpu lint format requirements clean run-named
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +50,9 @@ chat: simulator/chat.py setup ## talk to a simulated user yourself
 
 bench: setup ## throughput and overheads beside their ceilings, to bench.json and bench.html (ARGS="--only training"; TRL: make setup-bench)
 	@$(RUN_PYTHON) -m experiments.bench $(ARGS)
+
+bench-gpu: setup ## an update and rollouts of a Qwen2.5-shaped model in bf16 on one GPU, to bench_gpu.json (ARGS="--size 7b --checkpointing")
+	@$(RUN_PYTHON) -m experiments.bench_gpu $(ARGS)
 
 lint: setup-dev ## ruff, mypy and the direction of imports
 	@failed=0; for check in "ruff check ." "ruff format --check --quiet ." mypy lint-imports; do .venv/bin/$$check || failed=1; done; exit $$failed

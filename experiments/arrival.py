@@ -1,4 +1,4 @@
-"""Proof that new weights reached every engine: the engines and the learner must agree on what was just said."""
+"""Proof that new weights reached every engine and are what it samples by: engines and learner must agree on what was just said."""
 
 from __future__ import annotations
 
@@ -49,3 +49,24 @@ def require_arrival(difference: float, *, policy_version: int, is_fp32: bool) ->
     if is_fp32 and difference > TOLERANCE:
         seen = f"logprobs that differ from the learner's by {difference:.2g} nats"
         raise RuntimeError(f"weights of version {policy_version} must reach every engine, got {seen}")
+
+
+def require_agreement(difference: float, *, policy_version: int, is_exact: bool) -> None:
+    """Raises when the engines sampled by something else than the learner's weights.
+
+    New weights may have arrived and the engine go on with the keys and values that the old ones left in its cache: that shows only in
+    what it samples.
+
+    Args:
+        difference: mean |logprob difference| in nats on the tokens of a batch; NaN where nothing was measured.
+        is_exact: whether both sides compute in fp32 and no token may be of older weights.
+
+    Raises:
+        RuntimeError: the difference is larger than fp32 arithmetic explains.
+    """
+    if is_exact and difference > TOLERANCE:
+        seen = f"logprobs {difference:.2g} nats apart on average"
+        raise RuntimeError(
+            f"engines must sample by the learner's weights of version {policy_version}, got {seen}; "
+            "a prefix cache that outlives its weights does that, or another dtype than policy.dtype"
+        )

@@ -20,7 +20,7 @@ from experiments.exit_code import ExitCode
 if TYPE_CHECKING:
     from experiments.benchmarks.figures import Figures, Settings
 
-PARTS = ("simulator", "teacher", "training", "mismatch", "rollouts", "slow_simulator")
+PARTS = ("simulator", "teacher", "training", "mismatch", "rollouts", "driver", "slow_simulator")
 """Modules of experiments/benchmarks, in the order in which they are measured."""
 KEYS = {
     "rollouts.tokens_per_s": "tokens sampled in whole dialogues, 64 at once with the embedded user, per second",
@@ -38,6 +38,10 @@ KEYS = {
     "training.large_vocab.peak_mb": "MiB with a vocabulary of 152 thousand, 16 dialogues",
     "training.large_vocab.trl_peak_mb": "TRL's on the same batch; twice ours is aimed at",
     "weights.sync_s": "seconds from a trainer's tensors to the acknowledgement of two engines",
+    "driver.cpu_ms_per_dialogue": "milliseconds of CPU time of the driver per dialogue that comes back",
+    "driver.kb_per_dialogue": "KiB of it on the way",
+    "driver.cpu_ms_per_update": "milliseconds of CPU time of the driver per update of two engines with this policy",
+    "driver.cpu_ms_per_weight_mb": "milliseconds of CPU time of the driver per MiB of weights, whatever the number of engines",
     "mismatch.fp32_mean_abs": "nats between a float32 engine's logprobs and the trainer's; below 1e-5 is aimed at",
     "mismatch.bf16_mean_abs": "nats between a bfloat16 engine's and the float32 trainer's",
     "teacher.us_per_task": "microseconds of CPU time to propose a task and hear its outcome",

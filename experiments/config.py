@@ -134,6 +134,7 @@ DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"
 MAY_CHANGE = (
     *("budget.", "cluster.", "checkpoint.", "resume", "runs"),
     *("simulator.urls", "simulator.api_key_env", "simulator.concurrency", "simulator.timeout_s", "simulator.retr", "simulator.max_wait_s"),
+    *("policy.weight_transport", "policy.weight_folder", "policy.load_timeout_s", "policy.start_timeout_s"),
     *("rollout.hang_timeout_s", "rollout.max_restarts", "rollout.restart_window_s", "rollout.outage_s"),
     "teacher.trace",
     *("simulator.first_backoff_s", "simulator.max_backoff_s", "simulator.circuit_", "simulator.cache", "simulator.price_"),
@@ -233,6 +234,12 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
             "adapters are not weights that could go back to where they were; take no adapters"
         )
     require_correction(config)
+    if config.learner.micro_batch_tokens < config.rollout.max_context:
+        raise ValueError(
+            f"learner.micro_batch_tokens must be at least rollout.max_context={config.rollout.max_context}, "
+            f"got {config.learner.micro_batch_tokens}: dialogues are never cut, and a single one could be larger than the micro-batch; "
+            "raise the one or lower the other"
+        )
     if config.policy.keep_thoughts is False:
         config.algorithm.require_whole_dialogues()
     if isinstance(config.algorithm, PpoConfig) and 0 < config.budget.steps <= config.algorithm.critic_warmup_steps:

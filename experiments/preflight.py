@@ -8,25 +8,20 @@ import tempfile
 from datetime import datetime
 from pathlib import Path
 
-import psutil
-
 from analysis.runs import CONFIG, PROVENANCE, read_config, setting
 from experiments.config import ExperimentConfig, PolicyConfig
 from experiments.keys import ConfigError, checked_name
 from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
-from policy.engine import EngineKind
+from policy.capacity import check_capacity
+from policy.engine import WeightTransport
 from policy.lora_config import check_lora
 from simulator.bank import world_hash
 from simulator.scenario import Split
 from simulator.users import check_user, make_bank
 
-GIB = 2**30
-ENGINE_BYTES = GIB
-"""Memory of one engine on a CPU beside its cache and its weights (measured: 0.8 GiB of its own, 1.8 GiB with shared libraries)."""
 OURS = ("runs", "docs", "experiments", "checkpoints", "models")
 """Folders of a checkout, and two that hold models by custom."""
-CGROUP = Path("/sys/fs/cgroup")
 
 
 def new_folder(config: ExperimentConfig) -> Path:
@@ -67,7 +62,7 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     check_writable(folder)
     check_model(config.policy)
     check_template(config)
-    check_memory(config)
+    check_room(config)
     check_simulator(config)
     check_teacher(config)
     check_sealed(config, folder, resuming=resuming)
@@ -93,8 +88,8 @@ def check_model(config: PolicyConfig) -> None:
 
     An id of the hub is looked for there.
     """
-    if config.engine is EngineKind.VLLM and importlib.util.find_spec("vllm") is None:
-        raise ConfigError("policy.engine must be auto or hf where vLLM is not installed, got 'vllm'; pip install -r requirements/cpu.txt")
+    if (rule := config.without_vllm) and importlib.util.find_spec("vllm") is None:
+        raise ConfigError(f"{rule.format('is not installed')}; pip install -r requirements/cpu.txt")
     try:
         check_lora(config.lora)
     except ValueError as error:
@@ -130,26 +125,17 @@ def check_template(config: ExperimentConfig) -> None:
         raise ConfigError(str(error)) from error
 
 
-def check_memory(config: ExperimentConfig) -> None:
-    """Raises when the engines and their caches would not fit into the memory that is free, or this machine lacks their GPUs."""
-    if config.cluster.address:
-        return
-    if config.cluster.gpus_per_engine > 0:
-        import torch
-
-        wanted, present = config.rollout.num_engines * config.cluster.gpus_per_engine, torch.cuda.device_count()
-        if wanted > present:
-            raise ConfigError(
-                f"cluster.gpus_per_engine must be such that rollout.num_engines={config.rollout.num_engines} fit on this machine's"
-                f" {present} GPUs, got {config.cluster.gpus_per_engine:g}; lower one of the two, or name a cluster by cluster.address"
-            )
-        return
-    num_engines, cache_mb = config.rollout.num_engines, config.policy.kv_cache_mb
-    needed, free = num_engines * (ENGINE_BYTES + cache_mb * 2**20), free_bytes()
-    if needed > free:
+def check_room(config: ExperimentConfig) -> None:
+    """Raises when the engines would not find the memory or the GPUs they need, or weights could not travel as they shall."""
+    folder = Path(config.policy.model).expanduser()
+    try:
+        check_capacity(config.rollout, config.policy, config.cluster, folder if folder.is_dir() else None)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if config.policy.weight_transport is WeightTransport.NCCL and not config.learner.device.startswith("cuda"):
         raise ConfigError(
-            f"policy.kv_cache_mb must leave the engines room in memory, got {cache_mb!r}: rollout.num_engines={num_engines} need about"
-            f" {needed / GIB:.1f} GiB and {free / GIB:.1f} GiB are free; lower one of the two"
+            f"learner.device must be a CUDA device with policy.weight_transport=nccl, got {config.learner.device!r}; "
+            "train on a GPU, or set policy.weight_transport=rpc"
         )
 
 
@@ -162,13 +148,3 @@ def check_simulator(config: ExperimentConfig) -> None:
         raise ConfigError(str(error)) from error
     if not has_scenarios:
         raise ConfigError(f"evaluation.split must be heldout with simulator.heldout_profiles, got {config.evaluation.split!r}")
-
-
-def free_bytes() -> int:
-    """Memory this process may still take: what the machine has free, or what its container allows."""
-    free = psutil.virtual_memory().available
-    limit, usage = CGROUP / "memory.max", CGROUP / "memory.stat"
-    if limit.is_file() and limit.read_text().strip() != "max":
-        used = dict(line.split() for line in usage.read_text().splitlines())
-        free = min(free, int(limit.read_text()) - int(used["anon"]))
-    return free

@@ -69,7 +69,7 @@ class Course:
         mark_sealed(self.config, self.folder)
         code = ExitCode.INTERRUPTED
         try:
-            self.parts.pool.load_weights(self.parts.learner.weights(), self.parts.learner.policy_version)
+            self.parts.pool.load_weights(self.parts.learner.live_weights(), self.parts.learner.policy_version)
             self.train()
             self.save()
             self.parts.pool.abandon(LANE)

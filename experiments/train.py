@@ -12,7 +12,7 @@ from curriculum.collapse import Alarm
 from curriculum.ledger import task_to_record
 from curriculum.teacher import GroupOutcome, Mode, TaskSpec
 from experiments.ahead import Ahead
-from experiments.arrival import canaries, largest_difference, require_arrival
+from experiments.arrival import canaries, largest_difference, require_agreement, require_arrival
 from experiments.config import ExperimentConfig
 from experiments.measure import collapse_values, dialogue_metrics, measure, probe_metrics, signal_metrics, update_stats
 from experiments.parts import Parts
@@ -101,7 +101,10 @@ class TrainingRun:
         batch = learner.with_reference(pack(admitted(chosen, compares_siblings=algorithm.compares_siblings).groups))
         targets = algorithm.targets(batch, learner.values(batch))
         ages = off_policy_metrics(groups, policy_version=learner.policy_version, num_dropped=len(stale))
+        sampled_by = learner.policy_version
         metrics = ages | learner.update(*by_segment(batch, targets), spent=self.spent())
+        is_exact = self.config.computes_in_float32 and not self.config.rollout.max_staleness
+        require_agreement(metrics["training/rollout_logprob_abs_diff_mean"], policy_version=sampled_by, is_exact=is_exact)
         metrics |= dialogue_metrics(groups, success_emotion=success_emotion) | signal_metrics(outcomes)
 
         self.tally.step += 1
@@ -163,7 +166,7 @@ class TrainingRun:
         """Gives the engines the learner's weights and compares both sides on dialogues of this step."""
         pool, learner = self.parts.pool, self.parts.learner
         started = time.monotonic()
-        pool.load_weights(learner.weights(), learner.policy_version)
+        pool.load_weights(learner.live_weights(), learner.policy_version)
         sent = time.monotonic()
         difference = largest_difference(canaries(groups), engines=pool.score, learner=learner.score)
         require_arrival(difference, policy_version=learner.policy_version, is_fp32=self.config.computes_in_float32)

@@ -17,7 +17,8 @@ from policy.engine import Completion, EngineConfig, EngineError, Request
 from policy.restarts import LastingCounts, RestartBudget
 from policy.rollout import Conduct, PlainTask, RolloutGroup
 from policy.rollout_config import RolloutConfig
-from policy.weights import PackedWeights, Receipt
+from policy.weight_file import WeightFileError
+from policy.weights import PackedWeights, Receipt, Shipment
 from policy.worker import RolloutWorker
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Crew:
     ) -> None:
         self._config, self._engine_config, self._cluster = config, engine_config, cluster
         self._build, self._on_restart = build, on_restart
-        self._weights: Any = None
+        self._newest: Callable[[], Any] = lambda: None
         self._pulses: dict[int, _Pulse] = {}
         self._budget = RestartBudget(most=config.max_restarts, window_s=config.restart_window_s)
         self._busy, self._users = LastingCounts(config.num_engines), LastingCounts(config.num_engines)
@@ -126,7 +127,9 @@ class Crew:
             raise WorkerLostError(_reason(error)) from error
         except NO_ROOM as error:
             raise _no_room("what workers send back", error) from error
-        except ray.exceptions.RayTaskError:
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, WeightFileError):
+                raise error.cause from None  # says all there is to say, on one line
             raise  # of our own making, and no fault of the world's
         except ray.exceptions.RayError as error:
             raise RuntimeError(f"Ray must bring back what workers did, got {type(error).__name__}: {_reason(error)}") from error
@@ -147,7 +150,7 @@ class Crew:
             self._workers[worker] = self._hire()
             self.num_restarts += 1
             try:
-                self._await_start(self._workers[worker].start.remote(self._weights))
+                self._await_start(self._workers[worker].start.remote(self._newest()))
             except WorkerLostError as error:
                 why = str(error)
             else:
@@ -168,18 +171,42 @@ class Crew:
         """Ends a call whose result nobody wants."""
         ray.cancel(ref)
 
-    def load_weights(self, packed: PackedWeights) -> list[Receipt]:
-        """Every engine's receipt for new weights.
+    def ask_each(self, method: str, arguments_by_worker: Sequence[Sequence[Any]], *, timeout_s: float) -> list[Any]:
+        """What every worker answers to a question of its own, all of them in time; nobody is started anew over it.
 
         Raises:
-            RuntimeError: they fit neither into Ray's object store nor on its disk.
+            RuntimeError: one of them did not answer in time, refused, or is gone.
         """
-        self._weights = None  # so that the old ones are given up before the new ones need their room
+        calls = zip(self._workers, arguments_by_worker, strict=True)
+        refs = [getattr(worker, method).remote(*arguments) for worker, arguments in calls]
         try:
-            self._weights = ray.put(packed)
-        except NO_ROOM as error:
-            raise _no_room(f"weights of {sum(array.nbytes for array in packed.arrays.values()) >> 20} MiB", error) from error
-        return self.ask("load_weights", self._weights)
+            return ray.get(refs, timeout=timeout_s)
+        except ray.exceptions.GetTimeoutError as error:
+            raise RuntimeError(f"all rollout workers must answer {method} within policy.load_timeout_s={timeout_s:g} s") from error
+        except LOST as error:
+            raise WorkerLostError(_reason(error)) from error
+        except ray.exceptions.RayTaskError as error:
+            raise RuntimeError(_reason(error)) from error
+
+    def load_weights(self, weights: Shipment) -> list[Receipt]:
+        """Every engine's receipt for new weights, which those that start anew get from now on.
+
+        Raises:
+            ValueError: they are not those of the model.
+            RuntimeError: they fit neither into Ray's object store nor on its disk, or an engine cannot read them.
+        """
+        self._newest = lambda: None  # so that the old ones are given up before the new ones need their room
+        put = self._put(weights)
+        self._newest = lambda: put
+        return self.ask("load_weights", put)
+
+    def give_newcomers(self, weights: Callable[[], Shipment]) -> None:
+        """Says what a worker that starts anew is to hold, made when one does."""
+        self._newest = lambda: self._put(weights())
+
+    def own_address(self) -> str:
+        """Of this process's machine, as the others reach it."""
+        return ray.util.get_node_ip_address()
 
     def busy_s(self) -> float:
         """Seconds all engines have computed."""
@@ -194,6 +221,13 @@ class Crew:
         for worker in self._workers if ray.is_initialized() else ():
             ray.kill(worker)
         self._workers = []
+
+    def _put(self, weights: Shipment) -> Any:
+        try:
+            return ray.put(weights)
+        except NO_ROOM as error:
+            size = f" of {weights.num_bytes >> 20} MiB" if isinstance(weights, PackedWeights) else ""
+            raise _no_room(f"weights{size}", error) from error
 
     def _answer(self, worker: int, ref: Any, method: str, *arguments: Any) -> Any:
         while True:

@@ -117,30 +117,24 @@ class Critic:
         self._seconds += time.perf_counter() - began
         return loss
 
-    def why_not_finite(self, batch: Batch, returns_BT: Tensor, old_values_BT: Tensor, *, loss: float) -> str:
-        """What made a loss or a gradient other than finite, by the names of the rollouts."""
-        columns = (("critic's value before the update", old_values_BT), ("return", returns_BT))
-        gradients = ((name, parameter.grad) for name, parameter in self._own.named_parameters())
-        return why_not_finite(
-            batch,
-            columns,
-            [] if math.isfinite(loss) else [batch],
-            score=lambda rows: (self.values(rows)[rows.loss_mask_BT], torch.zeros(())),
-            gradients=gradients,
-        )
+    def judge(self, batch: Batch, returns_BT: Tensor | None, old_values_BT: Tensor | None) -> str:
+        """Leaves the gradient of its loss over a batch for `step`; returns why it cannot be used, by the names of the rollouts, or nothing.
 
-    def measure_gradient(self) -> float:
-        """The norm of the gradient of the critic's own parameters."""
-        self._total_norm = nn.utils.get_total_norm([each.grad for each in self._own.parameters() if each.grad is not None])
-        self._grad_norms.append(float(self._total_norm))
-        return self._grad_norms[-1]
-
-    def zero_grad(self) -> None:
-        """Forgets the gradient of the critic's own parameters."""
+        Args:
+            returns_BT: what it is taught, and `old_values_BT` what it expected before the update.
+        """
+        assert returns_BT is not None and old_values_BT is not None, "a critic must be given values and returns"
         self.optimizer.zero_grad(set_to_none=True)
+        loss = self.backward(batch, returns_BT, old_values_BT)
+        self._total_norm = nn.utils.get_total_norm([each.grad for each in self._own.parameters() if each.grad is not None])
+        self._grad_norms.append(grad_norm := float(self._total_norm))
+        if math.isfinite(loss) and math.isfinite(grad_norm):
+            return ""
+        reason = self._why_not_finite(batch, returns_BT, old_values_BT, loss=loss)
+        return f"the critic's loss was {loss} and its gradient's norm {grad_norm}; {reason}"
 
     def step(self) -> None:
-        """One optimiser step, with the gradient last measured scaled down to `learner.max_grad_norm`."""
+        """One optimiser step, with the gradient last judged scaled down to `learner.max_grad_norm`."""
         began = time.perf_counter()
         nn.utils.clip_grads_with_norm_(self._own.parameters(), self.settings.max_grad_norm, self._total_norm)
         self.optimizer.step()
@@ -189,6 +183,17 @@ class Critic:
         self._own.load_state_dict(state["weights"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.num_updates = state["num_updates"]
+
+    def _why_not_finite(self, batch: Batch, returns_BT: Tensor, old_values_BT: Tensor, *, loss: float) -> str:
+        columns = (("critic's value before the update", old_values_BT), ("return", returns_BT))
+        gradients = ((name, parameter.grad) for name, parameter in self._own.named_parameters())
+        return why_not_finite(
+            batch,
+            columns,
+            [] if math.isfinite(loss) else [batch],
+            score=lambda rows: (self.values(rows)[rows.loss_mask_BT], torch.zeros(())),
+            gradients=gradients,
+        )
 
     def _values_N(self, micro: Batch) -> Tensor:
         """Values of the trained tokens in row-major order, float32: each is read off the state that the token was sampled from."""

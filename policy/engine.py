@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from policy.thinking import ThinkingConfig
 
 if TYPE_CHECKING:
-    from policy.weights import PackedWeights, Receipt
+    from policy.weights import Broadcast, Receipt, Shipment
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +104,12 @@ class Engine(Protocol):
         """Continuations of many prompts, taken up together and in this order."""
         ...
 
-    async def load_weights(self, weights: PackedWeights) -> Receipt:
+    async def load_weights(self, weights: Shipment | Broadcast) -> Receipt:
         """Replaces all weights once the running replies are done."""
+        ...
+
+    async def join_transfer(self, init_info: Mapping[str, Any]) -> None:
+        """Joins the group in which weights are broadcast, where the engine can."""
         ...
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
@@ -139,6 +143,19 @@ class EngineDtype(StrEnum):
     """Agrees to about 4e-3 nats."""
 
 
+class WeightTransport(StrEnum):
+    """How new weights get from the trainer into the engines."""
+
+    AUTO = "auto"
+    """rpc."""
+    RPC = "rpc"
+    """The bytes, through Ray's object store."""
+    FILE = "file"
+    """A safetensors file in a folder that every engine sees."""
+    NCCL = "nccl"
+    """From GPU to GPU, by vLLM's own transfer; for vLLM engines on GPUs of their own. Not run on a GPU yet."""
+
+
 @dataclass(kw_only=True)
 class EngineConfig(ThinkingConfig):
     """How an engine is built, and in which mode its policy speaks (`policy.*`)."""
@@ -159,10 +176,17 @@ class EngineConfig(ThinkingConfig):
     """Above 0; seconds an engine may take to start and to answer a first prompt."""
     load_timeout_s: float = 120.0
     """Above 0; seconds new weights may take to arrive."""
+    weight_transport: WeightTransport = WeightTransport.AUTO
+    """auto, rpc, file or nccl; by which way they do."""
+    weight_folder: str = ""
+    """Where their files lie on the way, with weight_transport=file: a folder that the machines of all engines see under this path. Empty
+    takes a folder of the run's own, which only this machine sees."""
+    tensor_parallel: int = 1
+    """At least 1; GPUs that share the matrices of one vLLM engine (its tensor parallel size). Needs as many `cluster.gpus_per_engine`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("kv_cache_mb", "block_size", "max_running"):
+        for name in ("kv_cache_mb", "block_size", "max_running", "tensor_parallel"):
             if getattr(self, name) < 1:
                 raise ValueError(f"policy.{name} must be at least 1, got {getattr(self, name)!r}")
         for name in ("start_timeout_s", "load_timeout_s"):
@@ -170,6 +194,31 @@ class EngineConfig(ThinkingConfig):
                 raise ValueError(f"policy.{name} must be above 0, got {getattr(self, name)!r}")
         if not 0 < self.gpu_memory_share <= 1:
             raise ValueError(f"policy.gpu_memory_share must be in (0, 1], got {self.gpu_memory_share!r}")
+        if self.weight_folder and self.weight_transport is not WeightTransport.FILE:
+            raise ValueError(
+                f"policy.weight_folder must be empty with policy.weight_transport={self.weight_transport}, got {self.weight_folder!r}; "
+                "files are for policy.weight_transport=file"
+            )
+        if self.engine is EngineKind.HF and self.weight_transport is WeightTransport.NCCL:
+            raise ValueError(
+                "policy.weight_transport must be auto, rpc or file with policy.engine=hf, got 'nccl': it is vLLM's; take policy.engine=vllm"
+            )
+        if self.engine is EngineKind.HF and self.tensor_parallel > 1:
+            raise ValueError(
+                f"policy.tensor_parallel must be 1 with policy.engine=hf, got {self.tensor_parallel!r}: that is vLLM's; "
+                "take policy.engine=vllm"
+            )
+
+    @property
+    def without_vllm(self) -> str:
+        """What must be otherwise where vLLM cannot be had, with a gap for why not; empty where another engine may take its place."""
+        if self.engine is EngineKind.VLLM:
+            return "policy.engine must be auto or hf where vLLM {}, got 'vllm'"
+        if self.tensor_parallel > 1:
+            return f"policy.tensor_parallel must be 1 where vLLM {{}}, got {self.tensor_parallel}"
+        if self.weight_transport is WeightTransport.NCCL:
+            return "policy.weight_transport must be auto, rpc or file where vLLM {}, got 'nccl'"
+        return ""
 
 
 def check_engine(config: EngineConfig, model_folder: str | Path, *, max_context: int) -> None:
@@ -182,8 +231,8 @@ def check_engine(config: EngineConfig, model_folder: str | Path, *, max_context:
         raise ValueError(f"policy.model must be a folder with a Hugging Face model, got {str(model_folder)!r}")
     if max_context > (positions := num_positions(model_folder, otherwise=max_context)):
         raise ValueError(f"rollout.max_context must be at most the {positions} tokens that the model is made for, got {max_context!r}")
-    if config.engine is EngineKind.VLLM and importlib.util.find_spec("vllm") is None:
-        raise ValueError("policy.engine must be auto or hf where vLLM is not installed, got 'vllm'; pip install -r requirements/cpu.txt")
+    if (rule := config.without_vllm) and importlib.util.find_spec("vllm") is None:
+        raise ValueError(f"{rule.format('is not installed')}; pip install -r requirements/cpu.txt")
 
 
 def num_positions(model_folder: str | Path, *, otherwise: int) -> int:
@@ -209,8 +258,8 @@ def make_engine(config: EngineConfig, model_folder: str | Path, *, max_context: 
         try:
             vllm_engine.import_vllm()
         except (ImportError, OSError, RuntimeError) as error:
-            if config.engine is EngineKind.VLLM:
-                reason = f"policy.engine must be auto or hf where vLLM cannot be imported ({error}), got 'vllm'"
+            if rule := config.without_vllm:
+                reason = rule.format(f"cannot be imported ({error})")
                 raise ValueError(f"{reason}; pip install -r requirements/cpu.txt") from error
             log.warning("vLLM cannot be imported (%s): rolling out with the slower transformers engine", error)
         else:

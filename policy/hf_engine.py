@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from policy.chat import Chat
 from policy.engine import Completion, EngineConfig, Request, check_length
 from policy.stepping import SteppedEngine
-from policy.weights import TIED_HEAD, Delivery, PackedWeights
+from policy.weights import TIED_HEAD, Broadcast, Delivery, Shipment
 
 
 class HFEngine(SteppedEngine):
@@ -95,10 +95,14 @@ class HFEngine(SteppedEngine):
         for request_id in request_ids:
             self._admitted.pop(request_id, None)
 
+    def _expected_names(self) -> Collection[str]:
+        return [name for name, _ in self._model.named_parameters()]
+
     @torch.no_grad()
-    def _load(self, weights: PackedWeights) -> int:
+    def _load(self, weights: Shipment | Broadcast) -> int:
+        assert not isinstance(weights, Broadcast), "no broadcast may reach an engine that cannot join one"
         parameters = dict(self._model.named_parameters())
-        delivery = Delivery(weights, expected=set(parameters))
+        delivery = Delivery(weights)
         for name, tensor in delivery:
             if name in parameters:
                 parameters[name].copy_(tensor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,11 +20,12 @@ from policy.critic import Critic
 from policy.diagnosis import why_not_finite
 from policy.learner_config import LearnerConfig
 from policy.lora import adapter_parameters, make_trainable, merged_parameters
-from policy.losses import TokenLoss, TokenScores, Totals
+from policy.losses import TokenLoss, Totals
 from policy.model import check_head, recompute_layers
 from policy.scoring import Scorer
 from policy.token_trace import METRICS as TRACE_METRICS
 from policy.token_trace import TokenTrace
+from policy.work import Work
 
 MAX_SKIPPED_IN_A_ROW = 3
 METRICS = (
@@ -46,30 +47,6 @@ METRICS = (
     *TRACE_METRICS,
 )
 """Keys that every update reports, NaN where nothing was measured (no reference, nothing to train on)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """A batch with what the loss needs to know of each token."""
-
-    batch: Batch
-    advantages_BT: Tensor
-    old_logprobs_BT: Tensor | None
-    """None when strictly on policy: the current ones, detached, are the old ones."""
-    reference_logprobs_BT: Tensor | None
-    returns_BT: Tensor | None = None
-    """None without a critic, like the values."""
-    values_BT: Tensor | None = None
-    selected_BT: Tensor | None = None
-    """What the algorithm picked out of the optimiser step."""
-
-    def rows(self, rows_R: Tensor) -> Work:
-        """These rows only, cut to the longest that is needed."""
-        batch = self.batch.rows(rows_R)
-        length = batch.token_ids_BT.shape[1]
-        columns = {field.name: getattr(self, field.name) for field in fields(self) if field.name.endswith("_BT")}
-        given = {name: column[rows_R, :length] for name, column in columns.items() if column is not None}
-        return replace(self, batch=batch, **given)
 
 
 class Learner:
@@ -206,13 +183,7 @@ class Learner:
 
     def _with_selection(self, work: Work) -> Work:
         """The work of one optimiser step, with what the algorithm picks out of all its tokens."""
-        if not self.algorithm.selects:
-            return work
-        assert work.old_logprobs_BT is not None, "tokens are picked by their logprobs before the update"
-        mask_BT = work.batch.loss_mask_BT
-        selected_BT = torch.zeros_like(mask_BT)
-        selected_BT[mask_BT] = self.algorithm.select(work.old_logprobs_BT[mask_BT], work.advantages_BT[mask_BT])
-        return replace(work, selected_BT=selected_BT)
+        return work.with_selection(self.algorithm.select) if self.algorithm.selects else work
 
     def _minibatches(self, batch: Batch) -> Sequence[Tensor]:
         rows = batch.needed_B.nonzero().squeeze(1)
@@ -253,16 +224,7 @@ class Learner:
 
     def _judge(self, work: Work) -> str:
         """The critic's gradient over all of `work`, if there is a critic; returns why it cannot be used, or nothing."""
-        if self.critic is None:
-            return ""
-        assert work.returns_BT is not None and work.values_BT is not None, "a critic must be given values and returns"
-        self.critic.zero_grad()
-        loss = self.critic.backward(work.batch, work.returns_BT, work.values_BT)
-        grad_norm = self.critic.measure_gradient()
-        if math.isfinite(loss) and math.isfinite(grad_norm):
-            return ""
-        reason = self.critic.why_not_finite(work.batch, work.returns_BT, work.values_BT, loss=loss)
-        return f"the critic's loss was {loss} and its gradient's norm {grad_norm}; {reason}"
+        return "" if self.critic is None else self.critic.judge(work.batch, work.returns_BT, work.values_BT)
 
     def _teach_critic(self, parts: Iterator[Work]) -> None:
         """Optimiser steps of the critic alone."""
@@ -275,36 +237,15 @@ class Learner:
                 self.critic.step()
 
     def _why_not_finite(self, work: Work, suspects: Sequence[Batch]) -> str:
-        columns = (
-            ("engine's logprob", work.batch.rollout_logprobs_BT),
-            ("reference's logprob", work.reference_logprobs_BT),
-            ("reward", work.batch.rewards_B),
-            ("advantage", work.advantages_BT),
-            ("logprob before the update", work.old_logprobs_BT),
-        )
         gradients = ((name, parameter.grad) for name, parameter in self.model.named_parameters())
-        return why_not_finite(work.batch, columns, suspects, score=partial(self.scorer.tokens, self.model), gradients=gradients)
+        return why_not_finite(work.batch, work.figures(), suspects, score=partial(self.scorer.tokens, self.model), gradients=gradients)
 
     def _loss(self, micro: Work, before: TokenTrace | None) -> TokenLoss:
-        batch = micro.batch
-        logprobs_N, entropies_N = self.scorer.tokens(self.model, batch, entropy_gradient=self.algorithm.needs_entropy_gradient)
-
-        def flat_N(column_BT: Tensor) -> Tensor:
-            return column_BT[batch.loss_mask_BT].to(logprobs_N.device)
-
-        old_N = logprobs_N.detach() if micro.old_logprobs_BT is None else flat_N(micro.old_logprobs_BT)
+        logprobs_N, entropies_N = self.scorer.tokens(self.model, micro.batch, entropy_gradient=self.algorithm.needs_entropy_gradient)
+        scores = micro.scores(logprobs_N, entropies_N)
         if before is not None:
-            before.add(flat_N(batch.rollout_logprobs_BT), logprobs_N.detach(), entropies_N.detach(), flat_N(micro.advantages_BT))
-        scores = TokenScores(
-            logprobs_N=logprobs_N,
-            entropies_N=entropies_N,
-            old_logprobs_N=old_N,
-            advantages_N=flat_N(micro.advantages_BT),
-            reference_logprobs_N=None if micro.reference_logprobs_BT is None else flat_N(micro.reference_logprobs_BT),
-            rollout_logprobs_N=flat_N(batch.rollout_logprobs_BT),
-            rows_N=batch.loss_mask_BT.nonzero()[:, 0].to(logprobs_N.device),
-            selected_N=None if micro.selected_BT is None else flat_N(micro.selected_BT),
-        )
+            assert scores.rollout_logprobs_N is not None, "a batch must say how likely the engine held its tokens"
+            before.add(scores.rollout_logprobs_N, logprobs_N.detach(), entropies_N.detach(), scores.advantages_N)
         return self.algorithm.loss(scores)
 
     def _take_step(self) -> None:
@@ -351,7 +292,11 @@ class Learner:
 
     def weights(self) -> list[tuple[str, Tensor]]:
         """Every parameter by name, adapters merged, copied to the CPU; of a tied pair only the first is listed."""
-        return [(name, parameter.detach().to("cpu", copy=True)) for name, parameter in merged_parameters(self.model)]
+        return [(name, parameter.to("cpu", copy=True)) for name, parameter in self.live_weights()]
+
+    def live_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The same where they are and as they will change, for who is done with them before the next update."""
+        return ((name, parameter.detach()) for name, parameter in merged_parameters(self.model))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that adapts besides the weights, but with the adapters; its tensors are live, so write them before the next update."""

@@ -11,24 +11,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import psutil
 from torch import Tensor
 
 from policy.accounts import Accounts
+from policy.capacity import check_capacity
 from policy.cluster import ClusterConfig
 from policy.crew import Crew, WorkerLostError
 from policy.engine import Completion, EngineConfig, EngineKind, Request, check_engine
 from policy.ray_session import start_ray, stop_ray
 from policy.rollout import Conduct, PlainTask, RolloutGroup, Task
 from policy.rollout_config import RolloutConfig
-from policy.weights import check_receipts, pack_weights
+from policy.transports import Transport, make_transport
 from policy.worker import Scenarios
 from simulator.user import UserSimulator
 
 log = logging.getLogger(__name__)
-
-ENGINE_MB = 900
-"""Resident MiB of a worker before its weights and its cache, as measured with the embedded policy."""
 
 
 @dataclass
@@ -94,8 +91,10 @@ class RolloutPool:
         num_cpus = (config.num_engines + 1) * config.threads_per_engine
         self._started_ray = start_ray(cluster, num_cpus=num_cpus, folder=Path(self._folder.name))
         self._crew: Crew | None = None
+        self._transport: Transport | None = None
         try:
             self._crew = Crew(config, engine_config, cluster, build=build, on_restart=self._recover)
+            self._transport = make_transport(engine_config, self._crew, folder=Path(self._folder.name) / "weights")
         except BaseException:
             self.close()
             raise
@@ -173,10 +172,11 @@ class RolloutPool:
         """Puts new weights into every engine, between replies, and checks that all of them arrived everywhere.
 
         Raises:
-            RuntimeError: an engine holds something else than was sent, or none could be made to take it.
+            ValueError: a parameter is missing, unknown or not finite.
+            RuntimeError: an engine holds something else than was sent, or could not be made to take it.
         """
-        packed = pack_weights(named_tensors, version=version)
-        check_receipts(self.crew.load_weights(packed), packed)
+        assert self._transport is not None, "a pool that was closed takes no weights"
+        self._transport.send(named_tensors, version)
 
     def score(self, token_ids: Sequence[int]) -> list[list[float]]:
         """Per engine, the logprob of every token but the first: nats, at temperature 1."""
@@ -201,6 +201,9 @@ class RolloutPool:
 
     def close(self) -> None:
         """Ends the workers, and Ray if this pool started it."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
         if self._crew is not None:
             self._crew.close()
             self._crew = None
@@ -250,16 +253,7 @@ def check_pool(config: RolloutConfig, engine_config: EngineConfig, cluster: Clus
     """Refuses what cannot work before anything is started.
 
     Raises:
-        ValueError: no model there, vLLM asked for and not installed, or too little free memory on this machine.
+        ValueError: no model there, vLLM asked for and not installed, no room for the engines, or no folder for their weights.
     """
     check_engine(engine_config, model_folder, max_context=config.max_context)
-    if cluster.address:
-        return
-    weights_mb = sum(path.stat().st_size for path in Path(model_folder).glob("*.safetensors")) >> 20
-    needed_mb = config.num_engines * (ENGINE_MB + engine_config.kv_cache_mb + 2 * weights_mb)
-    free_mb = psutil.virtual_memory().available >> 20
-    if cluster.gpus_per_engine == 0 and needed_mb > free_mb:
-        raise ValueError(
-            f"rollout.num_engines must fit into memory with policy.kv_cache_mb of cache each ({needed_mb} MiB, {free_mb} MiB free), "
-            f"got {config.num_engines!r}; lower one of them"
-        )
+    check_capacity(config, engine_config, cluster, Path(model_folder))

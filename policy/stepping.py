@@ -9,12 +9,12 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from policy.engine import Completion, EngineError, Request, Sampling
-from policy.weights import PROBE_IDS, PackedWeights, Receipt
+from policy.weights import PROBE_IDS, Broadcast, Receipt, Shipment, require_names
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,22 @@ class SteppedEngine(abc.ABC):
         self._put(_Ask(loop, pairs))
         return await asyncio.gather(*(future for _, future in pairs))
 
-    async def load_weights(self, weights: PackedWeights) -> Receipt:
-        """Replaces all weights once the running replies are done, forgets cached prefixes and scores a probe."""
+    async def load_weights(self, weights: Shipment | Broadcast) -> Receipt:
+        """Replaces all weights once the running replies are done, forgets cached prefixes and scores a probe.
+
+        Raises:
+            ValueError: they are not those of this model; it keeps what it has.
+            EngineError: it did not take them in time.
+            Exception: taking them in failed half-way; the engine is broken from then on.
+        """
 
         def load() -> Receipt:
-            taken = self._load(weights)
+            require_names(weights.names, expected=self._expected_names())
+            try:
+                taken = self._load(weights)
+            except BaseException as error:
+                self._error = error  # half of them are the old ones: no reply may be sampled from that
+                raise
             self._reset_cache()
             self.policy_version = weights.version
             return Receipt(version=self.policy_version, checksum=taken, probe=tuple(self._score(PROBE_IDS)))
@@ -133,9 +144,20 @@ class SteppedEngine(abc.ABC):
     def _drop(self, request_ids: list[int]) -> None:
         """Forgets requests nobody waits for any more."""
 
+    async def join_transfer(self, init_info: Mapping[str, Any]) -> None:
+        """Joins the group in which weights are broadcast."""
+        await self._in_time(lambda: self._join(init_info), "join the transfer of weights")
+
     @abc.abstractmethod
-    def _load(self, weights: PackedWeights) -> int:
+    def _expected_names(self) -> Collection[str]:
+        """Of all parameters of the model."""
+
+    @abc.abstractmethod
+    def _load(self, weights: Shipment | Broadcast) -> int:
         """Replaces all weights; returns the checksum of what was taken in."""
+
+    def _join(self, init_info: Mapping[str, Any]) -> None:
+        raise RuntimeError(f"weights must come to the {self.name} engine by rpc or file, got nccl")
 
     @abc.abstractmethod
     def _score(self, token_ids: Sequence[int]) -> list[float]: ...
@@ -179,6 +201,8 @@ class SteppedEngine(abc.ABC):
                     while self._waiting:
                         self._advance()
                     self._answer(item)
+                    if self._error is not None:
+                        break
         except Exception as error:  # noqa: BLE001 - the thread's end: what broke goes to everyone who waits
             self._error = error
         self._fail_waiting()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from policy.chat import Chat
-from policy.engine import Completion, EngineConfig, Request, Sampling, check_length, num_positions
+from policy.engine import Completion, EngineConfig, Request, Sampling, WeightTransport, check_length, num_positions
 from policy.stepping import SteppedEngine
-from policy.weights import Delivery, PackedWeights, parameter_names
+from policy.weights import Broadcast, Delivery, Shipment, fold_on_device, parameter_names
 
+TRANSFER_BACKEND = "nccl"
+"""vLLM's, with policy.weight_transport=nccl."""
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in this process: up in seconds, and tensors reach it directly
     "VLLM_NO_USAGE_STATS": "1",
@@ -94,7 +96,12 @@ class VLLMEngine(SteppedEngine):
             "generation_config": "vllm",
             "disable_log_stats": True,
             "seed": 0,
+            "worker_extension_cls": f"{WeightReceiver.__module__}.{WeightReceiver.__qualname__}",
         }
+        if self._config.tensor_parallel > 1:
+            shared |= {"tensor_parallel_size": self._config.tensor_parallel, "distributed_executor_backend": "mp"}
+        if self._config.weight_transport is WeightTransport.NCCL:
+            shared["weight_transfer_config"] = {"backend": TRANSFER_BACKEND}
         if not self._on_cpu:
             return {**shared, "gpu_memory_utilization": self._config.gpu_memory_share}
         # Prompts in one piece: vLLM cannot rewind a CPU generator, which a seeded request whose prompt was split would need.
@@ -135,12 +142,17 @@ class VLLMEngine(SteppedEngine):
     def _drop(self, request_ids: list[int]) -> None:
         self._engine.abort_request([str(request_id) for request_id in request_ids])
 
-    def _load(self, weights: PackedWeights) -> int:
-        delivery = Delivery(weights, expected=self._parameter_names)
-        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": delivery})
-        if self._on_cpu:
-            self._engine.collective_rpc(_pack_tied_head)
-        return delivery.checksum
+    def _expected_names(self) -> Collection[str]:
+        return self._parameter_names
+
+    def _load(self, weights: Shipment | Broadcast) -> int:
+        taken = self._engine.collective_rpc("take_attune_weights", kwargs={"weights": weights})
+        if len(set(taken)) > 1:
+            raise RuntimeError(f"all {len(taken)} ranks of an engine must take in the same weights, got checksums that differ")
+        return taken[0]
+
+    def _join(self, init_info: Mapping[str, Any]) -> None:
+        self._engine.collective_rpc("init_weight_transfer_engine", kwargs={"init_info": dict(init_info)})
 
     def _score(self, token_ids: Sequence[int]) -> list[float]:
         longest = self._engine.model_config.max_model_len
@@ -162,10 +174,50 @@ class VLLMEngine(SteppedEngine):
             self._engine.engine_core.shutdown()
 
 
-def _pack_tied_head(worker: Any) -> None:
+class WeightReceiver:
+    """What vLLM's workers, one for each rank, can do besides: vLLM mixes this class into its own by name."""
+
+    def take_attune_weights(self: Any, weights: Shipment | Broadcast) -> int:
+        """Replaces all weights; returns the checksum of what came."""
+        if isinstance(weights, Broadcast):
+            return _receive(self, weights)
+        delivery = Delivery(weights)
+        self.reload_weights(weights_iterator=delivery)
+        if self.device.type == "cpu":
+            _pack_tied_head(self.get_model())
+        return delivery.checksum
+
+
+def _receive(worker: Any, weights: Broadcast) -> int:
+    """vLLM's three phases, with a checksum of the tensors on their way into its model."""
+    model, checksum = worker.get_model(), 0
+    load = model.load_weights
+
+    def load_counted(pairs: Iterable[tuple[str, Any]]) -> Any:
+        def counted() -> Iterator[tuple[str, Any]]:
+            nonlocal checksum
+            for name, tensor in pairs:
+                checksum = fold_on_device(checksum, name, tensor)
+                yield name, tensor
+
+        return load(counted())
+
+    worker.start_weight_update()
+    model.load_weights = load_counted
+    try:
+        worker.update_weights(dict(weights.update_info))
+    finally:
+        del model.load_weights
+    worker.finish_weight_update()
+    if worker.device.type == "cpu":
+        _pack_tied_head(model)
+    return checksum
+
+
+def _pack_tied_head(model: Any) -> None:
     """Repacks an output head that is the embedding: on a CPU a reload leaves it with its old packed copy, silently."""
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
-    for module in worker.get_model().modules():
+    for module in model.modules():
         if isinstance(module, ParallelLMHead):
             module.quant_method.process_weights_after_loading(module)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,19 +15,83 @@ from torch import Tensor
 
 TIED_HEAD = "lm_head.weight"
 """A trainer may send it or not when the output head is the embedding; engines derive it."""
+PIECE, PRIME = 1 << 22, 65521
+"""Elements that are summed at once, and the period of the weights by which places are told apart."""
 PROBE_TOLERANCE = 0.01
 """Nats by which two engines may differ on the same probe; float32 engines differ by 1e-6, stale weights by far more."""
 
 
+class Shipment(Protocol):
+    """New weights on their way: an engine asks for the tensors, whichever transport brought them (policy/transports.py)."""
+
+    @property
+    def version(self) -> int:
+        """Of the policy."""
+        ...
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the parameters, in the order in which the tensors come."""
+        ...
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Each parameter by name, as a tensor on the CPU that is the caller's own."""
+        ...
+
+    def digest(self) -> int:
+        """The checksum that whoever took all of it in must have come to (`fold`)."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class PackedWeights:
-    """Weights as plain arrays, which cross process boundaries without being copied."""
+    """A shipment of plain arrays, which cross process boundaries without being copied."""
 
     version: int
     arrays: Mapping[str, np.ndarray]
     """By parameter name; bfloat16 as its bits."""
     dtypes: Mapping[str, str]
     """torch's name of each dtype."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """In the order in which the trainer lists them."""
+        return tuple(self.arrays)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Copies: arrays from an object store are read-only, which torch cannot express."""
+        for name in self.arrays:
+            yield name, self._tensor(name, self.arrays[name].copy())
+
+    def digest(self) -> int:
+        """Computed anew each time."""
+        value = 0
+        for name, array in self.arrays.items():
+            value = fold(value, name, self._tensor(name, array))
+        return value
+
+    def _tensor(self, name: str, array: np.ndarray) -> Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor.view(torch.bfloat16) if self.dtypes[name] == "bfloat16" else tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broadcast:
+    """What an engine is told before tensors come: it takes them in by vLLM's own phases."""
+
+    version: int
+    update_info: Mapping[str, Any]
+    """vLLM's, with `names`, `dtype_names` and `shapes`."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """In the order in which the tensors come."""
+        return self.update_info["names"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,43 +125,58 @@ def pack_weights(named_tensors: Iterable[tuple[str, Tensor]], *, version: int) -
     return PackedWeights(version=version, arrays=arrays, dtypes=dtypes)
 
 
-def checksum(weights: PackedWeights) -> int:
+def checksum(weights: Shipment) -> int:
     """A checksum over names, shapes, dtypes and every bit."""
-    value = 0
-    for name in weights.arrays:
-        value = _checksum_one(weights, name, value)
-    return value
+    return weights.digest()
 
 
-def _checksum_one(weights: PackedWeights, name: str, value: int) -> int:
-    array = weights.arrays[name]
-    value = zlib.crc32(f"{name} {weights.dtypes[name]} {array.shape}".encode(), value)
-    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, value)
+def fold(value: int, name: str, tensor: Tensor) -> int:
+    """A checksum with one more tensor in it: CRC-32 of name, dtype, shape and bits, going on from `value`."""
+    value = zlib.crc32(f"{name} {str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}".encode(), value)
+    return zlib.crc32(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data, value)
+
+
+def fold_on_device(value: int, name: str, tensor: Tensor) -> int:
+    """The same purpose where the bits must stay on a GPU: a sum of them as integers, each times the number of its place.
+
+    Integer sums come out alike on every device and in every order of summation. Two values that changed places, or one flipped bit, show.
+    """
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    bits_N = tensor.detach().contiguous().reshape(-1).view(whole)
+    total = 0
+    for first in range(0, len(bits_N), PIECE):
+        piece_N = bits_N[first : first + PIECE].long()
+        place_N = torch.arange(first, first + len(piece_N), device=piece_N.device) % PRIME + 1
+        total += int((piece_N * place_N).sum())
+    return zlib.crc32(f"{name} {str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)} {total}".encode(), value)
 
 
 class Delivery:
-    """Hands tensors to an engine's loader and keeps the checksum of what the loader took.
+    """Hands tensors to an engine's loader and keeps the checksum of what the loader took."""
 
-    Raises:
-        ValueError: the names are not those of the model.
-    """
-
-    def __init__(self, weights: PackedWeights, *, expected: set[str]) -> None:
-        given = set(weights.arrays) - ({TIED_HEAD} - expected)
-        if given != expected:
-            missing, unknown = sorted(expected - given)[:3], sorted(given - expected)[:3]
-            raise ValueError(
-                f"policy weights must name every parameter of the model, got {missing or 'none'} missing and {unknown or 'none'} unknown"
-            )
+    def __init__(self, weights: Shipment) -> None:
         self._weights = weights
         self.checksum = 0
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        for name, array in self._weights.arrays.items():
-            # Arrays from an object store are read-only, which torch cannot express: it gets its own copy.
-            tensor = torch.from_numpy(array.copy())
-            yield name, tensor.view(torch.bfloat16) if self._weights.dtypes[name] == "bfloat16" else tensor
-            self.checksum = _checksum_one(self._weights, name, self.checksum)
+        for name, tensor in self._weights.tensors():
+            self.checksum = fold(self.checksum, name, tensor)
+            yield name, tensor
+
+
+def require_names(names: Iterable[str], *, expected: Collection[str]) -> None:
+    """Refuses weights that are not those of the model, before any of them is loaded.
+
+    Raises:
+        ValueError: a parameter is missing, or unknown.
+    """
+    wanted = set(expected)
+    given = set(names) - ({TIED_HEAD} - wanted)
+    if given != wanted:
+        missing, unknown = sorted(wanted - given)[:3], sorted(given - wanted)[:3]
+        raise ValueError(
+            f"policy weights must name every parameter of the model, got {missing or 'none'} missing and {unknown or 'none'} unknown"
+        )
 
 
 def parameter_names(model_folder: Path) -> set[str]:
@@ -109,13 +189,13 @@ def parameter_names(model_folder: Path) -> set[str]:
     return names
 
 
-def check_receipts(receipts: Sequence[Receipt], sent: PackedWeights) -> None:
+def check_receipts(receipts: Sequence[Receipt], sent: Shipment) -> None:
     """Compares what the engines acknowledge with what was sent, and with each other.
 
     Raises:
         RuntimeError: an engine took in something else, or gives other logprobs than its fellows.
     """
-    wanted = checksum(sent)
+    wanted = sent.digest()
     for i, receipt in enumerate(receipts):
         if (receipt.version, receipt.checksum) != (sent.version, wanted):
             raise RuntimeError(f"engine {i} must hold policy version {sent.version}, got version {receipt.version} with another checksum")

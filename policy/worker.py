@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from policy.chat import Chat
 from policy.engine import Completion, EngineConfig, EngineError, Generate, Request, Sampling, make_engine
 from policy.outage import PAUSED, Outage, PatientUser
 from policy.rollout import Conduct, Rollout, RolloutGroup, Task, roll_out_group, sampling_seed
 from policy.rollout_config import RolloutConfig
-from policy.weights import PackedWeights, Receipt
+from policy.weights import Broadcast, Receipt, Shipment, check_receipts
 from simulator.scenario import Scenario
 from simulator.user import Counts, UserSimulator
 
@@ -51,11 +51,14 @@ class RolloutWorker:
         self._system_prompt = system_prompt
         self._one_at_a_time = asyncio.Lock()
 
-    async def start(self, weights: PackedWeights | None = None) -> str:
+    async def start(self, weights: Shipment | None = None) -> str:
         """Builds everything and waits until the engine answers; returns the kind of engine.
 
         Args:
             weights: what it should hold instead of the model folder's.
+
+        Raises:
+            RuntimeError: other weights arrived than were sent.
         """
         self._engine = await asyncio.to_thread(make_engine, self._engine_config, self._model_folder, max_context=self._config.max_context)
         config = self._engine_config
@@ -64,7 +67,7 @@ class RolloutWorker:
         self._outage = Outage(self._config.outage_s)
         self._patient_user = PatientUser(self._user, self._outage)
         if weights is not None:
-            await self._engine.load_weights(weights)
+            check_receipts([await self._engine.load_weights(weights)], weights)
         return self._engine.name
 
     async def roll_out(self, tasks: Sequence[Task], conduct: Conduct) -> list[RolloutGroup]:
@@ -85,12 +88,16 @@ class RolloutWorker:
             raise EngineError(f"the engine of a rollout worker broke\n{errors[-1] if errors else ''}")
         return groups
 
-    async def load_weights(self, weights: PackedWeights) -> Receipt:
+    async def load_weights(self, weights: Shipment | Broadcast) -> Receipt:
         """Replaces the engine's weights between replies; where rollouts are deterministic, between calls, whose order no timing decides."""
         if not self._config.deterministic:
             return await self._engine.load_weights(weights)
         async with self._one_at_a_time:
             return await self._engine.load_weights(weights)
+
+    async def join_transfer(self, init_info: Mapping[str, Any]) -> None:
+        """Joins the group in which weights are broadcast."""
+        await self._engine.join_transfer(init_info)
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         """Logprob of every token but the first: nats, at temperature 1."""

@@ -105,9 +105,10 @@ class FakeLearner:
 
     def update(self, batch, targets, *, spent):
         self.policy_version += 1
-        return dict.fromkeys(("actor/entropy", "actor/kl_loss", "training/mismatch_kl", "actor/grad_norm"), 0.5)
+        told = dict.fromkeys(("actor/entropy", "actor/kl_loss", "training/mismatch_kl", "actor/grad_norm"), 0.5)
+        return {**told, "training/rollout_logprob_abs_diff_mean": 1e-7}
 
-    def weights(self):
+    def live_weights(self):
         return []
 
     def score(self, token_ids):

@@ -16,7 +16,7 @@ from experiments import bench
 from experiments.benchmarks import rollouts, training
 from experiments.benchmarks.dialogues import dialogues, embedded_user
 from experiments.benchmarks.figures import Figure, Settings, figure, ratios
-from policy.bench_rollouts import Rounds
+from experiments.benchmarks.whole_dialogues import Rounds
 from simulator.dialogue import Speaker
 
 PUBLISHED = {

@@ -39,6 +39,9 @@ class Stoppable(SteppedEngine):
     def _drop(self, request_ids):
         self._admitted = [request_id for request_id in self._admitted if request_id not in request_ids]
 
+    def _expected_names(self):
+        return []
+
     def _load(self, weights):
         self.may_load.wait()
         return 7

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.benchmarks.figures import Figures, Settings, figure, ratios
-from policy.bench_rollouts import bench_rollouts
+from experiments.benchmarks.whole_dialogues import bench_rollouts
 from policy.engine import EngineConfig
 from policy.rollout_config import RolloutConfig
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from policy.engine import EngineConfig, EngineKind, Request, Sampling
+from policy.engine import EngineConfig, Request, Sampling
 from policy.pool import RolloutPool
 from policy.rollout import PlainTask, Rollout, RolloutGroup, sampling_seed
 from policy.rollout_config import RolloutConfig
@@ -90,13 +88,12 @@ def bench_rollouts(
     Args:
         user: a key of `USERS`.
         repeats: rounds that count; one before them does not.
-
     """
     config, engine_config = config or RolloutConfig(), engine_config or EngineConfig()
     start = time.perf_counter()
     with RolloutPool(config, engine_config, model_folder=model_folder, user_factory=USERS[user], scenarios=load_bank, seed=0) as pool:
         start_s = time.perf_counter() - start
-        rounds = [_round(pool, _tasks(num_groups, group_size, round_), config) for round_ in range(repeats + 1)][1:]
+        rounds = [_round(pool, tasks_of_round(num_groups, group_size, round_), config) for round_ in range(repeats + 1)][1:]
         rollout, offline, tokens = zip(*rounds, strict=True)
         update_s = tuple(_update(pool, Path(model_folder), version) for version in range(1, repeats + 1))
         stats = pool.stats()
@@ -111,7 +108,8 @@ def bench_rollouts(
     )
 
 
-def _tasks(num_groups: int, group_size: int, round_: int) -> list[PlainTask]:
+def tasks_of_round(num_groups: int, group_size: int, round_: int) -> list[PlainTask]:
+    """Tasks of a round, with scenarios and seeds of their own."""
     scenarios = load_bank().scenarios(Split.TRAIN)
     return [
         PlainTask(
@@ -166,32 +164,3 @@ def _update(pool: RolloutPool, model_folder: Path, version: int) -> float:
     start = time.perf_counter()
     pool.load_weights(tensors, version)
     return time.perf_counter() - start
-
-
-def main() -> None:
-    """`python -m policy.bench_rollouts MODEL`: prints the numbers as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", help="a Hugging Face model folder")
-    parser.add_argument("--user", choices=sorted(USERS), default="echo")
-    parser.add_argument("--engine", choices=[str(kind) for kind in EngineKind], default="auto")
-    parser.add_argument("--engines", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1, help="per engine")
-    parser.add_argument("--groups", type=int, default=8)
-    parser.add_argument("--group-size", type=int, default=8)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--deterministic", action="store_true")
-    options = parser.parse_args()
-    result = bench_rollouts(
-        options.model,
-        user=options.user,
-        num_groups=options.groups,
-        group_size=options.group_size,
-        repeats=options.repeats,
-        config=RolloutConfig(num_engines=options.engines, threads_per_engine=options.threads, deterministic=options.deterministic),
-        engine_config=EngineConfig(engine=EngineKind(options.engine)),
-    )
-    print(json.dumps(result.medians(), indent=1))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,107 @@
+"""Whether engines find room: memory, GPUs and ways for their weights, asked before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+from policy.cluster import ClusterConfig
+from policy.engine import EngineConfig, WeightTransport
+from policy.rollout_config import RolloutConfig
+
+ENGINE_MB = 900
+"""MiB that an engine on a CPU takes before its weights and its cache (measured with the embedded policy; 1.8 GiB with shared libraries)."""
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def check_capacity(rollout: RolloutConfig, engine: EngineConfig, cluster: ClusterConfig, model_folder: Path | None = None) -> None:
+    """Refuses engines for which there is no room.
+
+    Args:
+        model_folder: whose weights they hold; None where that is not known yet, which counts as none.
+
+    Raises:
+        ValueError: this machine lacks memory or GPUs for them, weights have no way to them, or two settings about GPUs contradict each
+            other.
+    """
+    check_gpus(rollout, engine, cluster)
+    if engine.weight_transport is WeightTransport.FILE and cluster.address and not engine.weight_folder:
+        raise ValueError(
+            "policy.weight_folder must name a folder that all machines see with policy.weight_transport=file and "
+            f"cluster.address={cluster.address!r}, got ''; name one, or set policy.weight_transport=rpc"
+        )
+    if not cluster.address and cluster.gpus_per_engine == 0:
+        check_memory(rollout, engine, model_folder)
+
+
+def check_gpus(rollout: RolloutConfig, engine: EngineConfig, cluster: ClusterConfig) -> None:
+    """Raises ValueError when the GPUs that are asked for are not there, or too few for what shares them."""
+    gpus, ranks = cluster.gpus_per_engine, engine.tensor_parallel
+    if ranks > 1 and 0 < gpus < ranks:
+        raise ValueError(
+            f"cluster.gpus_per_engine must be at least policy.tensor_parallel={ranks}, got {gpus:g}: "
+            "each part of the matrices needs a GPU of its own; raise the one or lower the other"
+        )
+    if engine.weight_transport is WeightTransport.NCCL:
+        check_nccl(cluster)
+    wanted = rollout.num_engines * gpus
+    if cluster.address or not wanted:
+        return
+    present = num_gpus()
+    if wanted > present:
+        raise ValueError(
+            f"cluster.gpus_per_engine must be such that rollout.num_engines={rollout.num_engines} fit on this machine's {present} GPUs, "
+            f"got {gpus:g}; lower one of the two, or name a cluster by cluster.address"
+        )
+    if engine.weight_transport is WeightTransport.NCCL and wanted + 1 > present:
+        raise ValueError(
+            f"policy.weight_transport must be rpc or file where rollout.num_engines={rollout.num_engines} with "
+            f"cluster.gpus_per_engine={gpus:g} leave none of this machine's {present} GPUs to the learner, got 'nccl'; "
+            "NCCL wants one for each member"
+        )
+
+
+def check_nccl(cluster: ClusterConfig) -> None:
+    """Raises ValueError where weights cannot come by NCCL."""
+    if not num_gpus():
+        raise ValueError("policy.weight_transport must be auto, rpc or file on a machine without CUDA, got 'nccl'")
+    if cluster.gpus_per_engine < 1:
+        raise ValueError(
+            f"cluster.gpus_per_engine must be at least 1 with policy.weight_transport=nccl, got {cluster.gpus_per_engine:g}: "
+            "NCCL wants a GPU for each member; give each engine one, or take policy.weight_transport=rpc"
+        )
+
+
+def check_memory(rollout: RolloutConfig, engine: EngineConfig, model_folder: Path | None) -> None:
+    """Raises ValueError when engines on the CPU of this machine, with their weights and caches, need more memory than is free."""
+    weights_mb = sum(path.stat().st_size for path in model_folder.glob("*.safetensors")) >> 20 if model_folder else 0
+    each_mb, free_mb = ENGINE_MB + engine.kv_cache_mb + 2 * weights_mb, free_bytes() >> 20
+    needed_mb = rollout.num_engines * each_mb
+    if each_mb > free_mb:
+        raise ValueError(
+            f"policy.kv_cache_mb must leave the engines room in memory, got {engine.kv_cache_mb!r}: each needs about {each_mb} MiB "
+            f"and {free_mb} MiB are free; lower it"
+        )
+    if needed_mb > free_mb:
+        raise ValueError(
+            f"rollout.num_engines must fit into memory with policy.kv_cache_mb={engine.kv_cache_mb} of cache each ({needed_mb} MiB, "
+            f"{free_mb} MiB free), got {rollout.num_engines!r}; lower one of them"
+        )
+
+
+def num_gpus() -> int:
+    """Of this machine."""
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def free_bytes() -> int:
+    """Memory this process may still take: what the machine has free, or what its container allows."""
+    free = psutil.virtual_memory().available
+    limit, usage = CGROUP / "memory.max", CGROUP / "memory.stat"
+    if limit.is_file() and limit.read_text().strip() != "max":
+        used = dict(line.split() for line in usage.read_text().splitlines())
+        free = min(free, int(limit.read_text()) - int(used["anon"]))
+    return free

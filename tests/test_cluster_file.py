@@ -1,0 +1,20 @@
+"""The file for Ray's cluster launcher keeps Ray's own rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+FILE = Path(__file__).parents[1] / "experiments" / "cluster" / "machines.yaml"
+
+
+def test_the_cluster_file_is_one_that_ray_accepts_and_has_a_worker_for_each_address():
+    launcher = pytest.importorskip("ray.autoscaler._private.util")
+    config = launcher.prepare_config(yaml.safe_load(FILE.read_text()))
+    launcher.validate_config(config)
+    assert config["max_workers"] == len(config["provider"]["worker_ips"])
+    assert all(
+        "RAY_USAGE_STATS_ENABLED=0" in commands[-1] for commands in (config["head_start_ray_commands"], config["worker_start_ray_commands"])
+    )
