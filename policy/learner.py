@@ -18,6 +18,7 @@ from policy.algorithms import Algorithm
 from policy.batch import Batch, scored_by_segment
 from policy.critic import Critic
 from policy.diagnosis import why_not_finite
+from policy.kernels import choose_kernels
 from policy.learner_config import LearnerConfig
 from policy.lora import adapter_parameters, make_trainable, merged_parameters
 from policy.losses import TokenLoss, Totals
@@ -96,6 +97,7 @@ class Learner:
         self.optimizer = torch.optim.AdamW(
             make_trainable(self.model), lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
         )
+        choose_kernels(self.model)
         self.policy_version = 0
         """Names the weights: +1 with each update that changed them."""
         self.num_steps = 0

@@ -12,7 +12,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from tqdm import tqdm
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from policy.demonstrations import Demonstration, demonstrate
+from policy.kernels import choose_kernels, threads
 from policy.prior_config import PriorConfig
 from policy.thinking import CLOSE, MARK, OPEN, RECIPE
 from policy.thinking_demonstrations import ShownThought, thoughts
@@ -109,9 +109,8 @@ def train_prior(config: PriorConfig, scenarios: Sequence[Scenario], *, progress:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model = build_model(config, tokenizer)
-        with _threads(1):
-            _choose_kernels(model)
-        with _threads(NUM_THREADS):
+        choose_kernels(model)
+        with threads(NUM_THREADS):
             _fit(config, model, tokenizer, lessons, progress=progress)
     if config.thinking:
         setattr(model.config, MARK, True)
@@ -121,17 +120,6 @@ def train_prior(config: PriorConfig, scenarios: Sequence[Scenario], *, progress:
 def _thoughts_of(demos: Iterable[Demonstration], *, seed: int) -> Iterator[str]:
     chance = random.Random(seed)
     return (thought.text for demo in demos for thought in thoughts(demo, chance))
-
-
-@contextmanager
-def _threads(num_threads: int) -> Iterator[None]:
-    """torch with this many threads meanwhile."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def words_told(scenarios: Iterable[Scenario]) -> str:
@@ -286,17 +274,6 @@ def _fit(
                 loss_mean = loss.item() if math.isnan(loss_mean) else 0.98 * loss_mean + 0.02 * loss.item()
                 bar.update(num_tokens)
                 bar.set_postfix(loss=f"{loss_mean:.3f}", refresh=False)
-
-
-def _choose_kernels(model: Qwen2ForCausalLM) -> None:
-    """Has every function of a step called once, by one thread.
-
-    The first call of some of them chooses how they are computed on this processor. Two threads that make it at once, on a busy machine, may
-    have the first step computed otherwise (seen with logsumexp in one process of eight), and another prior comes out.
-    """
-    ids_BT = torch.zeros((2, 8), dtype=torch.int64)
-    _weighted_loss(model, ids_BT, torch.ones_like(ids_BT, dtype=torch.float32), torch.ones_like(ids_BT)).backward()
-    model.zero_grad(set_to_none=True)
 
 
 def _descend(model: Qwen2ForCausalLM, optimizer: torch.optim.Optimizer, loss: torch.Tensor, *, lr: float) -> None:
