@@ -25,8 +25,8 @@ def test_a_first_pass_changes_neither_weights_nor_gradients_nor_generators():
 def test_threads_are_given_back_whatever_happens():
     before = torch.get_num_threads()
     try:
-        with threads(before + 1):
-            assert torch.get_num_threads() == before + 1
+        with threads(1):
+            assert torch.get_num_threads() == 1
             raise KeyError
     except KeyError:
         pass

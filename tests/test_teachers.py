@@ -364,9 +364,9 @@ def test_allocation_follows_progress_above_its_floor():
     settings = AllocationConfig(uniform_floor=0.25, rate=0.5, num_errors=0.0, prior_progress=0.02, known_after=0.0, largest=4.0)
     allocation = FamilyAllocation(settings, FAMILIES[:4])
     for success in (0.1, 0.3):
-        allocation.learn(FAMILIES[0], strictness=0.5, success=success)
+        allocation.learn(FAMILIES[0], strictness=0.5, fared=success)
         for family in FAMILIES[1:4]:
-            allocation.learn(family, strictness=0.5, success=0.5)
+            allocation.learn(family, strictness=0.5, fared=0.5)
     # The second group lies .2 above the first, half of which counts; so w = .12 against .02 for each of the three others.
     assert allocation.shares() == pytest.approx([1 / 16 + 0.75 * 12 / 18] + 3 * [1 / 16 + 0.75 * 2 / 18])
     dealt = Counter(family for family, _ in allocation.choose(1000, np.random.default_rng(0)))
@@ -377,7 +377,7 @@ def test_families_seen_little_are_judged_like_the_mean():
     settings = AllocationConfig(uniform_floor=0.0, rate=0.5, num_errors=0.0, prior_progress=0.02, known_after=2.0, largest=4.0)
     allocation = FamilyAllocation(settings, FAMILIES[:4])
     for success in (0.1, 0.3):
-        allocation.learn(FAMILIES[0], strictness=0.5, success=success)
+        allocation.learn(FAMILIES[0], strictness=0.5, fared=success)
     # Two groups count half: w = .5 x .1 + .5 x .025 + .02 for the first, .025 + .02 for the three of which nothing is known.
     assert allocation.shares() == pytest.approx([0.0825 / 0.2175] + 3 * [0.045 / 0.2175])
 
