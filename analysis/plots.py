@@ -129,6 +129,12 @@ def mark(kind: str, words: str = "") -> str:
     return f"{MARK} {kind} {words}".rstrip()
 
 
+def alarm_mark(axes: Any, x: float) -> None:
+    """A triangle above the frame."""
+    place = axes.get_xaxis_transform()
+    axes.plot([x], [1.03], marker="v", color=hue("b"), markersize=4.5, clip_on=False, transform=place, gid=mark("alarm-mark"))
+
+
 def line_chart(
     lines: Sequence[Line],
     *,
@@ -154,16 +160,7 @@ def line_chart(
         sheet.text(width - RIGHT, HEIGHT - 3, x_label, colour="soft", ha="right")
         for x in alarms:
             axes.axvline(x, color=hue("b"), linewidth=0.8, linestyle=(0, (3, 3)), alpha=0.7)
-            axes.plot(
-                [x],
-                [1.03],
-                marker="v",
-                color=hue("b"),
-                markersize=4.5,
-                clip_on=False,
-                transform=axes.get_xaxis_transform(),
-                gid=mark("alarm-mark"),
-            )
+            alarm_mark(axes, x)
         for level in levels:
             axes.axhline(level.y, color=hue("soft"), linewidth=0.8, linestyle=(0, (2, 3)))
             axes.annotate(level.name, (1.0, level.y), xycoords=("axes fraction", "data"), ha="right", va="bottom", color=hue("soft"))
@@ -352,16 +349,7 @@ def lattice(panels: Sequence[Panel], *, columns: int, x_label: str, label: str, 
                 if len(stroke.xs):
                     axes.plot(stroke.xs, stroke.ys, **STROKES[stroke.kind], gid=mark(stroke.kind, stroke.words))
             for at in panel.alarms:
-                axes.plot(
-                    [at],
-                    [1.04],
-                    marker="v",
-                    color=hue("b"),
-                    markersize=4.5,
-                    clip_on=False,
-                    transform=axes.get_xaxis_transform(),
-                    gid=mark("alarm-mark"),
-                )
+                alarm_mark(axes, at)
             sheet.text(x + (8 if panel.subtitle else LEFT), y + 14, panel.title, size=HEADING, weight="bold")
             if panel.subtitle:
                 sheet.text(x + 22 + 1.22 * LETTER * len(panel.title), y + 14, panel.subtitle, colour="soft")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,6 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
     """
     try:
         import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError("tradeoff needs matplotlib, which is not installed; pip install matplotlib") from None
@@ -120,7 +120,6 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
     rows = -(-len(panels) // columns)
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem, "font.size": 9}):
         figure = Figure(figsize=(SIZE[0] * columns, SIZE[1] * rows), layout="constrained")
-        FigureCanvasAgg(figure)
         for axes, each in zip(figure.subplots(rows, columns, squeeze=False).flat, panels, strict=False):
             _draw_panel(axes, each)
         figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
@@ -128,7 +127,7 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
 
 def _draw_panel(axes: Axes, each: Panel) -> None:
     axes.plot([p.x for p in each.points], [p.y for p in each.points], color=LINE, linewidth=1, zorder=1)
-    for point, above in zip(each.points, _sides(), strict=False):
+    for point, above in zip(each.points, cycle((True, False)), strict=False):
         colour = DEFAULT if point.is_default else LINE
         spread_x, spread_y = ([[below], [over]] for below, over in (point.spread_x, point.spread_y))
         axes.errorbar(point.x, point.y, xerr=spread_x, yerr=spread_y, fmt="o", markersize=5, color=colour, elinewidth=0.8)
@@ -140,8 +139,3 @@ def _draw_panel(axes: Axes, each: Panel) -> None:
     axes.margins(x=0.25, y=0.12)
     axes.grid(color="#dddddd", linewidth=0.5)
     axes.set_axisbelow(True)
-
-
-def _sides() -> Iterator[bool]:
-    while True:
-        yield from (True, False)
