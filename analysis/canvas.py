@@ -152,3 +152,8 @@ def in_page_colours(match: re.Match[str]) -> str:
 
 VARIABLES = {hue(name): name for name in ("before", "rule", "soft", "ink", "ground", "g", "f", "e", "d", "c", "b", "a")}
 """The page's colours by their digits on paper."""
+
+
+def mark(kind: str, words: str = "") -> str:
+    """The gid of an artist that is to be a class, with words to point at."""
+    return f"{MARK} {kind} {words}".rstrip()

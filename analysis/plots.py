@@ -1,41 +1,20 @@
-"""The kinds of pictures that reports are made of: curves, bars, scores with intervals, small frames in rows, maps of cells.
-
-A colour is never alone: arms differ in colour, dash and mark (Okabe and Ito's colours), maps go from pale to dark in one hue and have
-their numbers written in.
-"""
+"""The kinds of pictures that reports are made of: curves, bars, scores with intervals, small frames in rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any
 
-from analysis.canvas import HEADING, MARK, SMALL, WORDS, Plot, Sheet, hue
-from analysis.hues import blue
+from analysis.arm_looks import DASHES, LETTER
+from analysis.canvas import HEADING, SMALL, WORDS, Plot, Sheet, hue, mark
 from analysis.ticks import binned, number, running_mean, ticks_between
 
 WIDTH, WIDE, FULL, HEIGHT = 360.0, 520.0, 1080.0, 224.0
 """Of a picture, three, two or one in a row of the page, pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 42.0, 12.0, 30.0, 38.0
 """Margins for the axes' numbers, and above for the legend."""
-LETTER = 6.4
-"""Width of a letter, about, pixels."""
-DASHES = {
-    "a": "-",
-    "b": (0, (5, 2)),
-    "c": (0, (1.4, 1.8)),
-    "d": (0, (6, 2, 1.4, 2)),
-    "e": (0, (9, 2.5)),
-    "f": (0, (3, 1.4)),
-    "g": (0, (1, 3)),
-}
-"""A dash for each of seven colours."""
-MARKS = ("", "o", "s", "^", "D", "v")
-STYLES = tuple((colour, mark) for mark, colour in product(MARKS, DASHES))
-"""Colour and mark of arms in one frame; from the 43rd on they begin anew."""
-ON_DARK = "#fefefe"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +101,6 @@ def set_ranges(axes: Any, x_range: tuple[float, float], y_range: tuple[float, fl
     for axis, bounds, most in ((axes.xaxis, x_range, num_x), (axes.yaxis, y_range, num_y)):
         places = ticks_between(*bounds, at_most=most)
         axis.set_ticks(places, [number(place) for place in places])
-
-
-def mark(kind: str, words: str = "") -> str:
-    """The gid of an artist that is to be a class, with words to point at."""
-    return f"{MARK} {kind} {words}".rstrip()
 
 
 def alarm_mark(axes: Any, x: float) -> None:
@@ -357,116 +331,3 @@ def lattice(panels: Sequence[Panel], *, columns: int, x_label: str, label: str, 
                 sheet.text(x + wide - 20, y + tall - 3, x_label, colour="soft", ha="right")
 
     return Plot(width=wide * columns, height=tall * num_rows, label=label, paint=paint)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Heat:
-    """Numbers by row and column."""
-
-    values: Mapping[tuple[str, str], float]
-    title: str = ""
-
-
-def maps(
-    heats: Sequence[Heat],
-    rows: Sequence[str],
-    columns: Sequence[str],
-    *,
-    low: float,
-    high: float,
-    x_label: str,
-    label: str,
-    in_a_row: int,
-    cell: tuple[float, float] = (34.0, 21.0),
-    form: str = "{:.0f}",
-    every: int = 1,
-) -> Plot | None:
-    """Maps side by side, dark where numbers are high, empty where nothing was measured; None without any.
-
-    Args:
-        low, high: values of the palest and of the darkest colour.
-        in_a_row: maps beside each other.
-        cell: width and height of a cell, pixels.
-        form: of the number in a cell; empty writes none.
-        every: label only every so many columns.
-    """
-    if not heats or not rows or not columns:
-        return None
-    left, top = 100.0, 24.0 if any(heat.title for heat in heats) else 6.0
-    wide, tall = cell
-    width = max(left + wide * len(columns) + 10.0, FULL / in_a_row)
-    height = top + tall * len(rows) + 40.0
-
-    def paint(sheet: Sheet) -> None:
-        for i, heat in enumerate(heats):
-            x, y = width * (i % in_a_row), height * (i // in_a_row)
-            axes = sheet.axes(x + left, y + top, x + left + wide * len(columns), y + top + tall * len(rows))
-            axes.grid(False)
-            axes.spines["bottom"].set_visible(False)
-            axes.set_xlim(0, len(columns))
-            axes.set_ylim(len(rows), 0)
-            axes.set_yticks([r + 0.5 for r in range(len(rows))], rows)
-            axes.set_xticks([c + 0.5 for c in range(0, len(columns), every)], list(columns)[::every])
-            for (r, row), (c, column) in product(enumerate(rows), enumerate(columns)):
-                value = heat.values.get((row, column))
-                if value is None:
-                    continue
-                share = min(max((value - low) / (high - low), 0.0), 1.0)
-                axes.bar([c + 0.5], [0.95], width=0.97, bottom=r, color=blue(share), linewidth=0)
-                if form:
-                    axes.text(
-                        c + 0.5,
-                        r + 0.5,
-                        form.format(value),
-                        ha="center",
-                        va="center",
-                        fontsize=7.4,
-                        color=ON_DARK if share > 0.55 else "#1b1f24",
-                    )
-            sheet.text(x + left, y + 14, heat.title, size=HEADING, weight="bold")
-            sheet.text(x + left + wide * len(columns), y + height - 8, x_label, colour="soft", ha="right")
-
-    num_rows = -(-len(heats) // in_a_row)
-    return Plot(width=width * in_a_row, height=height * num_rows, label=label, paint=paint)
-
-
-def style_of(colour: str, marker: str, *, num_points: int, start: int) -> dict[str, Any]:
-    """How an arm's line looks: colour, dash, and about eight marks along it."""
-    style: dict[str, Any] = {"color": hue(colour), "linestyle": DASHES[colour]}
-    if marker:
-        every = max(num_points // 8, 1)
-        style |= {"marker": marker, "markersize": 4.6, "markevery": (start % every, every)}
-    return style
-
-
-def names_beside(sheet: Sheet, names: Sequence[tuple[str, str, str]], *, x: float, ys: Sequence[float]) -> None:
-    """What each line is, with a piece of it.
-
-    Args:
-        names: name, colour and mark.
-        x, ys: where the pieces begin, and the middle of each, pixels.
-    """
-    for (name, colour, marker), y in zip(names, ys, strict=True):
-        marked = {"marker": marker, "markersize": 4.6, "markevery": [1]} if marker else {}
-        sheet.line([x, x + 12, x + 24], y, color=hue(colour), linestyle=DASHES[colour], linewidth=1.6, gid=mark("key", name), **marked)
-        sheet.text(x + 31, y + 4, name)
-
-
-def moved_apart(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
-    """Places that are at least a gap from each other, near the wanted ones and within bounds where these allow it.
-
-    Args:
-        wanted: increasing.
-    """
-    ys: list[float] = []
-    for y in wanted:
-        ys.append(max(y, ys[-1] + gap if ys else low))
-    if ys and ys[-1] > high:
-        for i in range(len(ys) - 1, -1, -1):
-            ys[i] = min(ys[i], (ys[i + 1] if i + 1 < len(ys) else high + gap) - gap)
-    return ys
-
-
-def label_width(names: Sequence[str]) -> float:
-    """What the longest name needs beside a piece of its line, pixels."""
-    return 46.0 + 1.1 * LETTER * max((len(name) for name in names), default=0)

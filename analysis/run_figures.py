@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from analysis.aftermath import alarm_steps
 from analysis.before_after import BeforeAfter
-from analysis.canvas import Plot, Sheet, hue
+from analysis.canvas import Plot, Sheet, hue, mark
+from analysis.cell_maps import Heat, maps
 from analysis.figures import Figure
 from analysis.hues import blue
-from analysis.plots import FULL, LEFT, WIDE, Heat, Level, Line, Row, bar_chart, line_chart, maps, mark, number_line, set_ranges
+from analysis.plots import FULL, LEFT, WIDE, Level, Line, Row, bar_chart, line_chart, number_line, set_ranges
 from analysis.runs import Run, setting
 from analysis.teaching import Group, by_time
 from analysis.verdict import count

@@ -8,30 +8,15 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from analysis.aftermath import alarm_steps
+from analysis.arm_looks import STYLES, label_width, moved_apart, names_beside, style_of
 from analysis.arms import THRESHOLDS
-from analysis.canvas import Plot, Sheet, hue
+from analysis.canvas import Plot, Sheet, hue, mark
+from analysis.cell_maps import Heat, maps
 from analysis.contrast_words import finite
 from analysis.endpoints import digits_of, sign_of
 from analysis.figures import Figure
 from analysis.learning_curves import Curve
-from analysis.plots import (
-    FULL,
-    LEFT,
-    STYLES,
-    WIDE,
-    Dots,
-    Heat,
-    Panel,
-    Stroke,
-    dot_rows,
-    label_width,
-    maps,
-    mark,
-    moved_apart,
-    names_beside,
-    set_ranges,
-    style_of,
-)
+from analysis.plots import FULL, LEFT, WIDE, Dots, Panel, Stroke, dot_rows, set_ranges
 from analysis.plots import lattice as lattice_of
 from analysis.sweep import Sweep
 from analysis.sweep_course import Course, Courses, issued_between, mean_curve

@@ -12,10 +12,11 @@ import pytest
 from made_run import ALARM, make_run
 
 from analysis.__main__ import main, tensorboard_command
+from analysis.arm_looks import moved_apart
 from analysis.before_after import BeforeAfter, Gain, before_after
 from analysis.canvas import Plot, on_the_page
 from analysis.figures import Figure
-from analysis.plots import Line, Row, line_chart, moved_apart, number_line
+from analysis.plots import Line, Row, line_chart, number_line
 from analysis.report import write_report
 from analysis.runs import Run, read_run
 from analysis.teaching import Group, by_time

@@ -14,10 +14,10 @@ from test_report import drawing_of, read_page
 
 from analysis import comparison
 from analysis.__main__ import main
+from analysis.arm_looks import DASHES, style_of
 from analysis.comparison import Plan, compare, write_comparison
 from analysis.learning_curves import Curve
 from analysis.planned import Planned
-from analysis.plots import DASHES, style_of
 from analysis.sweep import read_sweep
 from analysis.sweep_course import issued_between, mean_curve, read_courses, value_at
 from analysis.sweep_figures import styles_of
