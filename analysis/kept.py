@@ -1,7 +1,8 @@
 """Finished runs made small enough to keep in the repository: `python -m analysis keep SWEEP` writes them to docs/results/.
 
 A kept run is a run directory in miniature: the files of a run that comparisons and pages read, without weights, transcripts, checkpoints
-and TensorBoard. Settings and summary are whole; metrics have five digits; held-out dialogues are their grades and counts of their replies;
+and TensorBoard. Settings and summary are whole; metrics have five digits; held-out dialogues are their grades and counts of their replies,
+but for those of three users, the same in all runs, whose words before and after training are kept to be read;
 of the teacher's log there are its tasks, so that another run can copy them, its decisions, and each group's share of successes. Streams are
 columns. So a sweep whose run directories are gone goes on with what is left to run.
 """
@@ -43,6 +44,8 @@ MAX_STEPS = 400
 """Of a longer run every so many steps are kept, and the last."""
 GRADES = ("step", "look", "policy_tokens", "grid", "in_during", "uid", "scenario_id", "family", "strictness", "outcome", "emotion")
 """What is kept of a held-out dialogue."""
+NUM_READ = 3
+"""Users of the full grid whose words are kept."""
 
 
 def results_beside(runs: Path) -> Path:
@@ -155,7 +158,7 @@ def write_record(run: Path, draft: Path, *, runs: Path) -> None:
     (draft / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
     (draft / KEPT).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     write_columns(draft / METRICS, (rounded(line) for line in thinned(lines)))
-    write_columns(draft / EVALUATION, map(grade, read_lines(run / EVALUATION)))
+    write_columns(draft / EVALUATION, grades(list(read_lines(run / EVALUATION))))
     write_columns(draft / TEACHER, teaching(read_lines(run / TEACHER)))
 
 
@@ -165,7 +168,7 @@ def facts_of(run: Path, trace: str | None, num_steps: int) -> dict[str, Any]:
         "tasks": digest_of_tasks(read_lines(run / TEACHER)),
         "copied_tasks": digest_of_tasks(read_lines(Path(trace))) if trace and Path(trace).is_file() else None,
         "every_so_many_steps": -(-num_steps // MAX_STEPS) or 1,
-        "left_out": ["weights", "transcripts", "TensorBoard", "rewards of single rollouts"],
+        "left_out": ["weights", f"transcripts but for {NUM_READ} held-out users", "TensorBoard", "rewards of single rollouts"],
     }
 
 
@@ -204,6 +207,19 @@ def rounded(value: Any) -> Any:
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < 1e15 else float(f"{value:.{DIGITS}g}")
     return value
+
+
+def grades(lines: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Held-out dialogues without their words, but for those of the users to be read at the first and the last look on the full grid."""
+    full = [line for line in lines if line.get("grid") == "full"]
+    ends = {full[0].get("look"), full[-1].get("look")} if full else set()
+    opening = [line for line in full if line.get("look") == full[0].get("look")]
+    users = [line["uid"] for line in sorted(opening, key=lambda line: (line["strictness"], line["uid"]))]
+    # A lenient one, a middling one and a strict one: from the middle of each third.
+    read = {users[(2 * third + 1) * len(users) // (2 * NUM_READ)] for third in range(NUM_READ)} if users else set()
+    for line in lines:
+        is_read = line.get("grid") == "full" and line.get("look") in ends and line["uid"] in read
+        yield dict(line) if is_read else grade(line)
 
 
 def grade(line: Mapping[str, Any]) -> dict[str, Any]:

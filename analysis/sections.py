@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from analysis.aftermath import aftermaths, alarm_steps, told
-from analysis.before_after import BeforeAfter, typical
+from analysis.before_after import BeforeAfter, typical, why_this_one
 from analysis.figures import FOLDER, Figure
 from analysis.run_figures import CURVES
 from analysis.runs import TRANSCRIPTS, Run, flatten, setting
@@ -90,12 +90,10 @@ def dialogues(held_out: BeforeAfter) -> str:
     if not held_out.pairs or held_out.gain is None:
         return f'{title}<p class="none">The evaluation after training is still to come.</p>'
     pair = typical(held_out.pairs)
-    if "turns" not in pair.before or "turns" not in pair.after:
+    if pair is None:
         return f'{title}<p class="none">{NO_TRANSCRIPTS}</p>'
-    chosen = (
-        f"{pair.before['scenario_id']} ({pair.before['family']}), strictness {pair.before['strictness']:g}. Not picked by hand: "
-        f"of {held_out.gain.num_pairs} pairs, its change of {pair.gain:+.0f} is the closest to their mean, {held_out.gain.mean:+.1f}."
-    )
+    whom = f"{pair.before['scenario_id']} ({pair.before['family']}), strictness {pair.before['strictness']:g}."
+    chosen = f"{whom} {why_this_one(pair, held_out.pairs)}"
     wish = f"<b>Hidden wish, which the agent is never shown:</b> {escape(pair.before['hidden_intention'])}"
     return f'{title}<p class="note">{escape(chosen)}</p><p>{wish}</p>{side_by_side(pair)}'
 

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from analysis.aftermath import aftermaths, told
-from analysis.before_after import Record, typical
+from analysis.before_after import Record, typical, why_this_one
 from analysis.comparison_text import mean_of
 from analysis.contrast_words import finite
 from analysis.endpoints import AUC, EMOTIONS
@@ -164,35 +164,32 @@ def dialogues(courses: Courses, favourite: str) -> str:
     """One held-out user before training and after it in every arm, of the first seed that the favourite has finished."""
     title = "<h2>One held-out user, before and after</h2>"
     finished = [course for course in courses.of(favourite) if course.is_finished]
-    first = next((course for course in finished if not course.run.is_kept), None)
-    if finished and first is None:
-        return f'{title}<p class="none">The runs of {escape(favourite)} were kept without their transcripts.</p>'
+    first = next((course for course in finished if not course.run.is_kept), finished[0] if finished else None)
     held_out = first.evaluations() if first else None
-    if first is None or held_out is None or held_out.gain is None:
+    if first is None or held_out is None or not held_out.pairs:
         return f'{title}<p class="none">The evaluation after training is still to come.</p>'
     pair = typical(held_out.pairs)
-    chosen = (
-        f"{pair.before['scenario_id']} ({pair.before['family']}), strictness {pair.before['strictness']:g}, seed {first.seed}. "
-        f"Not picked by hand: of {held_out.gain.num_pairs} pairs of {first.name} its change of {pair.gain:+.0f} is the closest "
-        f"to their mean, {held_out.gain.mean:+.1f}."
-    )
+    if pair is None:
+        return f'{title}<p class="none">The runs of {escape(favourite)} were kept without their transcripts.</p>'
+    whom = f"{pair.before['scenario_id']} ({pair.before['family']}), strictness {pair.before['strictness']:g}, seed {first.seed}."
+    chosen = f"{whom} {why_this_one(pair, held_out.pairs, whose=f' of {first.name}')}"
     wish = f"<b>Hidden wish, which the agent is never shown:</b> {escape(pair.before['hidden_intention'])}"
     shown = [transcript(pair.before, "Before training"), transcript(pair.after, f"After training: {first.arm}")]
     others = [
         (course.arm, last_of(course, pair.before["uid"]))
         for course in courses.runs
-        if course.seed == first.seed and course.is_finished and not course.run.is_kept
+        if course.seed == first.seed and course.is_finished and course.arm != first.arm
     ]
-    more = [transcript(record, f"After training: {arm}") for arm, record in others if arm != first.arm and record is not None]
+    more = [transcript(record, f"After training: {arm}") for arm, record in others if record is not None]
     rest = f'<details><summary>The same user after training in the other arms</summary><div class="pair">{"".join(more)}</div></details>'
     return f'{title}<p class="note">{escape(chosen)}</p><p>{wish}</p><div class="pair">{"".join(shown)}</div>{rest if more else ""}'
 
 
 def last_of(course: Course, uid: str) -> Record | None:
-    """A held-out dialogue at the last full evaluation of a run."""
+    """A held-out dialogue at the last full evaluation of a run, if its words are there."""
     found = None
     for line in course.run.evaluation():
-        if line.get("uid") == uid and line.get("grid") == "full" and line.get("look"):
+        if line.get("uid") == uid and line.get("grid") == "full" and line.get("look") and "turns" in line:
             found = line
     return found
 

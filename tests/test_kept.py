@@ -67,7 +67,8 @@ def test_what_is_kept_has_a_page_that_says_what_it_lacks(tmp_path, capsys):
     said = capsys.readouterr().out
     assert f"kept 4 runs in {results}, " in said and "not finished, so not kept: uniform/seed_2" in said
     words = read_page(results / "report.html").words
-    assert "frontier less uniform" in words and "The runs of frontier were kept without their transcripts." in words
+    assert "frontier less uniform" in words and "of 3 pairs of frontier/seed_0 kept with their words" in words
+    assert "The same user after training in the other arms" in words and "After training: uniform" in words
     assert {path.name for path in results.iterdir()} == {"report.html", "comparison.json", "frontier", "uniform"}
     assert main(["transcripts", str(results / "uniform" / "seed_0")]) == 2
     assert "which was kept without them" in capsys.readouterr().err
@@ -83,6 +84,21 @@ def test_a_kept_run_is_small_and_has_the_figures_of_the_whole_one(tmp_path):
     assert figures_of(after.evaluation()) == figures_of(before.evaluation())
     words = (kept / "config.yaml").read_bytes() + b"".join(path.read_bytes() for path in kept.glob("*.xz"))
     assert len(words) < 0.1 * sum(path.stat().st_size for path in run.glob("*.jsonl"))
+
+
+def test_a_few_users_can_still_be_read_the_same_in_every_run(tmp_path):
+    run, kept = make_run(tmp_path / "runs" / "seed0"), tmp_path / "kept"
+    keep_run(run, kept, runs=tmp_path / "runs")
+    read = [line for line in read_lines(kept / "evaluation.jsonl") if "turns" in line]
+    first, last = read[:3], read[3:]
+    assert {line["look"] for line in first} == {0} and len({line["look"] for line in last}) == 1 and last[0]["look"] > 0
+    assert [line["uid"] for line in first] == [line["uid"] for line in last]
+    assert len({line["strictness"] for line in first}) == 3
+    assert all(line in list(read_lines(run / "evaluation.jsonl")) for line in read)
+    words = read_page(write_report(kept)).words
+    assert "Not picked by hand: of 3 pairs kept with their words" in words and read[0]["turns"][0]["text"]
+    bare = [{name: value for name, value in line.items() if name != "turns"} for line in read_lines(kept / "evaluation.jsonl")]
+    write_columns(kept / "evaluation.jsonl", bare)
     assert "This run was kept without its transcripts." in read_page(write_report(kept)).words
 
 
