@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 PARTS = ("simulator", "teacher", "training", "mismatch", "rollouts", "driver", "slow_simulator")
 """Modules of experiments/benchmarks, in the order in which they are measured."""
 KEYS = {
-    "rollouts.tokens_per_s": "tokens sampled in whole dialogues, 64 at once with the embedded user, per second",
-    "rollouts.ceiling_tokens_per_s": "the same prompts in one offline call of the same engines, tokens per second",
+    "rollouts.tokens_per_s": "tokens sampled in whole dialogues, 64 at once with the embedded user, per second; engine_process=true",
+    "rollouts.ceiling_tokens_per_s": "the same prompts in one offline call of the same engine, tokens per second",
     "rollouts.ratio": "of the two, round by round; 0.85 is aimed at",
-    "rollouts.engines.1": "tokens per second on one engine",
+    "rollouts.engines.1": "tokens per second on one engine that shares its process with its users (engine_process=false)",
     "rollouts.engines.2": "tokens per second on two",
+    "rollouts.in_process_ratio.1": "of that one engine to its own offline call, round by round",
+    "rollouts.in_process_ratio.2": "of those two to theirs",
     "slow_simulator.vs_serial": "throughput with users as slow as a model, over calling them one after the other; 15 is aimed at",
     "slow_simulator.vs_lockstep": "the same over turns in lockstep; 1.8 is aimed at",
     "training.tokens_per_s": "tokens read by an optimiser step on 64 dialogues, padding not counted, per second",

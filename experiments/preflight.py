@@ -11,6 +11,7 @@ from pathlib import Path
 from analysis.runs import CONFIG, PROVENANCE, read_config, setting
 from experiments.config import ExperimentConfig, PolicyConfig
 from experiments.keys import ConfigError, checked_name
+from experiments.one_writer import check_no_writer
 from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
 from policy.capacity import check_capacity
@@ -54,11 +55,13 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     """Refuses a run that cannot work.
 
     Raises:
-        ConfigError: the run exists, its folder cannot be written, the model or a package for it is not there, memory does not suffice,
-            the simulated user lacks something, the teacher cannot teach this run, or the sealed half has judged it before.
+        ConfigError: the run exists, its folder cannot be written or another process does, the model or a package for it is not there,
+            memory does not suffice, the simulated user lacks something, the teacher cannot teach this run, or the sealed half has judged it
+            before.
     """
     if not resuming and folder.exists():
         raise ConfigError(f"name must be new, got {folder.name!r}; {folder} is there: take another name, or go on with resume={folder}")
+    check_no_writer(folder)
     check_writable(folder)
     check_model(config.policy)
     check_template(config)

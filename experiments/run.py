@@ -17,6 +17,7 @@ from experiments.exit_code import ExitCode
 from experiments.heldout import HeldOut, is_due, tenth_of
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
+from experiments.one_writer import only_writer
 from experiments.parts import Parts, assemble
 from experiments.progress import Progress, as_clock
 from experiments.recorder import CHECKPOINTS, Recorder
@@ -34,7 +35,7 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
         to_go_on: the words after `python -m experiments` that go on with a run which ended early; empty for those that resume the folder.
 
     Raises:
-        ConfigError: the model or the engine turned out not to work; nothing was left behind.
+        ConfigError: the model or the engine turned out not to work; nothing was left behind. Or another process writes this run.
     """
     try:
         parts, saved = assemble(config, checkpoint=newest_checkpoint(folder) if config.resume else None)
@@ -42,7 +43,9 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
         raise ConfigError(str(error)) from error
     tally = Tally(**saved) if saved else Tally()
     try:
-        with Interruption() as interruption:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CONFIG).touch()
+        with Interruption() as interruption, only_writer(folder):
             course = Course(config, folder, parts, tally, interruption)
             return course.run(to_go_on=to_go_on or f"{config.experiment} resume={folder}")
     finally:

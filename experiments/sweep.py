@@ -28,6 +28,7 @@ from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
+from experiments.one_writer import check_no_writer
 from experiments.progress import as_clock
 from experiments.same_run import refuse_other
 from experiments.sealed import check_sealed
@@ -49,8 +50,10 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     """Runs what is not done yet, and compares.
 
     Raises:
-        ConfigError: a run that is there was begun with other settings or in another world.
+        ConfigError: a run that is there was begun with other settings or in another world, or another process still writes it.
     """
+    for cell in sweep.cells():
+        check_no_writer(sweep.run_folder(cell))
     kept = kept_runs(sweep)
     kept.place(sweep)
     for sentence in kept.sentences(len(sweep.cells())):
@@ -59,7 +62,8 @@ def run_sweep(sweep: Sweep) -> ExitCode:
         refuse_other(sweep, cell)
         check_sealed(sweep.config(cell), sweep.run_folder(cell), resuming=(sweep.run_folder(cell) / CONFIG).is_file())
     keep_plan(sweep)
-    with Interruption() as interruption:
+    failed: list[Cell] = []
+    with Interruption() as interruption, contextlib.suppress(KeyboardInterrupt):
         failed = Course(sweep, interruption).run()
     if interruption.requested:
         print(f"interrupted; to go on, give the same command again ({sweep.folder} keeps what was done)", file=sys.stderr)
@@ -112,16 +116,26 @@ class Course:
         )
 
     def run(self) -> list[Cell]:
-        """Until everything is done, has failed, or somebody interrupted; returns the runs that failed."""
+        """Until everything is done, has failed, or somebody interrupted; returns the runs that failed.
+
+        Raises:
+            KeyboardInterrupt: somebody did so twice; the runs under way have been told to abandon their steps, and have ended.
+        """
         num_done = len(self.sweep.cells()) - len(self.left)
         self.say(f"{self.sweep.folder}: {len(self.left)} runs to do, {num_done} done, {self.sweep.parallel} side by side")
-        while (self.left or self.running) and not self.interruption.requested:
-            self.start_what_can()
-            time.sleep(POLL_S)
-            self.collect()
-            self.show()
-        self.stop_all()
-        self.bar.close()
+        try:
+            while (self.left or self.running) and not self.interruption.requested:
+                self.start_what_can()
+                time.sleep(POLL_S)
+                self.collect()
+                self.show()
+            self.stop_all()
+        except BaseException:
+            # Nobody is left who would wait for them: a run on its own would go on for as long as it takes.
+            self.stop_all(abandon=True)
+            raise
+        finally:
+            self.bar.close()
         if any(is_done(self.sweep, cell) for cell in self.sweep.cells()):
             self.say(compare_arms(self.sweep))
         return self.failed
@@ -191,11 +205,16 @@ class Course:
         """Policy tokens of all runs so far."""
         return sum(tokens_of(self.sweep, cell) for cell in self.sweep.cells())
 
-    def stop_all(self) -> None:
-        """Asks what still runs to save and end, and waits for it."""
+    def stop_all(self, *, abandon: bool = False) -> None:
+        """Asks what still runs to end, and waits for it.
+
+        Args:
+            abandon: the step at hand; else it is finished and saved.
+        """
         for item in self.running:
-            with contextlib.suppress(ProcessLookupError):
-                item.process.send_signal(signal.SIGINT)
+            # To abandon takes two signals, and two of a kind may arrive as one.
+            for number in (signal.SIGINT, signal.SIGTERM)[: 2 if abandon else 1]:
+                item.process.send_signal(number)
         for item in self.running:
             item.process.wait()
 

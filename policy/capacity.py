@@ -12,6 +12,8 @@ from policy.rollout_config import RolloutConfig
 
 ENGINE_MB = 900
 """MiB that an engine on a CPU takes before its weights and its cache (measured with the embedded policy; 1.8 GiB with shared libraries)."""
+OWN_PROCESS_MB = 400
+"""MiB more where the engine has a process of its own (measured likewise)."""
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -26,6 +28,11 @@ def check_capacity(rollout: RolloutConfig, engine: EngineConfig, cluster: Cluste
             other.
     """
     check_gpus(rollout, engine, cluster)
+    if rollout.deterministic and engine.engine_process:
+        raise ValueError(
+            "policy.engine_process must be false with rollout.deterministic=true, got true: "
+            "an engine in a process of its own begins before it has a whole batch; set one of them to false"
+        )
     if engine.weight_transport is WeightTransport.FILE and cluster.address and not engine.weight_folder:
         raise ValueError(
             "policy.weight_folder must name a folder that all machines see with policy.weight_transport=file and "
@@ -76,7 +83,8 @@ def check_nccl(cluster: ClusterConfig) -> None:
 def check_memory(rollout: RolloutConfig, engine: EngineConfig, model_folder: Path | None) -> None:
     """Raises ValueError when engines on the CPU of this machine, with their weights and caches, need more memory than is free."""
     weights_mb = sum(path.stat().st_size for path in model_folder.glob("*.safetensors")) >> 20 if model_folder else 0
-    each_mb, free_mb = ENGINE_MB + engine.kv_cache_mb + 2 * weights_mb, free_bytes() >> 20
+    process_mb = ENGINE_MB + (OWN_PROCESS_MB if engine.engine_process else 0)
+    each_mb, free_mb = process_mb + engine.kv_cache_mb + 2 * weights_mb, free_bytes() >> 20
     needed_mb = rollout.num_engines * each_mb
     if each_mb > free_mb:
         raise ValueError(

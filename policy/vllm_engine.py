@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pickle
+import tempfile
+import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -11,8 +16,10 @@ from typing import Any
 from policy.chat import Chat
 from policy.engine import Completion, EngineConfig, Request, Sampling, WeightTransport, check_length, num_positions
 from policy.stepping import SteppedEngine
-from policy.weights import Broadcast, Delivery, Shipment, fold_on_device, parameter_names
+from policy.weight_file import write_weights
+from policy.weights import Broadcast, Delivery, PackedWeights, Shipment, fold_on_device, parameter_names
 
+PARENT_POLL_S = 1.0
 TRANSFER_BACKEND = "nccl"
 """vLLM's, with policy.weight_transport=nccl."""
 _ENVIRONMENT = {
@@ -22,6 +29,9 @@ _ENVIRONMENT = {
     "VLLM_HOST_IP": "127.0.0.1",
     "VLLM_LOOPBACK_IP": "127.0.0.1",
     "GLOO_SOCKET_IFNAME": "lo",
+}
+_OWN_PROCESS_ENVIRONMENT = {
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # not a copy of a process with threads
 }
 _CPU_ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # two engines bound "automatically" end up on the same core
@@ -69,7 +79,7 @@ class VLLMEngine(SteppedEngine):
         self._on_cpu = vllm.platforms.current_platform.is_cpu()
         self._parameters, self._final_only = vllm.SamplingParams, RequestOutputKind.FINAL_ONLY
         try:
-            self._engine = vllm.LLMEngine.from_engine_args(vllm.EngineArgs(**self._arguments()))
+            self._engine = self._build(vllm)
         except ValueError as error:
             if "KV cache" not in str(error):
                 raise
@@ -82,6 +92,16 @@ class VLLMEngine(SteppedEngine):
         while self._engine.has_unfinished_requests():
             self._engine.step()
         self._reset_cache()
+
+    def _build(self, vllm: ModuleType) -> Any:
+        own_process, arguments = self._config.engine_process, vllm.EngineArgs(**self._arguments())
+        if own_process:
+            for name, value in _OWN_PROCESS_ENVIRONMENT.items():
+                os.environ.setdefault(name, value)
+        engine = vllm.LLMEngine.from_engine_args(arguments, enable_multiprocessing=own_process)
+        if own_process:
+            engine.collective_rpc("end_with_parent")
+        return engine
 
     def _arguments(self) -> dict[str, Any]:
         shared = {
@@ -96,7 +116,7 @@ class VLLMEngine(SteppedEngine):
             "generation_config": "vllm",
             "disable_log_stats": True,
             "seed": 0,
-            "worker_extension_cls": f"{WeightReceiver.__module__}.{WeightReceiver.__qualname__}",
+            "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
         }
         if self._config.tensor_parallel > 1:
             shared |= {"tensor_parallel_size": self._config.tensor_parallel, "distributed_executor_backend": "mp"}
@@ -146,10 +166,22 @@ class VLLMEngine(SteppedEngine):
         return self._parameter_names
 
     def _load(self, weights: Shipment | Broadcast) -> int:
-        taken = self._engine.collective_rpc("take_attune_weights", kwargs={"weights": weights})
+        with self._within_reach(weights) as reachable:
+            taken = self._engine.collective_rpc("take_attune_weights", kwargs={"weights": reachable})
         if len(set(taken)) > 1:
             raise RuntimeError(f"all {len(taken)} ranks of an engine must take in the same weights, got checksums that differ")
         return taken[0]
+
+    @contextlib.contextmanager
+    def _within_reach(self, weights: Shipment | Broadcast) -> Iterator[Shipment | Broadcast | bytes]:
+        """The weights as the process that holds the model can have them: another one gets a file, and its place."""
+        if not self._config.engine_process:
+            yield weights
+            return
+        with tempfile.TemporaryDirectory(prefix="attune-weights-") as folder:
+            if isinstance(weights, PackedWeights):
+                weights = write_weights(weights, Path(folder), name="weights.safetensors")
+            yield pickle.dumps(weights)
 
     def _join(self, init_info: Mapping[str, Any]) -> None:
         self._engine.collective_rpc("init_weight_transfer_engine", kwargs={"init_info": dict(init_info)})
@@ -174,18 +206,30 @@ class VLLMEngine(SteppedEngine):
             self._engine.engine_core.shutdown()
 
 
-class WeightReceiver:
+class WorkerExtension:
     """What vLLM's workers, one for each rank, can do besides: vLLM mixes this class into its own by name."""
 
-    def take_attune_weights(self: Any, weights: Shipment | Broadcast) -> int:
-        """Replaces all weights; returns the checksum of what came."""
-        if isinstance(weights, Broadcast):
-            return _receive(self, weights)
-        delivery = Delivery(weights)
+    def end_with_parent(self: Any) -> None:
+        """Ends this process once the one that started it is gone, which may have had no time to say so."""
+        threading.Thread(target=_outlive_nobody, args=(os.getppid(),), name="parent watch", daemon=True).start()
+
+    def take_attune_weights(self: Any, weights: Shipment | Broadcast | bytes) -> int:
+        """Replaces all weights, pickled ones too; returns the checksum of what came."""
+        # Pickled by the process that started this one.
+        what: Shipment | Broadcast = pickle.loads(weights) if isinstance(weights, bytes) else weights
+        if isinstance(what, Broadcast):
+            return _receive(self, what)
+        delivery = Delivery(what)
         self.reload_weights(weights_iterator=delivery)
         if self.device.type == "cpu":
             _pack_tied_head(self.get_model())
         return delivery.checksum
+
+
+def _outlive_nobody(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(PARENT_POLL_S)
+    os._exit(1)
 
 
 def _receive(worker: Any, weights: Broadcast) -> int:

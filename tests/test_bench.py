@@ -17,10 +17,12 @@ from experiments.benchmarks import rollouts, training
 from experiments.benchmarks.dialogues import dialogues, embedded_user
 from experiments.benchmarks.figures import Figure, Settings, figure, ratios
 from experiments.benchmarks.whole_dialogues import Rounds
+from policy.engine import EngineConfig
+from policy.rollout_config import RolloutConfig
 from simulator.dialogue import Speaker
 
 PUBLISHED = {
-    "rollouts": {"tokens_per_s", "ceiling_tokens_per_s", "ratio", "engines"},
+    "rollouts": {"tokens_per_s", "ceiling_tokens_per_s", "ratio", "engines", "in_process_ratio"},
     "slow_simulator": {"vs_serial", "vs_lockstep"},
     "training": {"tokens_per_s", "trl_tokens_per_s", "ratio", "peak_mb", "trl_peak_mb", "large_vocab"},
     "weights": {"sync_s"},
@@ -91,22 +93,26 @@ def test_light_parts_measure_their_key(part: str) -> None:
     assert all(isinstance(number, Figure) and number.median > 0 and number.repeats == 1 for number in found.values())
 
 
-def test_rollouts_on_two_engines_are_the_headline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def measured(folder: Path, *, config: object, repeats: int, **_: object) -> Rounds:
-        speed = 100.0 * config.num_engines
-        rounds = {"rollout_tokens_per_s": (speed,) * repeats, "offline_tokens_per_s": (2 * speed,) * repeats}
+@pytest.mark.parametrize("cores", [1, 2])
+def test_an_engine_with_a_core_beside_it_is_the_headline(cores: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def measured(folder: Path, *, config: RolloutConfig, engine_config: EngineConfig, repeats: int, **_: object) -> Rounds:
+        speed = 150.0 if engine_config.engine_process else 100.0 * config.num_engines
+        rounds = {"rollout_tokens_per_s": (speed,) * repeats, "offline_tokens_per_s": (200.0 * config.num_engines,) * repeats}
         return Rounds(**rounds, num_tokens=(1,) * repeats, update_s=(0.5,) * repeats, replies_per_round=1.0, num_errors=0, start_s=1.0)
 
     monkeypatch.setattr(rollouts, "bench_rollouts", measured)
+    monkeypatch.setattr(rollouts.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(rollouts.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(Settings, "folder", lambda self: tmp_path)
     found = rollouts.measure(Settings(repeats=2))
     assert found.keys() == {key for key in bench.KEYS if key.startswith(("rollouts.", "weights."))}
-    assert (found["rollouts.engines.1"].median, found["rollouts.engines.2"].median, found["rollouts.tokens_per_s"].median) == (
-        100.0,
-        200.0,
-        200.0,
-    )
-    assert found["rollouts.ratio"].median == 0.5 and found["weights.sync_s"].median == 0.5
+    numbers = {key: value.median for key, value in found.items() if isinstance(value, Figure)}
+    assert (numbers["rollouts.engines.1"], numbers["rollouts.engines.2"], numbers["weights.sync_s"]) == (100.0, 200.0, 0.5)
+    assert (numbers["rollouts.in_process_ratio.1"], numbers["rollouts.in_process_ratio.2"]) == (0.5, 0.5)
+    if cores == 2:
+        assert (numbers["rollouts.tokens_per_s"], numbers["rollouts.ratio"]) == (150.0, 0.75)
+    else:
+        assert found["rollouts.ratio"] == rollouts.NO_PROCESS.format(1)
 
 
 @pytest.mark.parametrize("has_trl", [False, True])

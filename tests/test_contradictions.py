@@ -38,6 +38,14 @@ CONTRADICTIONS = {
         ["policy.tensor_parallel=2", "policy.engine=hf"],
         r"policy\.tensor_parallel must be 1 with policy\.engine=hf, got 2: .*; take policy\.engine=vllm",
     ),
+    "an engine of ours in a process of its own": (
+        ["policy.engine_process=true", "policy.engine=hf"],
+        r"policy\.engine_process must be false with policy\.engine=hf, got true: .*; take policy\.engine=vllm",
+    ),
+    "parts that are processes in a process": (
+        ["policy.engine_process=true", "policy.tensor_parallel=2"],
+        r"policy\.engine_process must be false with policy\.tensor_parallel=2, got true: .*; leave it out",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Both engines against transformers: the same contract, the same numbers. vLLM runs for real and in this process."""
+"""Both engines against transformers: the same contract, the same numbers. vLLM runs for real, in this process and beside it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.tiny_policy import save_tiny_policy
 PROMPT = list(range(40, 75))
 SAMPLING = Sampling(max_tokens=12, temperature=1.0)
 ENGINES = [pytest.param("hf", id="hf"), pytest.param("vllm", id="vllm", marks=pytest.mark.engine)]
+OWN_PROCESS = pytest.param("own process", id="vllm in a process of its own", marks=pytest.mark.engine)
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +24,11 @@ def folder(tmp_path_factory):
     return save_tiny_policy(tmp_path_factory.mktemp("policy"))
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=[*ENGINES, OWN_PROCESS])
 def engine(request, folder):
-    engine = make_engine(EngineConfig(engine=EngineKind(request.param)), folder, max_context=256)
+    own_process = request.param == "own process"
+    config = EngineConfig(engine=EngineKind.VLLM if own_process else EngineKind(request.param), engine_process=own_process)
+    engine = make_engine(config, folder, max_context=256)
     yield engine
     engine.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import signal
 import time
@@ -98,6 +99,37 @@ def test_workers_that_are_killed_stopped_or_hang_lose_no_dialogue(folder, tmp_pa
         pool.submit(tasks_of("plain", "plain", group_size=2))
         assert {rollout.policy_versions for group in pool.ready(2) for rollout in group.rollouts} == {(5, 5)}
         assert accounts_of(pool)["done"] == 16 and "in_flight" not in accounts_of(pool)
+
+
+def engine_processes():
+    """Of the engines below the workers, which are below this process."""
+    return [child for worker in workers_of_this_process() for child in worker.children() if "EngineCore" in child.name()]
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+def test_an_engine_in_a_process_of_its_own_may_die_before_its_worker_or_after_it(folder):
+    config = replace(CONFIG, num_engines=1)
+    engine = EngineConfig(engine=EngineKind.VLLM, engine_process=True)
+    parts = {"model_folder": folder, "user_factory": NumberingUser, "scenarios": FakeScenarios, "seed": 0}
+    with RolloutPool(config, engine, **parts) as pool:
+        model = load(folder)
+        model.lm_head.weight.mul_(1.5)
+        pool.load_weights(model.named_parameters(), 4)
+        [first] = engine_processes()
+        first.kill()
+        pool.submit(tasks_of("plain", "plain", group_size=2))
+        groups = pool.ready(2)
+        assert {rollout.policy_versions for group in groups for rollout in group.rollouts} == {(4, 4)}
+        assert mismatch(model, groups) < 1e-5 and pool.stats()["num_restarts"] == 1
+
+        [second] = engine_processes()
+        os.kill(workers_of_this_process()[0].pid, signal.SIGKILL)
+        assert not psutil.wait_procs([second], timeout=30)[1]
+        pool.submit(tasks_of("plain", group_size=2))
+        assert mismatch(model, pool.ready(1)) < 1e-5 and pool.stats()["num_restarts"] == 2
+        [third] = engine_processes()
+    assert not psutil.wait_procs([third], timeout=30)[1]
 
 
 @pytest.mark.engine

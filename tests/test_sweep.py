@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +19,9 @@ from experiments.__main__ import main
 from experiments.config import to_plain
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
+from experiments.one_writer import only_writer
 from experiments.same_run import differences, refuse_other
-from experiments.sweep import Course, compare_arms, keep_plan
+from experiments.sweep import Course, compare_arms, keep_plan, run_sweep
 from experiments.sweep_plan import Cell, Sweep, describe, is_sweep, load_sweep
 from simulator.bank import world_hash
 
@@ -246,6 +249,41 @@ def test_the_cost_is_told_from_the_first_steps_own_clock(write, tmp_path, monkey
     # Ten steps of 10 s, of which four make the budget of steps; 33 held-out dialogues of 1 s; six runs of 73 s less a fifth of one.
     assert course.token_s == pytest.approx((4 * 10.0 + 11 * 3 * 1.0) / 1000)
     assert said[0].endswith("3:32 to 7:03 for the rest, as 2 runs slow each other down little or much")
+
+
+def test_a_sweep_waits_for_nobody_who_still_writes_one_of_its_runs(write, tmp_path):
+    write()
+    sweep = planned(f"runs={tmp_path}")
+    folder = sweep.run_folder(Cell("fixed", 5))
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").touch()
+    with only_writer(folder), pytest.raises(ConfigError, match=r"fixed/seed_5 must be written by one process at a time"):
+        run_sweep(sweep)
+    assert not (sweep.folder / "plan.json").exists()
+
+
+PATIENT = "import time; from experiments.interruption import Interruption\nwith Interruption(): print('runs', flush=True); time.sleep(600)"
+"""A run in the middle of a long step: the first signal is remembered, the second ends it."""
+
+
+def test_who_asks_twice_to_stop_a_sweep_leaves_no_run_behind(write, tmp_path, monkeypatch):
+    write()
+    started = []
+
+    def start(sweep: Sweep, cell: Cell) -> subprocess.Popen:
+        started.append(subprocess.Popen([sys.executable, "-c", PATIENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
+        assert started[-1].stdout.readline() == b"runs\n"
+        return started[-1]
+
+    monkeypatch.setattr("experiments.sweep.start", start)
+    monkeypatch.setattr("experiments.sweep.POLL_S", 0.01)
+    with Interruption() as interruption:
+        course = Course(planned(f"runs={tmp_path}"), interruption)
+        monkeypatch.setattr(course, "show", lambda: [os.kill(os.getpid(), signal.SIGINT) for _ in range(2)])
+        with pytest.raises(KeyboardInterrupt):
+            course.run()
+    assert [process.poll() is not None for process in started] == [True]
+    started[0].stdout.close()
 
 
 @pytest.mark.engine

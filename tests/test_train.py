@@ -219,6 +219,7 @@ def test_an_interrupted_run_finishes_its_step_and_says_how_to_go_on(place):
     deadline = time.monotonic() + 200
     while len(list(read_lines(folder / METRICS))) < 1 and time.monotonic() < deadline:
         time.sleep(0.05)
+    assert "must be written by one process at a time" in finish(start(place, f"resume={folder}"), code=2)
     process.terminate()
     output = finish(process, code=130)
     assert f"to go on: python -m experiments smoke resume={folder}" in output

@@ -248,6 +248,10 @@ def test_the_checksum_for_devices_sees_bits_places_names_and_shapes(dtype):
             r"cluster\.gpus_per_engine must be at least policy\.tensor_parallel=2, got 1: .*; raise the one or lower the other",
         ),
         (
+            ["policy.engine_process=true", "rollout.deterministic=true"],
+            r"policy\.engine_process must be false with rollout\.deterministic=true, got true: .*; set one of them to false",
+        ),
+        (
             ["policy.weight_transport=file", "cluster.address=auto"],
             r"policy\.weight_folder must name a folder .* cluster\.address='auto', got ''",
         ),

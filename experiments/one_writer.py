@@ -1,0 +1,64 @@
+"""One process writes a run's folder at a time: two that go on with the same run would cut and continue each other's files."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from analysis.runs import CONFIG
+from experiments.keys import ConfigError
+
+NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+"""What a file system says that has none."""
+
+
+@contextlib.contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """While entered, no other process of this machine, or of its shared file system where that has locks, may write the run.
+
+    The lock is on the run's settings and goes with the process that holds it, however that ends.
+
+    Args:
+        folder: of the run, with its settings, which may be empty as yet.
+
+    Raises:
+        ConfigError: another process writes it.
+    """
+    with (folder / CONFIG).open("rb") as settings:
+        try:
+            fcntl.flock(settings, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"{folder} must be written by one process at a time, got another one that still does{who(folder / CONFIG)}; "
+                "wait until it has ended, or end it"
+            ) from error
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        yield
+
+
+def check_no_writer(folder: Path) -> None:
+    """Refuses a run that another process writes.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    if (folder / CONFIG).is_file():
+        with only_writer(folder):
+            pass
+
+
+def who(path: Path) -> str:
+    """The other processes that hold a file open, as far as they can be seen, in words."""
+    holders = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid != psutil.Process().pid and any(Path(file.path) == path.absolute() for file in process.open_files()):
+                holders.append(str(process.pid))
+    return f" (process {', '.join(holders)})" if holders else ""

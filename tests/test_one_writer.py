@@ -1,0 +1,46 @@
+"""A run that two processes go on with at once is refused to the second, and to nobody once the first is gone, however it went."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from analysis.runs import CONFIG
+from experiments.config import load
+from experiments.keys import ConfigError
+from experiments.one_writer import check_no_writer, only_writer
+from experiments.preflight import check
+
+HOLD = """import sys, time
+from pathlib import Path
+from experiments.one_writer import only_writer
+with only_writer(Path(sys.argv[1])):
+    print("holds it", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_run_is_refused_while_another_process_writes_it_and_free_when_that_was_killed(tmp_path):
+    check_no_writer(tmp_path / "nothing there")
+    (tmp_path / CONFIG).touch()
+    other = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "holds it\n"
+        one_at_a_time = (
+            rf"{tmp_path} must be written by one process at a time, got another one that still does \(process {other.pid}\); wait"
+        )
+        with pytest.raises(ConfigError, match=one_at_a_time), only_writer(tmp_path):
+            pass
+        with pytest.raises(ConfigError, match=one_at_a_time):
+            check(load("smoke"), tmp_path, resuming=True)
+        other.send_signal(signal.SIGKILL)
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+    with only_writer(tmp_path):
+        (tmp_path / CONFIG).write_text("seed: 1\n")
+    check_no_writer(tmp_path)
