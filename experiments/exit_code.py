@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from enum import IntEnum
 
@@ -25,10 +27,13 @@ class ExitCode(IntEnum):
 def ended(work: Callable[[], int], *, refused: type[ValueError], if_interrupted: str) -> int:
     """Does the work and returns its exit code; what it raises becomes one sentence on the error stream, and the code that says so.
 
+    A polite kill is taken like Ctrl-C, so that what was half done is cleared away.
+
     Args:
         refused: what `work` raises for a request that cannot be run; any other ValueError is a fault of ours and goes on up.
         if_interrupted: what there is to say when somebody stops it.
     """
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if on_main_thread() else None
     try:
         code = work()
         sys.stdout.flush()
@@ -46,3 +51,11 @@ def ended(work: Callable[[], int], *, refused: type[ValueError], if_interrupted:
     except KeyboardInterrupt:
         print(if_interrupted, file=sys.stderr)
         return ExitCode.INTERRUPTED
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def on_main_thread() -> bool:
+    """Whether this is the thread that may say what a signal does."""
+    return threading.current_thread() is threading.main_thread()

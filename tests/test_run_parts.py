@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import signal
+import tempfile
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +17,9 @@ from tiny_student import make_task, make_teacher
 from curriculum.frontier import FrontierConfig, FrontierTeacher
 from curriculum.teacher import Mode
 from experiments.arrival import canaries, largest_difference, require_arrival
+from experiments.exit_code import ExitCode, ended
 from experiments.interruption import Interruption
+from experiments.keys import ConfigError
 from experiments.measure import measure
 from experiments.probe import ProbeConfig, as_heard, probe_tasks
 from experiments.progress import Progress
@@ -126,3 +130,16 @@ def test_the_first_signal_is_remembered_and_the_second_breaks_off():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_polite_kill_before_a_run_clears_away_what_was_half_done(tmp_path, capsys):
+    def build() -> int:
+        with tempfile.TemporaryDirectory(dir=tmp_path):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        return 0
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert ended(build, refused=ConfigError, if_interrupted="nothing was written") == ExitCode.INTERRUPTED
+    assert not list(tmp_path.iterdir()) and capsys.readouterr().err == "nothing was written\n"
+    assert signal.getsignal(signal.SIGTERM) is before
