@@ -13,7 +13,7 @@ from analysis.clusters import Estimate
 from analysis.endpoints import ENDPOINTS
 from analysis.learning_curves import common_curves, kaplan_meier, median_time, restricted_mean_time, tokens_to_threshold
 from analysis.stats import Resampling
-from analysis.sweep import RunResult, Sweep, common_cells, measured, why_not
+from analysis.sweep import RunResult, Sweep, common_cells, measured, why_not_averaged
 
 TARGET = 100.0
 """The emotion that nothing can exceed: the target of the optimality gap."""
@@ -43,7 +43,7 @@ def arm_record(arm: str, sweep: Sweep, *, threshold: float, resampling: Resampli
     }
     if not runs:
         return record, [f"{arm} has no run that can be used."]
-    reason = next((said for run in runs[1:] if (said := why_not(runs[0], run))), "")
+    reason = next((said for run in runs[1:] if (said := why_not_averaged(runs[0], run))), "")
     if reason:
         return record, [f"{arm} is not averaged: {reason}."]
     record["endpoints"] = {name: spread_between_seeds(runs, name, resampling=resampling) for name in ENDPOINTS}

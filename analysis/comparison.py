@@ -23,7 +23,7 @@ from analysis.comparison_text import as_text, verdict
 from analysis.contrast_words import answer
 from analysis.endpoints import AUC, ENDPOINTS, SECONDARY, sign_of
 from analysis.planned import Chosen, Contrast, Planned, read_chosen, read_planned
-from analysis.sweep import RunResult, Sweep, common_cells, differing, groups_alike, read_sweep, why_not
+from analysis.sweep import RunResult, Sweep, common_cells, differing, groups_alike, read_sweep, why_not_averaged, why_not_paired
 from simulator.output import check_out
 
 COMPARISON = "comparison.json"
@@ -122,7 +122,7 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
     adjust(contrasts, plan.primary)
     for contrast in contrasts:
         contrast["answer"] = answer(contrast, {"primary": plan.primary, "contrasts": chosen, "alpha": ALPHA})
-    notes += states_of_the_code(sweep)
+    notes += states_of_the_code(sweep) + initial_policies(sweep)
     found: dict[str, Any] = {
         "sweep": sweep.folder.name,
         "experiment": sweep.folder.absolute().parent.name,
@@ -159,6 +159,22 @@ def states_of_the_code(sweep: Sweep) -> list[str]:
     return [f"The runs come from {len(commits)} states of the code ({', '.join(names)})."] if len(commits) > 1 else []
 
 
+def initial_policies(sweep: Sweep) -> list[str]:
+    """A remark if runs with the same settings of the policy did not all begin with the same weights, as far as that was recorded."""
+    starts: dict[str, set[str]] = {}
+    for run in sweep.runs:
+        policy = json.dumps(
+            {name: value for name, value in run.settings.items() if name.startswith("policy.")}, sort_keys=True, default=str
+        )
+        starts.setdefault(policy, set()).update([run.initial_policy] if run.initial_policy else [])
+    return [
+        f"Runs with the same settings began with {len(found)} policies ({', '.join(sorted(found))}), as two builds of a prior need not be "
+        "the same; only runs that began with the same one are paired."
+        for found in starts.values()
+        if len(found) > 1
+    ]
+
+
 def default_contrasts(arms: Sequence[str]) -> list[Contrast]:
     """The favourite against the others, or every pair of arms."""
     if FAVOURITE in arms:
@@ -188,7 +204,8 @@ def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Map
     if candidates:
         record["b_chosen_from"] = candidates
     if seeds:
-        record["settings_that_differ"] = differing(a_runs[seeds[0]].settings, b_runs[seeds[0]].settings)
+        unlike = [name for seed in seeds for name in differing(a_runs[seed].settings, b_runs[seed].settings)]
+        record["settings_that_differ"] = list(dict.fromkeys(unlike))
     else:
         record["cannot"] = " ".join(notes) or f"{a} and {b} have no seed in common."
     names = [plan.primary, *(name for name in SECONDARY if name != plan.primary)]
@@ -206,16 +223,19 @@ def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Map
 def best_of(pattern: str, a: str, sweep: Sweep, endpoint: str) -> tuple[str, list[str]]:
     """An arm's name as it is, with no candidates; for a pattern, of the arms that fit the one over which `a` gains least, and all of them.
 
-    Gains are means over the seeds on which `a` and a candidate may be compared, so that one from another world is not chosen.
+    Gains are means over the seeds on which `a` and a candidate may be compared, so that one from another world is not chosen, and of
+    these over the ones that all candidates have, so that an easy seed favours none.
     """
     if pattern in sweep.arms or not any(sign in pattern for sign in "*?["):
         return pattern, []
-    gains, a_runs = {}, sweep.of(a)
-    for arm in fnmatch.filter(sweep.arms, pattern):
-        b_runs = sweep.of(arm)
-        seeds, _ = comparable_seeds(a_runs, b_runs, names=(a, arm))
-        found = difference([(a_runs[seed], b_runs[seed]) for seed in seeds], endpoint, alpha=ALPHA)
-        if arm != a and found:
+    a_runs = sweep.of(a)
+    candidates = [arm for arm in fnmatch.filter(sweep.arms, pattern) if arm != a]
+    seeds_of = {arm: set(comparable_seeds(a_runs, sweep.of(arm), names=(a, arm))[0]) for arm in candidates}
+    shared = set.intersection(*filter(None, seeds_of.values())) if any(seeds_of.values()) else set()
+    gains = {}
+    for arm, seeds in seeds_of.items():
+        pairs = [(a_runs[seed], sweep.of(arm)[seed]) for seed in sorted(seeds & shared or seeds)]
+        if found := difference(pairs, endpoint, alpha=ALPHA):
             gains[arm] = sign_of(endpoint) * found["difference"]["value"]
     return (min(gains, key=lambda arm: gains[arm]), sorted(gains)) if gains else (pattern, [])
 
@@ -230,19 +250,23 @@ def comparable_seeds(a_runs: Mapping[int, RunResult], b_runs: Mapping[int, RunRe
             notes.append(f"{name} lacks seed {', '.join(map(str, sorted(lacking)))}; only common seeds are paired.")
     seeds = []
     for seed in sorted(a_runs.keys() & b_runs.keys()):
-        reason = why_not(a_runs[seed], b_runs[seed])
+        reason = why_not_paired(a_runs[seed], b_runs[seed])
         if reason:
             notes.append(f"{reason}; this pair is left out.")
         else:
             seeds.append(seed)
-    return largest_alike(seeds, a_runs, notes), notes
+    return largest_alike(largest_alike(seeds, a_runs, notes), b_runs, notes), notes
 
 
 def largest_alike(seeds: Sequence[int], runs: Mapping[int, RunResult], notes: list[str]) -> list[int]:
-    """The seeds of the largest group of pairs that may be averaged with each other; why others may not is added to the notes."""
+    """The seeds of the largest group of pairs that may be averaged with each other; why others may not is added to the notes.
+
+    Args:
+        runs: of one of the two arms, by seed.
+    """
     largest = (groups_alike(runs[seed] for seed in seeds) or [[]])[0]
     kept = [seed for seed in seeds if any(run is runs[seed] for run in largest)]
-    notes += [f"{why_not(runs[kept[0]], runs[seed])}; the pair of seed {seed} is left out." for seed in seeds if seed not in kept]
+    notes += [f"{why_not_averaged(runs[kept[0]], runs[seed])}; the pair of seed {seed} is left out." for seed in seeds if seed not in kept]
     return kept
 
 

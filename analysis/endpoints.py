@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 AUC = "heldout.auc"
-"""The one endpoint that comparisons compute anew: runs must be measured over the same tokens."""
+"""The endpoint that comparisons compute anew: runs must be measured over the same tokens."""
+GAIN = "heldout.gain"
+"""The other one that is not in the summary: the score at the end less the score before training, on the full grid."""
 EMOTIONS = (AUC, "heldout.score", "heldout.worst_cell", "heldout.cvar20")
 """On the scale of emotions, 0-100."""
 SHARES = ("heldout.success_rate", "heldout.failure_rate")
 COSTS = ("policy_tokens", "wall_s", "cpu_s")
-ENDPOINTS = (*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end")
+ENDPOINTS = (*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end", "start.score", GAIN)
 SECONDARY = (*EMOTIONS, *SHARES)
 """What each contrast describes beside the primary endpoint."""
 LOWER_IS_BETTER = frozenset({"heldout.failure_rate", *COSTS})
@@ -23,4 +25,4 @@ def digits_of(endpoint: str) -> int:
     """Decimals that suit its numbers."""
     if endpoint in COSTS:
         return 0
-    return 1 if endpoint in EMOTIONS else 3
+    return 1 if endpoint in (*EMOTIONS, "start.score", GAIN) else 3

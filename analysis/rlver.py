@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from analysis.clusters import Estimate
+from analysis.clusters import NOTHING, Estimate
 from analysis.comparison import write_comparison
 from analysis.comparison_text import columns
 from analysis.paired import mean_difference
@@ -98,18 +98,24 @@ def findings(table: Table) -> list[Finding]:
     found = []
     for claim, measure, look in CLAIMS:
         estimate = look(table)
-        reason = why_open(table) if math.isnan(estimate.value) else ""
+        reason = why_open(table, look) if math.isnan(estimate.value) else ""
         found.append(Finding(claim=claim, measure=measure, estimate=estimate, reason=reason))
     return found
 
 
-def why_open(table: Table) -> str:
-    """What a claim without a number lacks."""
+def why_open(table: Table, look: Callable[[Table], Estimate]) -> str:
+    """What a claim without a number lacks.
+
+    Args:
+        look: how the claim is looked at.
+    """
     lacking = ["_".join(cell) for cell in CELLS if not table.get(cell)]
     if lacking:
         return f"there is no run that can be used of {', '.join(lacking)}"
     if not set.intersection(*(set(runs) for runs in table.values())):
         return "there is no seed that all arms have"
+    if look is gain_beyond_length:
+        return f"that there is a gain is not sure ({whole_gain(table).text(1)} points)"
     return "there are no two runs of an arm that differ"
 
 
@@ -157,13 +163,24 @@ def thinking_understands(table: Table) -> Estimate:
 
 
 def gain_beyond_length(table: Table) -> Estimate:
-    """Gain at equal words per reply less half of the whole gain: above 0, length explains less than half of it."""
+    """Gain at equal words per reply less half of the whole gain: above 0, length explains less than half of it.
+
+    NaN where it is not sure that there is a gain at all: half of a loss is less than nothing.
+    """
+    whole = whole_gain(table)
+    if whole.value <= 0.0 or whole.low <= 0.0:
+        return NOTHING
     means = by_seed(
         table,
         lambda at: mean_of(at(user).gain_at_equal_length - 0.5 * at(user).gain for user in USERS),
         itertools.product(ALGORITHMS, MODES),
     )
     return of_seeds(list(means.values()))
+
+
+def whole_gain(table: Table) -> Estimate:
+    """By how much training raised the score, over all cells."""
+    return over_seeds(table, lambda at: mean_of(at(user).gain for user in USERS), itertools.product(ALGORITHMS, MODES))
 
 
 CLAIMS: tuple[tuple[str, str, Callable[[Table], Estimate]], ...] = (
@@ -251,7 +268,7 @@ def read_table(folder: Path) -> Reading:
 
 def largest_alike(runs: Sequence[RunResult], notes: list[str]) -> list[RunResult]:
     """The largest group of runs of one world, budget and evaluation; why others are left out is added to the notes."""
-    kept, *others = groups_alike(runs) or [[]]
+    kept, *others = groups_alike(runs, apart=why_not) or [[]]
     notes += [f"{why_not(kept[0], group[0])}; {listed(group)} left out." for group in others]
     return kept
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analysis.endpoints import AUC, ENDPOINTS
+from analysis.endpoints import AUC, ENDPOINTS, GAIN
 from analysis.learning_curves import Curve, area_under_curves, common_curves
 from analysis.runs import Run, flatten, read_run, setting
 from simulator.dialogue import Outcome
@@ -23,6 +23,8 @@ from simulator.progress import progress
 
 BY_ITSELF = ("name", "seed", "resume", "runs", "experiment")
 """Settings in which two runs of a comparison may differ without being unlike."""
+NO_MATTER = ("cluster.", "checkpoint.", "sealed.", "teacher.trace")
+"""Beginnings of further settings in which runs of one arm may differ: where they ran, what was saved, and whom they copied."""
 SHORT = 0.98
 """A run whose last look lies before this share of the common range is named, because its last score is held to the end."""
 
@@ -40,6 +42,8 @@ class RunResult:
     settings: dict[str, Any]
     """By dotted name."""
     commit: str
+    initial_policy: str
+    """A digest of the weights it began with; empty where that was not recorded."""
     scalars: dict[str, float | None]
     """By endpoint; None for what the run did not measure."""
     alarms: list[str]
@@ -143,11 +147,19 @@ def read_result(place: Path) -> RunResult:
         world_hash=str(run.summary.get("world_hash")),
         settings=settings,
         commit=str(run.provenance.get("git_commit", "")),
-        scalars={name: number(setting(run.summary, name)) for name in ENDPOINTS if name != AUC},
+        initial_policy=str(run.provenance.get("initial_policy") or ""),
+        scalars=scalars_of(run.summary),
         alarms=[str(alarm.get("name")) for alarm in setting(run.summary, "collapse.alarms", [])],
         curve=curve,
         cells=cells,
     )
+
+
+def scalars_of(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """The endpoints that stand in a run's summary, or follow from two that do."""
+    found = {name: number(setting(summary, name)) for name in ENDPOINTS if name not in (AUC, GAIN)}
+    start, end = found["start.score"], found["heldout.score"]
+    return found | {GAIN: None if start is None or end is None else end - start}
 
 
 def number(value: Any) -> float | None:
@@ -224,11 +236,38 @@ def why_not(a: RunResult, b: RunResult) -> str:
     return ""
 
 
-def groups_alike(runs: Iterable[RunResult]) -> list[list[RunResult]]:
-    """The runs in groups of which each may be averaged, the largest first; of equally large ones the one that came first."""
+def why_not_paired(a: RunResult, b: RunResult) -> str:
+    """Why two runs of one seed must not be set against each other; empty where they may be.
+
+    Arms whose policies differ on purpose begin with different ones; with the same settings, two builds of one prior are no fair start.
+    """
+    if reason := why_not(a, b):
+        return reason
+    on_purpose = any(name.startswith("policy.") for name in differing(a.settings, b.settings))
+    if a.initial_policy and b.initial_policy and a.initial_policy != b.initial_policy and not on_purpose:
+        return f"{a.name} and {b.name} began with different policies ({a.initial_policy} and {b.initial_policy})"
+    return ""
+
+
+def why_not_averaged(a: RunResult, b: RunResult) -> str:
+    """Why two runs of one arm must not be averaged; empty where they may be. A setting that one of them does not know does not count."""
+    if reason := why_not(a, b):
+        return reason
+    for name in sorted(differing(a.settings, b.settings)):
+        if name in a.settings and name in b.settings and not name.startswith(NO_MATTER):
+            return f"{a.name} and {b.name} were run with different settings ({name}: {a.settings[name]} and {b.settings[name]})"
+    return ""
+
+
+def groups_alike(runs: Iterable[RunResult], *, apart: Callable[[RunResult, RunResult], str] = why_not_averaged) -> list[list[RunResult]]:
+    """The runs in groups of which each belongs together, the largest first; of equally large ones the one that came first.
+
+    Args:
+        apart: why two runs do not belong together; as it is, for runs of one arm.
+    """
     groups: list[list[RunResult]] = []
     for run in runs:
-        home = next((group for group in groups if not why_not(group[0], run)), None)
+        home = next((group for group in groups if not apart(group[0], run)), None)
         if home is None:
             groups.append([run])
         else:

@@ -14,7 +14,7 @@ from analysis.aftermath import aftermaths, told
 from analysis.before_after import Record, typical, why_this_one
 from analysis.comparison_text import mean_of
 from analysis.contrast_words import finite
-from analysis.endpoints import AUC, EMOTIONS
+from analysis.endpoints import AUC, EMOTIONS, GAIN
 from analysis.planned import read_planned
 from analysis.runs import flatten, setting
 from analysis.sweep import BY_ITSELF
@@ -25,8 +25,8 @@ from analysis.wording import duration, text, two_columns
 NBSP = "\N{NO-BREAK SPACE}"
 NUM_NOTES = 8
 """Remarks that stand open; more are folded in."""
-COLUMNS = EMOTIONS
-HEADINGS = ("area under the curve", "final score", "worst cell", "worst fifth", "users who left")
+COLUMNS = (*EMOTIONS, GAIN)
+HEADINGS = ("area under the curve", "final score", "worst cell", "worst fifth", "gain over the start", "users who left")
 
 
 def remarks(notes: Sequence[str]) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 import psutil
 
 from analysis.report import write_report
-from analysis.runs import CONFIG
+from analysis.runs import CONFIG, PROVENANCE, read_config, setting
+from experiments.agents.who import fingerprint
 from experiments.ahead import LANE
 from experiments.config import ExperimentConfig, to_yaml
 from experiments.cost import seconds_of_run
@@ -18,7 +19,7 @@ from experiments.heldout import HeldOut, is_due, tenth_of
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.one_writer import only_writer
-from experiments.parts import Parts, assemble
+from experiments.parts import Parts, assemble, model_folder
 from experiments.progress import Progress, as_clock
 from experiments.recorder import CHECKPOINTS, Recorder
 from experiments.sealed import mark_sealed
@@ -58,7 +59,13 @@ class Course:
     def __init__(self, config: ExperimentConfig, folder: Path, parts: Parts, tally: Tally, interruption: Interruption) -> None:
         self.config, self.folder, self.parts, self.tally, self.interruption = config, folder, parts, tally, interruption
         self.recorder = Recorder(folder, cut_after=(tally.step, tally.num_looks) if config.resume else None)
-        provenance = {"versions": versions(), "git_commit": git_commit(), "world_hash": world_hash(), "preset_hash": preset_hash()}
+        provenance = {
+            "versions": versions(),
+            "git_commit": git_commit(),
+            "world_hash": world_hash(),
+            "preset_hash": preset_hash(),
+            "initial_policy": initial_policy(config, folder),
+        }
         (folder / CONFIG).write_text(to_yaml(replace(config, resume=""), provenance), encoding="utf-8")
         self.training = TrainingRun(config, parts, self.recorder, tally)
         self.progress = Progress(folder, spent=self.training.spent())
@@ -176,6 +183,12 @@ class Course:
         self.recorder.summary(summary)
         report = write_report(self.folder)
         self.progress.say(closing_words(summary, folder=self.folder, report=report, runs=config.runs))
+
+
+def initial_policy(config: ExperimentConfig, folder: Path) -> str:
+    """The fingerprint of the weights that a run began with: two builds of one prior need not be the same on two machines."""
+    before = setting(read_config(folder / CONFIG), f"{PROVENANCE}.initial_policy") if config.resume else None
+    return str(before) if before else fingerprint(model_folder(config))
 
 
 def cpu_seconds() -> float:

@@ -190,7 +190,8 @@ class Course:
             rest = (
                 f"{as_clock(rest_s / parallel)} to {as_clock(rest_s)} for the rest, as {parallel} runs slow each other down little or much"
             )
-        self.say(f"first step after {took}; {rest}")
+        others = f", if the others cost what {cell.arm} does" if len(self.sweep.arms) > 1 else ""
+        self.say(f"first step after {took}; {rest}{others}")
         self.began, self.spent_before = time.monotonic(), spent
 
     def estimate(self, spent: int) -> str:

@@ -56,6 +56,7 @@ def made_result(
     summary: Mapping[str, Any] | None = None,
     settings: str = "",
     commit: str = "c0ffee",
+    initial_policy: str = "",
     metrics: Sequence[Mapping[str, Any]] = (),
     teacher: Sequence[Mapping[str, Any]] = (),
     finished: bool = True,
@@ -64,7 +65,7 @@ def made_result(
     place = folder / arm / f"seed_{seed}"
     place.mkdir(parents=True)
     config = f"experiment: made\nseed: {seed}\nname: {arm}-{seed}\nbudget:\n  policy_tokens: {budget}\nevaluation:\n  split: {split}\n"
-    provenance = f"provenance:\n  git_commit: {commit}\n"
+    provenance = f"provenance:\n  git_commit: {commit}\n  initial_policy: '{initial_policy}'\n"
     (place / "config.yaml").write_text(config + f"teacher:\n  kind: {arm}\n" + settings + provenance, encoding="utf-8")
     (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics or ({"step": 1},)), encoding="utf-8")
     (place / "teacher.jsonl").write_text("".join(json.dumps(line) + "\n" for line in teacher), encoding="utf-8")
@@ -72,7 +73,13 @@ def made_result(
     (place / "evaluation.jsonl").write_text(lines, encoding="utf-8")
     held_out = {"score": looks[-1][1], "worst_cell": 10.0, "cvar20": 20.0, "success_rate": 0.25, "failure_rate": 0.125}
     facts = {"seed": seed, "world_hash": world, "policy_tokens": looks[-1][0], "wall_s": 60.0, "cpu_s": 90.0}
-    rest = {"entropy": {"end": 0.5}, "reward_density": {"end": 0.1}, "collapse": {"alarms": []}, "heldout": held_out}
+    rest = {
+        "start": {"score": looks[0][1]},
+        "entropy": {"end": 0.5},
+        "reward_density": {"end": 0.1},
+        "collapse": {"alarms": []},
+        "heldout": held_out,
+    }
     if finished:
         (place / "summary.json").write_text(json.dumps({**facts, **rest, **(summary or {})}), encoding="utf-8")
     return place

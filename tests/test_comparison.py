@@ -436,3 +436,44 @@ def test_options_that_cannot_be_read_end_the_command(tmp_path, arguments):
 def test_a_folder_that_is_no_sweep_is_named(tmp_path, capsys, name, complaint):
     assert main(["compare", str(tmp_path / name)]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_runs_of_one_seed_that_began_with_different_weights_are_not_paired(tmp_path):
+    for seed, ours, theirs in ((0, "aa", "aa"), (1, "aa", "bb"), (2, "bb", "bb"), (3, "", "bb")):
+        made_result(tmp_path, "a", seed, initial_policy=ours)
+        made_result(tmp_path, "b", seed, initial_policy=theirs)
+    found = compared(tmp_path, ("a", "b"))
+    assert found["contrasts"][0]["seeds"] == [0, 2, 3]
+    assert "a/seed_1 and b/seed_1 began with different policies (aa and bb); this pair is left out." in found["contrasts"][0]["notes"]
+    assert any("began with 2 policies (aa, bb)" in note for note in found["notes"])
+    # Where the policies are what the experiment is about, they begin differently on purpose.
+    other = tmp_path / "other"
+    made_result(other, "a", 0, initial_policy="aa", settings="policy:\n  thinking: true\n")
+    made_result(other, "b", 0, initial_policy="bb", settings="policy:\n  thinking: false\n")
+    on_purpose = compared(other, ("a", "b"))
+    assert on_purpose["contrasts"][0]["seeds"] == [0] and not any("began with" in note for note in on_purpose["notes"])
+
+
+def test_runs_of_an_arm_with_other_settings_are_not_averaged_nor_paired_with_the_rest(tmp_path):
+    for seed, rate in enumerate(("0.1", "0.1", "0.2")):
+        made_result(tmp_path, "a", seed, settings=f"learner:\n  lr: {rate}\ncheckpoint:\n  every: {seed}\n")
+        made_result(tmp_path, "b", seed)
+    found = compared(tmp_path, ("a", "b"))
+    different = "a/seed_0 and a/seed_2 were run with different settings (learner.lr: 0.1 and 0.2)"
+    assert f"a is not averaged: {different}." in found["notes"] and "endpoints" not in found["arms"]["a"]
+    assert found["contrasts"][0]["seeds"] == [0, 1] and f"{different}; the pair of seed 2 is left out." in found["contrasts"][0]["notes"]
+    assert "learner.lr" in found["contrasts"][0]["settings_that_differ"]
+
+
+def test_the_best_of_several_is_chosen_on_seeds_that_all_of_them_have(tmp_path):
+    # fixed_2 has run on the one easy seed alone; on that one fixed_1 is better.
+    for arm, finals in {"frontier": [60.0, 60.0], "fixed_1": [70.0, 40.0], "fixed_2": [65.0]}.items():
+        for seed, final in enumerate(finals):
+            made_result(tmp_path, arm, seed, looks=((0, 20.0), (BUDGET, final)))
+    assert compared(tmp_path, ("frontier", "fixed_*"))["contrasts"][0]["b"] == "fixed_1"
+
+
+def test_what_training_added_is_an_endpoint(tmp_path):
+    arm = compared(made_sweep(tmp_path, {"a": [60.0, 50.0]}), primary="heldout.gain")["arms"]["a"]
+    assert [run["heldout.gain"] for run in arm["runs"].values()] == [40.0, 30.0]
+    assert arm["endpoints"]["start.score"]["mean"]["value"] == 20.0

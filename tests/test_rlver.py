@@ -52,6 +52,14 @@ def test_a_claim_that_goes_the_other_way_is_not_reproduced_and_one_without_a_dif
     assert found["thinking gives understanding, no thinking action"] == (0.0, "not reproduced")
 
 
+@pytest.mark.parametrize("gain", [-10.0, 0.0])
+def test_length_explains_or_does_not_explain_only_a_gain_that_is_there(gain):
+    table = made_table(gain=gain, gain_at_equal_length=-2.0)
+    found = next(finding for finding in findings(table) if finding.claim == "length does not explain the gain")
+    assert found.mark == "undecided" and math.isnan(found.estimate.value)
+    assert found.reason.startswith(f"that there is a gain is not sure ({gain:.1f} [")
+
+
 def test_seeds_that_disagree_leave_a_claim_undecided():
     table = made_table()
     for cell in CELLS:

@@ -248,7 +248,9 @@ def test_the_cost_is_told_from_the_first_steps_own_clock(write, tmp_path, monkey
     course.tell_cost(course.spent())
     # Ten steps of 10 s, of which four make the budget of steps; 33 held-out dialogues of 1 s; six runs of 73 s less a fifth of one.
     assert course.token_s == pytest.approx((4 * 10.0 + 11 * 3 * 1.0) / 1000)
-    assert said[0].endswith("3:32 to 7:03 for the rest, as 2 runs slow each other down little or much")
+    assert said[0].endswith(
+        "3:32 to 7:03 for the rest, as 2 runs slow each other down little or much, if the others cost what frontier does"
+    )
 
 
 def test_a_sweep_waits_for_nobody_who_still_writes_one_of_its_runs(write, tmp_path):
@@ -301,6 +303,8 @@ def test_a_sweep_runs_compares_and_is_done_when_asked_again(tmp_path):
     summaries = {arm: json.loads((folder / arm / "seed_0" / "summary.json").read_text()) for arm in ("frontier", "fixed_0.5")}
     assert summaries["fixed_0.5"]["strictness"]["trace"] == [0.5, 0.5] and summaries["frontier"]["teacher"] == "frontier"
     assert summaries["frontier"]["world_hash"] == summaries["fixed_0.5"]["world_hash"]
+    starts = {yaml.safe_load((folder / arm / "seed_0" / "config.yaml").read_text())["provenance"]["initial_policy"] for arm in summaries}
+    assert len(starts) == 1 and len(starts.pop()) == 16
     comparison = json.loads((folder / "comparison.json").read_text())
     assert set(comparison["arms"]) == {"frontier", "fixed_0.5"}
 
