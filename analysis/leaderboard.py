@@ -20,6 +20,8 @@ from analysis.runs import flatten
 
 AGENT_JSON, RELIABILITY = "agent.json", "reliability.json"
 FORMAT = 1
+RATES = ("success_rate", "failure_rate")
+"""Of a group of dialogues beside its score; evaluations before they were told lack them."""
 NUM_DRAWS = 2000
 LOW, HIGH = 0.025, 0.975
 CAPABILITIES = ("empathic_depth", "core_insight", "solution_crafting", "dialogue_guidance", "style_flexibility")
@@ -172,8 +174,9 @@ def columns(group: Group, entry: Entry) -> dict[str, Cell]:
     return {
         "score": entry.score,
         "length_controlled_score": group.controlled(entry),
-        **{name: found["intervals"][name] for name in ("success_rate", "failure_rate", "worst_cell", "cvar20")},
+        **{name: found["intervals"][name] for name in (*RATES, "worst_cell", "cvar20")},
         **{f"score_at_{level}": cell for level, cell in found["strictness"].items()},
+        **{f"{rate}_at_{level}": cell.get(rate) for rate in RATES for level, cell in found["strictness"].items()},
         **{name: capable.get(name) for name in CAPABILITIES},
         "empathy_to_solution": social.get("empathy_to_solution"),
         "structured_to_creative": social.get("structured_to_creative"),

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from analysis.leaderboard import CAPABILITIES, Cell, Entry, Group, differences
+from analysis.leaderboard import CAPABILITIES, RATES, Cell, Entry, Group, differences
 from analysis.style import COLOURS, FIGURES, PAPER, WORDS
 from analysis.viewer import POLICY
 
@@ -111,6 +111,7 @@ def section(group: Group, number: int, *, several: bool) -> str:
     if len(levels) > 1:
         by_level: list[Column] = [(level, f"score at strictness {level}", level_of(level), "{:.1f}") for level in levels]
         parts.append(block("By strictness", table(group, by_level)))
+        parts += [block(title, table(group, rates)) for title, rates in rates_by_level(group, levels)]
     if any((entry.found.get("capabilities") or {}).get("by") for entry in group.entries):
         capable: list[Column] = [(name.replace("_", " "), name, capability_of(name), "{:.2f}") for name in CAPABILITIES]
         judges = sorted({judge_of(entry) for entry in group.entries} - {""})
@@ -122,6 +123,17 @@ def section(group: Group, number: int, *, several: bool) -> str:
         parts.append(block("Several tries at each user", table(group, BEST)))
     parts.append(block("Social cognition", plane(group), "Formulas: experiments/agents/cognition.py."))
     return "\n".join(parts)
+
+
+def rates_by_level(group: Group, levels: Sequence[str]) -> list[tuple[str, list[Column]]]:
+    """Success and failure by strictness, each with its title; those that no agent of the group was told."""
+    found = []
+    for rate in RATES:
+        what = rate.removesuffix("_rate")
+        columns: list[Column] = [(level, f"{what} at strictness {level}", level_of(level, rate), "{:.0%}") for level in levels]
+        if any(figure(entry) for entry in group.entries for _, _, figure, _ in columns):
+            found.append((f"{what.capitalize()} by strictness", columns))
+    return found
 
 
 def block(title: str, content: str, note: str = "") -> str:
@@ -274,9 +286,15 @@ def interval_of(name: str) -> Callable[[Entry], Cell]:
     return lambda entry: entry.found["intervals"].get(name)
 
 
-def level_of(level: str) -> Callable[[Entry], Cell]:
-    """A column of one strictness."""
-    return lambda entry: entry.found["strictness"].get(level)
+def level_of(level: str, rate: str | None = None) -> Callable[[Entry], Cell]:
+    """A column of one strictness.
+
+    Args:
+        rate: success or failure instead of the score.
+    """
+    if rate is None:
+        return lambda entry: entry.found["strictness"].get(level)
+    return lambda entry: (entry.found["strictness"].get(level) or {}).get(rate)
 
 
 def errors_of(condition: str) -> Callable[[Entry], Cell]:

@@ -60,6 +60,28 @@ def test_every_figure_is_in_the_csv_with_its_bounds(evaluated, tmp_path):
     assert rows["L0"]["best_of_k"] == "" and rows["L0"]["errors_plain"] == ""
 
 
+def test_success_and_failure_stand_by_strictness_on_the_page_and_in_the_csv(evaluated, tmp_path):
+    page, table = write_leaderboard([evaluated / "L6", evaluated / "L0"], tmp_path / "board.html")
+    text = page.read_text(encoding="utf-8")
+    assert "Success by strictness" in text and "Failure by strictness" in text
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = {row["agent"]: row for row in csv.DictReader(file)}
+    for name in ("L0", "L6"):
+        cell = json.loads((evaluated / name / "agent.json").read_text())["strictness"]["0.5"]["failure_rate"]
+        assert float(rows[name]["failure_rate_at_0.5"]) == cell["value"]
+        assert float(rows[name]["failure_rate_at_0.5_high"]) == cell["high"]
+
+
+def test_an_evaluation_from_before_groups_had_success_and_failure_is_still_read(evaluated, tmp_path):
+    found = json.loads((evaluated / "L2" / "agent.json").read_text())
+    for cell in found["strictness"].values():
+        del cell["success_rate"], cell["failure_rate"]
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "agent.json").write_text(json.dumps(found))
+    text = write_leaderboard([tmp_path / "old"], tmp_path / "board.html")[0].read_text(encoding="utf-8")
+    assert "By strictness" in text and "Success by strictness" not in text
+
+
 def test_lengths_are_controlled_at_the_mean_of_the_table(evaluated):
     group = grouped(read_entries([evaluated]), seed=0)[0]
     lengths = [entry.found["length"]["words_per_reply"] for entry in group.entries]
