@@ -230,7 +230,9 @@ def test_best_of_k_without_bias_equals_all_choices():
     found = best_of_k(played, samples=4, seed=0)
     for j in range(1, 5):
         brute = np.mean([np.mean([max(choice) for choice in itertools.combinations(values, j)]) for values in emotions])
-        assert found["by_k"][str(j)] == pytest.approx(brute)
+        assert found["by_k"][str(j)] == found["expected"][str(j)]["best"]["value"] == pytest.approx(brute)
+        assert found["expected"][str(j)]["gain"]["value"] == pytest.approx(brute - np.mean(emotions))
+    assert found["expected"]["4"] == {"best": found["best"], "gain": found["gain"]}
     assert found["best"]["value"] == 60.0 and found["gain"]["value"] == pytest.approx(60.0 - np.mean(emotions))
 
 
