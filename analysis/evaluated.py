@@ -23,6 +23,8 @@ class Entry:
     """Its `agent.json`."""
     reliability: dict[str, Any] | None
     """Its `reliability.json`, if it was probed."""
+    remark: str = ""
+    """Why a `reliability.json` in its folder is left out."""
 
     @property
     def name(self) -> str:
@@ -78,17 +80,41 @@ def read_entries(folders: Sequence[Path]) -> list[Entry]:
 
 
 def read_entry(path: Path) -> Entry:
-    """An evaluated agent, with its probe of reliability if there is one.
+    """An evaluated agent, with its probe of reliability if there is one; another agent's is left out with a remark.
 
     Raises:
         ValueError: a file is not what the evaluation wrote.
     """
-    found, probe = read_object(path), path.with_name(RELIABILITY)
+    found = read_object(path)
     lacking = [key for key in ("agent", "setting", "setting_id", "score", "score_ci95", "intervals", "per_scenario") if key not in found]
     if found.get("format") != FORMAT or lacking:
         what = f"no {', '.join(lacking)}" if lacking else f"format {found.get('format')!r}"
         raise ValueError(f"{path} must be written by this version's evaluation, got {what}; evaluate that agent again")
-    return Entry(folder=path.parent, found=found, reliability=read_probe(probe) if probe.is_file() else None)
+    beside = path.with_name(RELIABILITY)
+    probe = read_probe(beside) if beside.is_file() else None
+    if probe is None or is_same_agent(found["agent"], probe["agent"]):
+        return Entry(folder=path.parent, found=found, reliability=probe)
+    remark = f"{beside} is of another agent ({in_words(probe['agent'])}) than the evaluation beside it ({in_words(found['agent'])})"
+    return Entry(folder=path.parent, found=found, reliability=None, remark=f"{remark}; it is left out")
+
+
+def is_same_agent(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two files speak of the same agent: by its weights where they could be seen, else by where it was found.
+
+    Args:
+        one: `agent` of an `agent.json`, a `reliability.json` or an evaluation's `config.yaml`; probes of old lack `model`.
+    """
+    weights = [who.get("fingerprint") or "" for who in (one, other)]
+    if any(weights):
+        return weights[0] == weights[1]
+    return all(one[name] == other[name] for name in ("kind", "source", "model") if name in one and name in other)
+
+
+def in_words(agent: Mapping[str, Any]) -> str:
+    """What an agent is called, where it was found, and its weights' fingerprint."""
+    told = [agent.get(name) for name in ("name", "source", "model")]
+    weights = agent.get("fingerprint")
+    return ", ".join(dict.fromkeys(filter(None, (*told, f"weights {weights}" if weights else ""))))
 
 
 def read_probe(path: Path) -> dict[str, Any]:
@@ -101,7 +127,9 @@ def read_probe(path: Path) -> dict[str, Any]:
     lacking = [key for key in ("agent", "probe", "conditions", "emotional_cost", "sycophancy") if not isinstance(found.get(key), dict)]
     lacking += [f"probe.{key}" for key in ("kind", "hash") if not lacking and not found["probe"].get(key)]
     if lacking:
-        raise ValueError(f"{path} must be what a reliability probe wrote, got no {', '.join(lacking)}; probe that agent again")
+        raise ValueError(
+            f"{path} must be what a reliability probe wrote, got no {', '.join(lacking)}; remove it and probe that agent again"
+        )
     return found
 
 

@@ -107,6 +107,7 @@ def section(group: Group, number: int, *, several: bool) -> str:
         f"<h2>{f'Setting {number}: ' if several else ''}{escape(in_words(group))}</h2>",
         f"<p>{escape(verdict(group))}.</p>" if several else "",
         f'<p class="note">{escape(details(group))}</p>',
+        *(f'<p class="note">{escape(entry.remark)}.</p>' for entry in group.entries if entry.remark),
         block("How users felt in the end", scores_table(group)),
     ]
     if len(levels) > 1:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from analysis.__main__ import main
-from analysis.evaluated import read_entries
+from analysis.evaluated import is_same_agent, read_entries
 from analysis.leaderboard import grouped, ranks, write_leaderboard
 from analysis.length_control import score_at
 from experiments.__main__ import main as experiments
@@ -92,7 +92,7 @@ def test_lengths_are_controlled_at_the_mean_of_the_table(evaluated):
     assert group.controlled(entry) == score_at(entry.found["length"]["line"], group.words)
 
 
-def probed(source: Path, folder: Path, *, kind: str = "questions", digest: str = "aa", errors: float = 0.125, **agent: str) -> Path:
+def probed(source: Path, folder: Path, /, *, kind: str = "questions", digest: str = "aa", errors: float = 0.125, **agent: str) -> Path:
     """The evaluation of `source` with a probe beside it; of another agent where `agent` says so."""
     folder.mkdir()
     found = json.loads((source / "agent.json").read_text())
@@ -137,6 +137,24 @@ def test_agents_that_were_asked_something_else_stand_in_another_table_of_reliabi
             "L2": ("questions", "aa"),
             "L6": ("questions", "bb"),
         }
+
+
+def test_a_probe_of_another_agent_is_left_out_and_said(evaluated, tmp_path):
+    probed(evaluated / "L2", tmp_path / "L2", source="L3")
+    page, _ = write_leaderboard([tmp_path / "L2"], tmp_path / "board.html")
+    text = page.read_text(encoding="utf-8")
+    assert not tables_of(page, titled="Reliability") and "12.5%" not in text
+    assert "reliability.json is of another agent (L2, L3) than the evaluation beside it (L2)" in text
+
+
+def test_agents_are_told_apart_by_their_weights_and_else_by_where_they_are():
+    weights = {"kind": "model", "source": "runs/a", "fingerprint": "0f"}
+    assert is_same_agent(weights, {**weights, "source": "copy/of/a", "model": None})
+    assert not is_same_agent(weights, {**weights, "fingerprint": "1e"}) and not is_same_agent(weights, {**weights, "fingerprint": ""})
+    served = {"kind": "server", "source": "http://h/v1", "model": "m", "fingerprint": ""}
+    without = {"kind": "server", "source": "http://h/v1", "fingerprint": ""}
+    assert is_same_agent(served, dict(served)) and is_same_agent(served, without)
+    assert not is_same_agent(served, {**served, "model": "n"}) and not is_same_agent(served, {**served, "source": "http://i/v1"})
 
 
 def tried(source: Path, folder: Path, best_of_k: dict[str, Any]) -> Path:
