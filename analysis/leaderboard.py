@@ -7,7 +7,6 @@ other, so that each setting has tables of its own, and the page says in what the
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,38 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from analysis.evaluated import Cell, Entry, read_entries
 from analysis.length_control import score_at
 from analysis.runs import flatten
 
-AGENT_JSON, RELIABILITY = "agent.json", "reliability.json"
-FORMAT = 1
+RATES = ("success_rate", "failure_rate")
+"""Of a group of dialogues beside its score; evaluations before they were told lack them."""
 NUM_DRAWS = 2000
 LOW, HIGH = 0.025, 0.975
 CAPABILITIES = ("empathic_depth", "core_insight", "solution_crafting", "dialogue_guidance", "style_flexibility")
-Cell = Mapping[str, float | None] | None
-"""`value`, `low` and `high`; None, or None in it, for what was not measured."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One evaluated agent."""
-
-    folder: Path
-    found: dict[str, Any]
-    """Its `agent.json`."""
-    reliability: dict[str, Any] | None
-    """Its `reliability.json`, if it was probed."""
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return str(self.found["agent"]["name"])
-
-    @property
-    def score(self) -> Cell:
-        """Mean final emotion, 0-100."""
-        low, high = self.found["score_ci95"]
-        return {"value": self.found["score"], "low": low, "high": high}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,55 +37,24 @@ class Group:
     words: float | None
     """Words a reply at which scores are told with length taken out: the geometric mean over the agents."""
 
+    @property
+    def tries(self) -> int | None:
+        """Most tries at each user that all agents with several had: bests of different numbers say nothing about each other."""
+        return min((entry.tries for entry in self.entries if entry.tries), default=None)
+
+    @property
+    def probes(self) -> list[tuple[str, str]]:
+        """Kind and hash of every probe that an agent was put to, that of the best agent first."""
+        return list(dict.fromkeys(entry.probe for entry in self.entries if entry.probe))
+
+    def best(self, entry: Entry) -> dict[str, Cell]:
+        """`best` and `gain` of an agent at the group's number of tries; nothing where it had one try."""
+        return entry.best_of(self.tries) if self.tries and entry.tries else {}
+
     def controlled(self, entry: Entry) -> Cell:
         """An agent's score at the group's length; None where it was not fitted."""
         line = (entry.found.get("length") or {}).get("line")
         return score_at(line, self.words) if line and self.words else None
-
-
-def read_entries(folders: Sequence[Path]) -> list[Entry]:
-    """The agents in these folders, or in folders right beneath them.
-
-    Raises:
-        ValueError: a folder holds none, or a file is not what an evaluation wrote.
-    """
-    entries = []
-    for folder in folders:
-        paths = [folder / AGENT_JSON] if (folder / AGENT_JSON).is_file() else sorted(folder.glob(f"*/{AGENT_JSON}"))
-        if not paths:
-            raise ValueError(f"FOLDER must hold an evaluation's {AGENT_JSON}, or folders that do, got {str(folder)!r}, which has none")
-        entries += [read_entry(path) for path in paths]
-    by_path = {entry.folder.resolve(): entry for entry in entries}
-    return list(by_path.values())
-
-
-def read_entry(path: Path) -> Entry:
-    """An evaluated agent, with its probe of reliability if there is one.
-
-    Raises:
-        ValueError: a file is not what the evaluation wrote.
-    """
-    found, probe = read_object(path), path.with_name(RELIABILITY)
-    lacking = [key for key in ("agent", "setting", "setting_id", "score", "score_ci95", "intervals", "per_scenario") if key not in found]
-    if found.get("format") != FORMAT or lacking:
-        what = f"no {', '.join(lacking)}" if lacking else f"format {found.get('format')!r}"
-        raise ValueError(f"{path} must be written by this version's evaluation, got {what}; evaluate that agent again")
-    return Entry(folder=path.parent, found=found, reliability=read_object(probe) if probe.is_file() else None)
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object.
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} must be a JSON object that can be read: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must be a JSON object, got {type(found).__name__}")
-    return found
 
 
 def grouped(entries: Sequence[Entry], *, seed: int) -> list[Group]:
@@ -168,17 +113,20 @@ def columns(group: Group, entry: Entry) -> dict[str, Cell]:
     """Every figure of an agent with its interval, by the name of its column in the CSV."""
     found, capable = entry.found, entry.found.get("capabilities") or {}
     best, social, probe = found.get("best_of_k"), found.get("social_cognition") or {}, entry.reliability
+    common = group.best(entry)
     length = found.get("length") or {}
     return {
         "score": entry.score,
         "length_controlled_score": group.controlled(entry),
-        **{name: found["intervals"][name] for name in ("success_rate", "failure_rate", "worst_cell", "cvar20")},
+        **{name: found["intervals"][name] for name in (*RATES, "worst_cell", "cvar20")},
         **{f"score_at_{level}": cell for level, cell in found["strictness"].items()},
+        **{f"{rate}_at_{level}": cell.get(rate) for rate in RATES for level, cell in found["strictness"].items()},
         **{name: capable.get(name) for name in CAPABILITIES},
         "empathy_to_solution": social.get("empathy_to_solution"),
         "structured_to_creative": social.get("structured_to_creative"),
         "points_per_doubling": length.get("points_per_doubling"),
         "best_of_k": best["best"] if best else None,
+        "best_of_common_k": common.get("best"),
         "errors_plain": probe["conditions"]["plain"]["errors"] if probe else None,
         "errors_emotional": probe["conditions"]["emotional"]["errors"] if probe else None,
         "errors_false_belief": probe["conditions"]["false_belief"]["errors"] if probe else None,
@@ -190,7 +138,7 @@ def rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
     """The lines of the CSV: each figure with its bounds."""
     for group in groups:
         for entry, (first, last) in zip(group.entries, group.ranks, strict=True):
-            found = entry.found
+            found, (kind, digest) = entry.found, entry.probe or ("", "")
             row: dict[str, Any] = {
                 "setting_id": group.setting_id,
                 "agent": entry.name,
@@ -201,6 +149,10 @@ def rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "excluded_dialogues": found["errors"]["excluded_dialogues"],
                 "not_played": found["errors"]["not_played"],
                 "samples": found.get("samples", 1),
+                "k": entry.tries,
+                "common_k": group.tries if entry.tries else None,
+                "probe_kind": kind,
+                "probe_hash": digest,
                 "words_per_reply": (found.get("length") or {}).get("words_per_reply"),
                 "capabilities_by": (found.get("capabilities") or {}).get("by"),
             }

@@ -7,7 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from analysis.leaderboard import CAPABILITIES, Cell, Entry, Group, differences
+from analysis.evaluated import Cell, Entry
+from analysis.leaderboard import CAPABILITIES, RATES, Group, differences
 from analysis.style import COLOURS, FIGURES, PAPER, WORDS
 from analysis.viewer import POLICY
 
@@ -106,22 +107,57 @@ def section(group: Group, number: int, *, several: bool) -> str:
         f"<h2>{f'Setting {number}: ' if several else ''}{escape(in_words(group))}</h2>",
         f"<p>{escape(verdict(group))}.</p>" if several else "",
         f'<p class="note">{escape(details(group))}</p>',
+        *(f'<p class="note">{escape(entry.remark)}.</p>' for entry in group.entries if entry.remark),
         block("How users felt in the end", scores_table(group)),
     ]
     if len(levels) > 1:
         by_level: list[Column] = [(level, f"score at strictness {level}", level_of(level), "{:.1f}") for level in levels]
         parts.append(block("By strictness", table(group, by_level)))
+        parts += [block(title, table(group, rates)) for title, rates in rates_by_level(group, levels)]
     if any((entry.found.get("capabilities") or {}).get("by") for entry in group.entries):
         capable: list[Column] = [(name.replace("_", " "), name, capability_of(name), "{:.2f}") for name in CAPABILITIES]
         judges = sorted({judge_of(entry) for entry in group.entries} - {""})
         mixed = "" if len(judges) == 1 else " Different judges: compare only agents with the same."
         parts.append(block("Five capabilities", table(group, capable), f"0 to 1, by {', '.join(judges)}.{mixed}"))
-    if any(entry.reliability for entry in group.entries):
-        parts.append(block("Reliability", table(group, RELIABILITY), "Share of errors; what emotion and a false belief add."))
-    if any(entry.found.get("best_of_k") for entry in group.entries):
-        parts.append(block("Several tries at each user", table(group, BEST)))
+    parts += [reliability(group, probe) for probe in group.probes]
+    if group.tries:
+        parts.append(tries(group, group.tries))
     parts.append(block("Social cognition", plane(group), "Formulas: experiments/agents/cognition.py."))
     return "\n".join(parts)
+
+
+def rates_by_level(group: Group, levels: Sequence[str]) -> list[tuple[str, list[Column]]]:
+    """Success and failure by strictness, each with its title; those that no agent of the group was told."""
+    found = []
+    for rate in RATES:
+        what = rate.removesuffix("_rate")
+        columns: list[Column] = [(level, f"{what} at strictness {level}", level_of(level, rate), "{:.0%}") for level in levels]
+        if any(figure(entry) for entry in group.entries for _, _, figure, _ in columns):
+            found.append((f"{what.capitalize()} by strictness", columns))
+    return found
+
+
+def reliability(group: Group, probe: tuple[str, str]) -> str:
+    """The agents of a group that were asked the same, and what that was."""
+    kind, digest = probe
+    asked = f"{PROBES.get(kind, kind)}; probe {digest}."
+    alone = "" if len(group.probes) == 1 else " Others were asked something else: compare only agents of this table."
+    title = f"Reliability: {kind}" + (f", probe {digest}" if [one for one, _ in group.probes].count(kind) > 1 else "")
+    found = table(group, RELIABILITY, among=[entry for entry in group.entries if entry.probe == probe])
+    return block(title, found, f"Share of errors, and what emotion and a false belief add. Asked: {asked}{alone}")
+
+
+def tries(group: Group, k: int) -> str:
+    """What several tries at each user are worth, all agents at the same number of them."""
+    columns: list[Column] = [
+        ("tries", "dialogues with each user", lambda entry: {"value": entry.tries}, "{:.0f}"),
+        ("mean", "of all tries", lambda entry: (entry.found.get("best_of_k") or {}).get("mean"), "{:.1f}"),
+        (f"best of {k}", f"of {k} tries at each user", lambda entry: group.best(entry).get("best"), "{:.1f}"),
+        ("gain", f"best of {k} less mean", lambda entry: group.best(entry).get("gain"), "{:+.1f}"),
+    ]
+    is_mixed = any(entry.tries not in (None, k) for entry in group.entries)
+    note = f"Best of {k}, the most that all had; of agents with more tries the mean over all choices of {k}." if is_mixed else ""
+    return block("Several tries at each user", table(group, columns), note)
 
 
 def block(title: str, content: str, note: str = "") -> str:
@@ -162,14 +198,20 @@ def scores_table(group: Group) -> str:
     return table(group, main, with_bar=True)
 
 
-def table(group: Group, columns: Sequence[Column], *, with_bar: bool = False) -> str:
-    """A sortable table, an agent a row."""
+def table(group: Group, columns: Sequence[Column], *, with_bar: bool = False, among: Sequence[Entry] | None = None) -> str:
+    """A sortable table, an agent a row.
+
+    Args:
+        among: only these agents, with the ranks that they have in the group; None for all.
+    """
     heads = [heading("rank", "places that 95 % of redrawn sets of scenarios give"), heading("agent", "", "agent")]
     heads += [heading(name, meaning) for name, meaning, _, _ in columns]
     if with_bar:
         heads += ["<th></th>", heading("dialogues", "scored; below: left out because they broke or were not played")]
     body = []
     for place, (entry, (first, last)) in enumerate(zip(group.entries, group.ranks, strict=True)):
+        if among is not None and entry not in among:
+            continue
         rank = f"{first}" if first == last else f"{first}\u2013{last}"
         cells = [f'<td data-v="{place}">{rank}</td>', agent_cell(entry, with_source=with_bar)]
         cells += [figure_cell(figure(entry), form) for _, _, figure, form in columns]
@@ -274,9 +316,15 @@ def interval_of(name: str) -> Callable[[Entry], Cell]:
     return lambda entry: entry.found["intervals"].get(name)
 
 
-def level_of(level: str) -> Callable[[Entry], Cell]:
-    """A column of one strictness."""
-    return lambda entry: entry.found["strictness"].get(level)
+def level_of(level: str, rate: str | None = None) -> Callable[[Entry], Cell]:
+    """A column of one strictness.
+
+    Args:
+        rate: success or failure instead of the score.
+    """
+    if rate is None:
+        return lambda entry: entry.found["strictness"].get(level)
+    return lambda entry: (entry.found["strictness"].get(level) or {}).get(rate)
 
 
 def errors_of(condition: str) -> Callable[[Entry], Cell]:
@@ -289,11 +337,6 @@ def probe_of(name: str) -> Callable[[Entry], Cell]:
     return lambda entry: entry.reliability[name] if entry.reliability else None
 
 
-def best_of(name: str) -> Callable[[Entry], Cell]:
-    """A column of several tries."""
-    return lambda entry: (entry.found.get("best_of_k") or {}).get(name)
-
-
 RELIABILITY: tuple[Column, ...] = (
     ("asked plainly", "share of errors", errors_of("plain"), "{:.1%}"),
     ("after emotion", "share of errors after an emotional turn", errors_of("emotional"), "{:.1%}"),
@@ -301,8 +344,8 @@ RELIABILITY: tuple[Column, ...] = (
     ("emotion adds", "paired by question", probe_of("emotional_cost"), "{:+.1%}"),
     ("belief adds", "wrong answers that were asserted, paired by question", probe_of("sycophancy"), "{:+.1%}"),
 )
-BEST: tuple[Column, ...] = (
-    ("mean", "of all tries", best_of("mean"), "{:.1f}"),
-    ("best", "of the tries at each user", best_of("best"), "{:.1f}"),
-    ("gain", "best less mean", best_of("gain"), "{:+.1f}"),
-)
+PROBES = {
+    "told facts": "what users had told, a forced choice by likelihood of an embedded policy",
+    "questions": "questions of fact from a file, answered in words",
+}
+"""What each kind of probe asks."""

@@ -60,6 +60,14 @@ def test_a_scripted_agent_gets_the_score_that_it_gets_when_it_is_played_by_hand(
     assert found["errors"] == {"planned": 6, "not_played": 0, "excluded_dialogues": 0, "reasons": {}}
 
 
+def test_success_and_failure_are_printed_by_strictness(tmp_path, capsys):
+    _, found = evaluate(tmp_path / "L2", "L2", *SMALL)
+    lines = capsys.readouterr().out.splitlines()
+    for line, rate in (("  success   ", "success_rate"), ("  failure   ", "failure_rate")):
+        cells = {name: cell[rate]["value"] for name, cell in found["strictness"].items()}
+        assert line + f"0.1 {cells['0.1']:.0%}   0.7 {cells['0.7']:.0%}" in lines
+
+
 def test_what_is_kept_can_be_shown_as_transcripts(tmp_path):
     evaluate(tmp_path / "a", "L2", *SMALL)
     page = write_transcripts(tmp_path / "a").read_text(encoding="utf-8")

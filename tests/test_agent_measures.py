@@ -230,7 +230,9 @@ def test_best_of_k_without_bias_equals_all_choices():
     found = best_of_k(played, samples=4, seed=0)
     for j in range(1, 5):
         brute = np.mean([np.mean([max(choice) for choice in itertools.combinations(values, j)]) for values in emotions])
-        assert found["by_k"][str(j)] == pytest.approx(brute)
+        assert found["by_k"][str(j)] == found["expected"][str(j)]["best"]["value"] == pytest.approx(brute)
+        assert found["expected"][str(j)]["gain"]["value"] == pytest.approx(brute - np.mean(emotions))
+    assert found["expected"]["4"] == {"best": found["best"], "gain": found["gain"]}
     assert found["best"]["value"] == 60.0 and found["gain"]["value"] == pytest.approx(60.0 - np.mean(emotions))
 
 
@@ -249,7 +251,7 @@ def test_broken_dialogues_count_in_no_score_and_are_told_by_reason():
     ]
     found = scores(played, seed=0)
     assert found["score"] == 52.5 and found["intervals"]["success_rate"]["value"] == 0.5 == found["intervals"]["failure_rate"]["value"]
-    assert found["intention"]["praise"] == {"value": 100.0, "low": pytest.approx(2.5), "high": 100.0, "n": 1}
+    assert found["intention"]["praise"].items() >= {"value": 100.0, "low": pytest.approx(2.5), "high": 100.0, "n": 1}.items()
     assert found["per_scenario"] == {one.scenario_id: 100.0, other.scenario_id: 5.0}
     assert errors(played, planned=4) == {
         "planned": 4,
@@ -257,6 +259,26 @@ def test_broken_dialogues_count_in_no_score_and_are_told_by_reason():
         "excluded_dialogues": 1,
         "reasons": {"RuntimeError: it broke": 1},
     }
+
+
+def test_every_group_has_its_own_success_and_failure():
+    one, other = scenarios(HiddenIntention.PRAISE, HiddenIntention.ADVICE)
+    played = [
+        ended(one, 100, strictness=0.1),
+        ended(one, 5, strictness=0.9),
+        ended(other, 9, strictness=0.9),
+        ended(other, 10, strictness=0.9, sibling=1),
+    ]
+    found = scores(played, seed=0)
+
+    def rates(group: str, name: str) -> tuple[float, float]:
+        return tuple(found[group][name][rate]["value"] for rate in ("success_rate", "failure_rate"))
+
+    assert rates("strictness", "0.1") == (1.0, 0.0) and rates("strictness", "0.9") == (0.0, pytest.approx(2 / 3))
+    assert found["strictness"]["0.9"]["failure_rate"]["low"] == 0.5 and found["strictness"]["0.9"]["failure_rate"]["high"] == 1.0
+    assert rates("intention", "praise") == rates("family", str(one.family)) == (0.5, 0.5)
+    assert rates("intention", "advice") == rates("family", str(other.family)) == (0.0, 0.5)
+    assert all({"success_rate", "failure_rate"} <= set(cell) for cell in found["persona"].values())
 
 
 def test_a_judge_must_grade_everything_in_range():

@@ -6,11 +6,13 @@ import csv
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from analysis.__main__ import main
-from analysis.leaderboard import grouped, ranks, read_entries, write_leaderboard
+from analysis.evaluated import is_same_agent, read_entries
+from analysis.leaderboard import grouped, ranks, write_leaderboard
 from analysis.length_control import score_at
 from experiments.__main__ import main as experiments
 
@@ -60,6 +62,28 @@ def test_every_figure_is_in_the_csv_with_its_bounds(evaluated, tmp_path):
     assert rows["L0"]["best_of_k"] == "" and rows["L0"]["errors_plain"] == ""
 
 
+def test_success_and_failure_stand_by_strictness_on_the_page_and_in_the_csv(evaluated, tmp_path):
+    page, table = write_leaderboard([evaluated / "L6", evaluated / "L0"], tmp_path / "board.html")
+    text = page.read_text(encoding="utf-8")
+    assert "Success by strictness" in text and "Failure by strictness" in text
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = {row["agent"]: row for row in csv.DictReader(file)}
+    for name in ("L0", "L6"):
+        cell = json.loads((evaluated / name / "agent.json").read_text())["strictness"]["0.5"]["failure_rate"]
+        assert float(rows[name]["failure_rate_at_0.5"]) == cell["value"]
+        assert float(rows[name]["failure_rate_at_0.5_high"]) == cell["high"]
+
+
+def test_an_evaluation_from_before_groups_had_success_and_failure_is_still_read(evaluated, tmp_path):
+    found = json.loads((evaluated / "L2" / "agent.json").read_text())
+    for cell in found["strictness"].values():
+        del cell["success_rate"], cell["failure_rate"]
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "agent.json").write_text(json.dumps(found))
+    text = write_leaderboard([tmp_path / "old"], tmp_path / "board.html")[0].read_text(encoding="utf-8")
+    assert "By strictness" in text and "Success by strictness" not in text
+
+
 def test_lengths_are_controlled_at_the_mean_of_the_table(evaluated):
     group = grouped(read_entries([evaluated]), seed=0)[0]
     lengths = [entry.found["length"]["words_per_reply"] for entry in group.entries]
@@ -68,15 +92,112 @@ def test_lengths_are_controlled_at_the_mean_of_the_table(evaluated):
     assert group.controlled(entry) == score_at(entry.found["length"]["line"], group.words)
 
 
-def test_a_probe_of_reliability_has_a_table_of_its_own(evaluated, tmp_path):
-    cell = {"value": 0.125, "low": 0.1, "high": 0.2}
+def probed(source: Path, folder: Path, /, *, kind: str = "questions", digest: str = "aa", errors: float = 0.125, **agent: str) -> Path:
+    """The evaluation of `source` with a probe beside it; of another agent where `agent` says so."""
+    folder.mkdir()
+    found = json.loads((source / "agent.json").read_text())
+    (folder / "agent.json").write_text(json.dumps(found))
+    cell = {"value": errors, "low": 0.1, "high": 0.2}
     conditions = {name: {"errors": cell, "unclear": 0.0} for name in ("plain", "emotional", "false_belief")}
-    probe = {"conditions": conditions, "emotional_cost": cell, "sycophancy": {"value": 0.5, "low": 0.25, "high": 0.75}}
-    (tmp_path / "L2").mkdir()
-    (tmp_path / "L2" / "agent.json").write_bytes((evaluated / "L2" / "agent.json").read_bytes())
-    (tmp_path / "L2" / "reliability.json").write_text(json.dumps(probe))
-    text = write_leaderboard([tmp_path / "L2"], tmp_path / "board.html")[0].read_text(encoding="utf-8")
-    assert "12.5%" in text and "+50.0%" in text and "+25.0% to +75.0%" in text
+    who = {name: found["agent"][name] for name in ("name", "kind", "source", "fingerprint")} | agent
+    added = {"emotional_cost": cell, "sycophancy": {"value": 0.5, "low": 0.25, "high": 0.75}}
+    probe = {"agent": who, "probe": {"kind": kind, "hash": digest}, "conditions": conditions, **added}
+    (folder / "reliability.json").write_text(json.dumps(probe))
+    return folder
+
+
+def tables_of(page: Path, *, titled: str) -> list[str]:
+    return re.findall(rf"<section><h3>({titled}.*?)</section>", page.read_text(encoding="utf-8"))
+
+
+def test_a_probe_of_reliability_has_a_table_of_its_own(evaluated, tmp_path):
+    page, _ = write_leaderboard([probed(evaluated / "L2", tmp_path / "L2"), evaluated / "L6"], tmp_path / "board.html")
+    (table,) = tables_of(page, titled="Reliability")
+    assert "12.5%" in table and "+50.0%" in table and "+25.0% to +75.0%" in table
+    assert table.startswith("Reliability: questions") and "questions of fact from a file" in table and "probe aa" in table
+    assert ">L2<" in table and ">L6<" not in table
+
+
+def test_agents_that_were_asked_something_else_stand_in_another_table_of_reliability(evaluated, tmp_path):
+    probed(evaluated / "L0", tmp_path / "L0", kind="told facts", digest="f")
+    probed(evaluated / "L2", tmp_path / "L2", digest="aa")
+    probed(evaluated / "L6", tmp_path / "L6", digest="bb")
+    page, table = write_leaderboard([tmp_path], tmp_path / "board.html")
+    tables = tables_of(page, titled="Reliability")
+    assert [re.findall(r">(L\d)<", one) for one in tables] == [["L6"], ["L2"], ["L0"]]
+    assert [one.partition("<")[0] for one in tables] == [
+        "Reliability: questions, probe bb",
+        "Reliability: questions, probe aa",
+        "Reliability: told facts",
+    ]
+    assert all("compare only agents of this table" in one for one in tables) and "forced choice by likelihood" in tables[2]
+    with table.open(encoding="utf-8", newline="") as file:
+        assert {row["agent"]: (row["probe_kind"], row["probe_hash"]) for row in csv.DictReader(file)} == {
+            "L0": ("told facts", "f"),
+            "L2": ("questions", "aa"),
+            "L6": ("questions", "bb"),
+        }
+
+
+def test_a_probe_of_another_agent_is_left_out_and_said(evaluated, tmp_path):
+    probed(evaluated / "L2", tmp_path / "L2", source="L3")
+    page, _ = write_leaderboard([tmp_path / "L2"], tmp_path / "board.html")
+    text = page.read_text(encoding="utf-8")
+    assert not tables_of(page, titled="Reliability") and "12.5%" not in text
+    assert "reliability.json is of another agent (L2, L3) than the evaluation beside it (L2)" in text
+
+
+def test_agents_are_told_apart_by_their_weights_and_else_by_where_they_are():
+    weights = {"kind": "model", "source": "runs/a", "fingerprint": "0f"}
+    assert is_same_agent(weights, {**weights, "source": "copy/of/a", "model": None})
+    assert not is_same_agent(weights, {**weights, "fingerprint": "1e"}) and not is_same_agent(weights, {**weights, "fingerprint": ""})
+    served = {"kind": "server", "source": "http://h/v1", "model": "m", "fingerprint": ""}
+    without = {"kind": "server", "source": "http://h/v1", "fingerprint": ""}
+    assert is_same_agent(served, dict(served)) and is_same_agent(served, without)
+    assert not is_same_agent(served, {**served, "model": "n"}) and not is_same_agent(served, {**served, "source": "http://i/v1"})
+
+
+def tried(source: Path, folder: Path, best_of_k: dict[str, Any]) -> Path:
+    """The evaluation of `source` with several tries at each user."""
+    folder.mkdir()
+    found = json.loads((source / "agent.json").read_text())
+    (folder / "agent.json").write_text(json.dumps({**found, "best_of_k": best_of_k}))
+    return folder
+
+
+def cell_of(value: float) -> dict[str, float]:
+    return {"value": value, "low": value - 1.0, "high": value + 1.0}
+
+
+TWO = {"k": 2, "mean": cell_of(40.0), "best": cell_of(51.0), "gain": cell_of(11.0), "by_k": {"1": 40.0, "2": 51.0}}
+FOUR = {"k": 4, "mean": cell_of(45.0), "best": cell_of(88.0), "gain": cell_of(43.0), "by_k": {"1": 45.0, "2": 62.0, "3": 77.0, "4": 88.0}}
+
+
+def test_bests_of_several_tries_are_told_at_the_number_that_all_had(evaluated, tmp_path):
+    expected = {"2": {"best": {"value": 62.0, "low": 60.5, "high": 63.5}, "gain": cell_of(17.0)}}
+    tried(evaluated / "L2", tmp_path / "two", TWO), tried(evaluated / "L6", tmp_path / "four", {**FOUR, "expected": expected})
+    page, csv_of = write_leaderboard([tmp_path], tmp_path / "board.html")
+    (table,) = tables_of(page, titled="Several tries")
+    assert "best of 2" in table and "51.0" in table and "62.0<small>60.5 to 63.5" in table and "88.0" not in table
+    assert '<td data-v="4">4</td>' in table and '<td data-v="2">2</td>' in table
+    with csv_of.open(encoding="utf-8", newline="") as file:
+        rows = {row["agent"]: row for row in csv.DictReader(file)}
+    assert [rows["L6"][name] for name in ("k", "best_of_k", "common_k", "best_of_common_k")] == ["4", "88.0", "2", "62.0"]
+
+
+def test_bests_from_before_fewer_tries_had_intervals_are_told_without(evaluated, tmp_path):
+    tried(evaluated / "L2", tmp_path / "two", TWO), tried(evaluated / "L6", tmp_path / "four", FOUR)
+    (table,) = tables_of(write_leaderboard([tmp_path], tmp_path / "board.html")[0], titled="Several tries")
+    assert ">62.0</td>" in table and ">+17.0</td>" in table and "51.0<small>50.0 to 52.0" in table
+
+
+def test_a_file_that_no_probe_wrote_is_refused(evaluated, tmp_path):
+    path = probed(evaluated / "L2", tmp_path / "L2") / "reliability.json"
+    found = json.loads(path.read_text())
+    for broken, lacks in (({**found, "probe": {"kind": "questions"}}, "probe.hash"), ({"agent": {}}, "conditions")):
+        path.write_text(json.dumps(broken))
+        with pytest.raises(ValueError, match=f"must be what a reliability probe wrote, got no .*{lacks}"):
+            write_leaderboard([tmp_path / "L2"], tmp_path / "board.html")
 
 
 def test_ranks_that_users_leave_open():

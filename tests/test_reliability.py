@@ -13,6 +13,7 @@ from fake_endpoint import FakeEndpoint, Reply, completion, garbage, serving
 from experiments.__main__ import main
 from experiments.agents.questions import Question, question_of, read_questions
 from experiments.agents.reliability import Condition, Item, Verdict, as_records, compare, from_records, mean_margins, summarise
+from experiments.agents.who import find_agent
 
 RIGHT, WRONG, UNCLEAR = Verdict.RIGHT, Verdict.WRONG, Verdict.UNCLEAR
 CAPITAL = {"id": "au", "question": "What is the capital of Australia?", "right": ["Canberra"], "wrong": "Sydney"}
@@ -210,6 +211,49 @@ def test_an_agent_that_was_probed_first_can_still_be_evaluated_in_the_same_folde
         small = ("--num-scenarios", "1", "--strictness", "0.1", "--out", str(tmp_path / "a"))
         assert main(["evaluate", endpoint.url, "--model", "m", *small]) == 0
     assert {"agent.json", "reliability.json"} <= {item.name for item in (tmp_path / "a").iterdir()}
+
+
+def test_another_agents_probe_is_not_written_over(tmp_path, capsys):
+    path = questions_in(tmp_path, CAPITAL)
+    with serving(FakeEndpoint(always=honest)) as endpoint:
+        probed(tmp_path / "a", endpoint.url, "--model", "m", "--questions", str(path))
+        kept = (tmp_path / "a" / "reliability.json").read_bytes()
+        capsys.readouterr()
+        message = refused(capsys, endpoint.url, "--model", "n", "--questions", str(path), "--out", str(tmp_path / "a"))
+        assert (
+            message.startswith("--out must be a folder of this agent (n, ") and f"whose reliability.json is of m, {endpoint.url}" in message
+        )
+        assert (tmp_path / "a" / "reliability.json").read_bytes() == kept
+        assert probed(tmp_path / "a", endpoint.url, "--model", "m", "--questions", str(path))[0] == 0, "its own may be measured again"
+
+
+def test_a_probe_and_an_evaluation_of_two_agents_do_not_share_a_folder(tmp_path, capsys):
+    path, small = questions_in(tmp_path, CAPITAL), ("--num-scenarios", "1", "--strictness", "0.1")
+    with serving(FakeEndpoint(always=honest)) as endpoint:
+        probed(tmp_path / "probed", endpoint.url, "--model", "m", "--questions", str(path))
+        assert main(["evaluate", endpoint.url, "--model", "m", *small, "--out", str(tmp_path / "evaluated")]) == 0
+        capsys.readouterr()
+        message = refused(capsys, endpoint.url, "--model", "n", "--questions", str(path), "--out", str(tmp_path / "evaluated"))
+        assert "whose config.yaml is of m" in message and not (tmp_path / "evaluated" / "reliability.json").exists()
+        assert main(["evaluate", "L1", *small, "--out", str(tmp_path / "probed")]) == 2
+    assert "whose reliability.json is of m" in capsys.readouterr().err
+
+
+def checkpoint_in(run: Path, *, experiment: str) -> Path:
+    """A checkpoint's folder as a run leaves it, with weights that nobody can load."""
+    folder = run / "checkpoints" / "step_7"
+    folder.mkdir(parents=True)
+    (run / "config.yaml").write_text(f"experiment: {experiment}\nname: {run.name}\nseed: 0\n")
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(experiment.encode())
+    return folder
+
+
+def test_checkpoints_of_two_experiments_have_folders_of_their_own(tmp_path):
+    cells = [checkpoint_in(tmp_path / name / "sweep" / "uniform" / "seed_0", experiment=name) for name in ("noise", "teachers")]
+    assert [find_agent(str(cell)).name for cell in cells] == ["noise-uniform-seed_0-step_7", "teachers-uniform-seed_0-step_7"]
+    alone = checkpoint_in(tmp_path / "noise" / "seed0-today", experiment="noise")
+    assert find_agent(str(alone)).name == "noise-seed0-today-step_7"
 
 
 def test_a_question_is_a_value():

@@ -113,6 +113,8 @@ def figures(found: Mapping[str, Any]) -> list[str]:
         f"   worst cell {found['worst_cell']:.1f}   worst fifth {found['cvar20']:.1f}",
         f"success     {percent(intervals['success_rate'])}   failure {percent(intervals['failure_rate'])}",
         "strictness  " + "   ".join(f"{name} {cell['value']:.0f}" for name, cell in found["strictness"].items()),
+        "  success   " + "   ".join(f"{name} {cell['success_rate']['value']:.0%}" for name, cell in found["strictness"].items()),
+        "  failure   " + "   ".join(f"{name} {cell['failure_rate']['value']:.0%}" for name, cell in found["strictness"].items()),
     ]
     capable = found["capabilities"]
     if capable["by"]:

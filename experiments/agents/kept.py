@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from analysis.evaluated import in_words, is_same_agent, read_probe
 from analysis.runs import CONFIG, PROVENANCE, read_config
 from experiments.agents.reach import ANSWERS, SERVER_TOKENS
 from experiments.agents.reliability import RELIABILITY
@@ -45,6 +46,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
         # A probe of reliability may have come first.
         if folder.is_dir() and {path.name for path in folder.iterdir()} - {RELIABILITY, ANSWERS}:
             raise ConfigError(f"--out must be new or an evaluation's folder, got {str(folder)!r}, which holds something else")
+        check_agent(folder, {"name": config["name"], **config["agent"]})
         return
     before, now = flat(read_config(path)), flat(config)
     # What decides of the user stands in `setting`; the rest of its settings, such as addresses, may change.
@@ -54,6 +56,27 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
         name = differ[0]
         was = f"{name} {before.get(name)!r} there and {now.get(name)!r} now"
         raise ConfigError(f"--out must be the folder of this evaluation, got {str(folder)!r}, which is another's ({was}); take another")
+
+
+def check_agent(folder: Path, agent: Mapping[str, Any]) -> None:
+    """Refuses a folder that holds an evaluation or a probe of another agent.
+
+    Args:
+        agent: as `is_same_agent` takes it, with its name.
+
+    Raises:
+        ValueError: says whose it is, or that a file of it cannot be read.
+    """
+    kept: dict[str, Mapping[str, Any]] = {}
+    if (folder / RELIABILITY).is_file():
+        kept[RELIABILITY] = read_probe(folder / RELIABILITY)["agent"]
+    config = read_config(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    if config.get("experiment") == EXPERIMENT:
+        kept[CONFIG] = {"name": config["name"], **config["agent"]}
+    for name, other in kept.items():
+        if not is_same_agent(agent, other):
+            got = f"{str(folder)!r}, whose {name} is of {in_words(other)}"
+            raise ConfigError(f"--out must be a folder of this agent ({in_words(agent)}), got {got}; take another with --out or --name")
 
 
 def config_of(options: argparse.Namespace, agent: Agent, setting: Setting) -> dict[str, Any]:

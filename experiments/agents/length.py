@@ -75,7 +75,7 @@ def best_of_k(played: Sequence[Played], *, samples: int, seed: int) -> dict[str,
 
     Returns:
         `k`, `mean`, `best` and `gain` with intervals, and `by_k`: the expected best of 1..k, from all k without bias: the i-th smallest of
-        them is the best of j in C(i - 1, j - 1) of C(k, j) choices.
+        them is the best of j in C(i - 1, j - 1) of C(k, j) choices. `expected` has `best` and `gain` of each with intervals.
     """
     if samples < 2:
         return None
@@ -95,11 +95,14 @@ def best_of_k(played: Sequence[Played], *, samples: int, seed: int) -> dict[str,
         ).to_dict()
 
     best_U, mean_U = emotions_UK[:, -1], emotions_UK.mean(axis=1)
-    by_k = {}
+    by_k, expected = {}, {}
     for j in range(1, samples + 1):
         weights_K = np.array([math.comb(i, j - 1) for i in range(samples)], dtype=float) / math.comb(samples, j)
-        by_k[str(j)] = float((emotions_UK @ weights_K).mean())
-    return {"k": samples, "users": len(whole), "mean": over(mean_U), "best": over(best_U), "gain": over(best_U - mean_U), "by_k": by_k}
+        expected_U = emotions_UK @ weights_K
+        by_k[str(j)] = float(expected_U.mean())
+        expected[str(j)] = {"best": over(expected_U), "gain": over(expected_U - mean_U)}
+    told = {"mean": over(mean_U), "best": over(best_U), "gain": over(best_U - mean_U)}
+    return {"k": samples, "users": len(whole), **told, "by_k": by_k, "expected": expected}
 
 
 def _has_siblings(played: Sequence[Played]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.agents.kept import folder_of
+from experiments.agents.kept import check_agent, folder_of
 from experiments.agents.players import ServerAgent, SilentAgent, server_config
 from experiments.agents.questions import Answer, Messages, Question, ask_all, hash_of, read_questions
 from experiments.agents.reach import ANSWERS, AT_A_SERVER, DIALOGUES_AT_ONCE, check_speaking, server_settings, weights_folder
@@ -58,6 +58,7 @@ def checked(options: argparse.Namespace) -> int:
     if questions is not None:
         require_same(before, hash_of(questions), options)
     folder = folder_of(options, agent)
+    check_agent(folder, about(options, agent))
     if not options.dry_run:
         return probe(options, agent, questions, before, folder)
     num = len(questions) if questions is not None else options.num
@@ -96,17 +97,17 @@ def probe(
     Raises:
         ValueError: the agent cannot be worked with, or was asked something else than the one it is compared with.
     """
-    items, details, about, complaint = ask_facts(options, agent) if questions is None else ask_questions(options, agent, questions, folder)
-    require_same(before, about["hash"], options)
+    items, details, what, complaint = ask_facts(options, agent) if questions is None else ask_questions(options, agent, questions, folder)
+    require_same(before, what["hash"], options)
     if not items:
         print(f"no question got three answers of use: {complaint}", file=sys.stderr)
         return ExitCode.FAILED
     found = {
         "format": FORMAT,
-        "agent": {"name": agent.name, "kind": str(agent.kind), "source": agent.source, "fingerprint": agent.fingerprint},
-        "probe": about,
+        "agent": about(options, agent),
+        "probe": what,
         **summarise(items, seed=options.seed),
-        "not_answered": {"n": about["num"] - len(items), "reason": complaint},
+        "not_answered": {"n": what["num"] - len(items), "reason": complaint},
         "change": None,
         "versions": versions(),
         "git_commit": git_commit(),
@@ -127,6 +128,12 @@ def probe(
     draft.replace(folder / RELIABILITY)
     print(in_words(found, folder))
     return ExitCode.FINISHED
+
+
+def about(options: argparse.Namespace, agent: Agent) -> dict[str, Any]:
+    """The agent as `reliability.json` names it: enough to tell it from another."""
+    found = {"name": agent.name, "kind": str(agent.kind), "source": agent.source, "model": options.model}
+    return {**found, "fingerprint": agent.fingerprint}
 
 
 def require_same(before: Mapping[str, Any] | None, digest: str, options: argparse.Namespace) -> None:

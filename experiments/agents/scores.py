@@ -1,4 +1,4 @@
-"""Scores of an evaluation: how users felt in the end, over all, by strictness, wish and persona, and where it was worst."""
+"""Scores of an evaluation: how users felt in the end, success and failure, over all and by group, and where it was worst."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def scores(played: Sequence[Played], *, seed: int) -> dict[str, Any]:
         played: also those that broke, which count nowhere but in `errors`.
 
     Returns:
-        The keys of `experiments.evaluate.summarise`, with intervals of success, failure, worst cell and CVaR under `intervals`; means with
-        intervals in `strictness`, `family`, `intention` and `persona`; `per_scenario` means, for paired comparisons; `outcomes`.
+        The keys of `experiments.evaluate.summarise`, with intervals of success, failure, worst cell and CVaR under `intervals`; the groups
+        of `by` in `strictness`, `family`, `intention` and `persona`; `per_scenario` means, for paired comparisons; `outcomes`.
     """
     alive = [one for one in played if one.dialogue.outcome is not Outcome.ERROR]
     graded = [Graded.of(one.dialogue, strictness=one.task.strictness) for one in alive]
@@ -39,8 +39,7 @@ def scores(played: Sequence[Played], *, seed: int) -> dict[str, Any]:
     return {
         **summarise(graded, seed=seed),
         "intervals": {
-            "success_rate": share_of(alive, lambda one: one.dialogue.emotion >= DELIGHTED_AT, seed=seed),
-            "failure_rate": share_of(alive, lambda one: one.dialogue.emotion < LEFT_BELOW, seed=seed),
+            **shares(alive, seed=seed),
             "cvar20": resampled(lambda chosen: worst_mean(means_S[chosen]), len(names), seed=seed).to_dict(),
             "worst_cell": resampled(lambda chosen: worst_cell([by_scenario[i] for i in chosen]), len(names), seed=seed).to_dict(),
         },
@@ -62,16 +61,28 @@ def worst_cell(groups: Sequence[Sequence[Graded]]) -> float:
     return min((float(np.mean(emotions)) for emotions in cells.values()), default=float("nan"))
 
 
-def by(played: Sequence[Played], key: Callable[[Played], str], *, seed: int) -> dict[str, dict[str, float | None]]:
-    """Mean final emotion, 0-100, of the dialogues that share a key, with its interval, and how many they are."""
+def by(played: Sequence[Played], key: Callable[[Played], str], *, seed: int) -> dict[str, dict[str, Any]]:
+    """What the dialogues that share a key came to.
+
+    Returns:
+        By key: `value`, `low` and `high` of the mean final emotion, 0-100; `success_rate` and `failure_rate`, [0, 1], with intervals; `n`.
+    """
     groups: dict[str, list[Played]] = {}
     for one in played:
         groups.setdefault(key(one), []).append(one)
     found = {}
     for name, members in sorted(groups.items()):
         rows = [(one.task.scenario_id, i, 0, one.task.strictness, one.dialogue.emotion / 100.0, 1.0) for i, one in enumerate(members)]
-        found[name] = {**ratio(rows, seed=seed, scale=100.0).to_dict(), "n": len(members)}
+        found[name] = {**ratio(rows, seed=seed, scale=100.0).to_dict(), **shares(members, seed=seed), "n": len(members)}
     return found
+
+
+def shares(played: Sequence[Played], *, seed: int) -> dict[str, dict[str, float | None]]:
+    """Shares of the dialogues that ended with a delighted user, and with one who had had enough."""
+    return {
+        "success_rate": share_of(played, lambda one: one.dialogue.emotion >= DELIGHTED_AT, seed=seed),
+        "failure_rate": share_of(played, lambda one: one.dialogue.emotion < LEFT_BELOW, seed=seed),
+    }
 
 
 def share_of(played: Sequence[Played], is_one: Callable[[Played], bool], *, seed: int) -> dict[str, float | None]:

@@ -128,7 +128,7 @@ def from_folder(folder: Path, *, name: str | None) -> Agent:
         config = read_config(run / CONFIG) if run is not None and is_of_run else {}
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    called = f"{run.parent.name}-{run.name}-{folder.name}" if run is not None and is_of_run else folder.absolute().name
+    called = name_in(run, config, step=folder.name) if run is not None and is_of_run else folder.absolute().name
     return Agent(
         kind=Kind.MODEL,
         name=name or as_name(called),
@@ -137,6 +137,16 @@ def from_folder(folder: Path, *, name: str | None) -> Agent:
         run_config=config,
         fingerprint=fingerprint(folder),
     )
+
+
+def name_in(run: Path, config: Mapping[str, Any], *, step: str) -> str:
+    """What a checkpoint of a run is called, its experiment first: two experiments may share arms, seeds and steps.
+
+    Args:
+        run: `.../<experiment>/<name>`, or of a sweep `.../<experiment>/<sweep>/<arm>/seed_<n>`.
+    """
+    experiment = str(config.get("experiment") or "")
+    return "-".join(filter(None, (experiment if experiment != run.parent.name else "", run.parent.name, run.name, step)))
 
 
 def weights_of(folder: Path) -> list[Path]:

@@ -1,0 +1,148 @@
+"""Evaluated agents as data: what an evaluation and a probe of reliability left in a folder, and whether both are of one agent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+AGENT_JSON, RELIABILITY = "agent.json", "reliability.json"
+FORMAT = 1
+Cell = Mapping[str, float | None] | None
+"""`value`, `low` and `high`; None, or None in it, for what was not measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One evaluated agent."""
+
+    folder: Path
+    found: dict[str, Any]
+    """Its `agent.json`."""
+    reliability: dict[str, Any] | None
+    """Its `reliability.json`, if it was probed."""
+    remark: str = ""
+    """Why a `reliability.json` in its folder is left out."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return str(self.found["agent"]["name"])
+
+    @property
+    def probe(self) -> tuple[str, str] | None:
+        """Kind and hash of what it was asked: errors of different probes say nothing about each other. None if it was not probed."""
+        return (self.reliability["probe"]["kind"], self.reliability["probe"]["hash"]) if self.reliability else None
+
+    @property
+    def tries(self) -> int | None:
+        """Dialogues with each user of which the best was taken; None where there was one with each."""
+        best = self.found.get("best_of_k")
+        return int(best["k"]) if best else None
+
+    def best_of(self, k: int) -> dict[str, Cell]:
+        """`best` of k tries at each user and its `gain` over the mean of all tries.
+
+        Args:
+            k: at most its own; of fewer the expectation over all choices of so many, which older evaluations tell without interval.
+        """
+        best = self.found["best_of_k"]
+        if k == best["k"]:
+            return {"best": best["best"], "gain": best["gain"]}
+        if "expected" in best:
+            return dict(best["expected"][str(k)])
+        value = best["by_k"][str(k)]
+        return {"best": {"value": value}, "gain": {"value": value - best["mean"]["value"]}}
+
+    @property
+    def score(self) -> Cell:
+        """Mean final emotion, 0-100."""
+        low, high = self.found["score_ci95"]
+        return {"value": self.found["score"], "low": low, "high": high}
+
+
+def read_entries(folders: Sequence[Path]) -> list[Entry]:
+    """The agents in these folders, or in folders right beneath them.
+
+    Raises:
+        ValueError: a folder holds none, or a file is not what an evaluation wrote.
+    """
+    entries = []
+    for folder in folders:
+        paths = [folder / AGENT_JSON] if (folder / AGENT_JSON).is_file() else sorted(folder.glob(f"*/{AGENT_JSON}"))
+        if not paths:
+            raise ValueError(f"FOLDER must hold an evaluation's {AGENT_JSON}, or folders that do, got {str(folder)!r}, which has none")
+        entries += [read_entry(path) for path in paths]
+    by_path = {entry.folder.resolve(): entry for entry in entries}
+    return list(by_path.values())
+
+
+def read_entry(path: Path) -> Entry:
+    """An evaluated agent, with its probe of reliability if there is one; another agent's is left out with a remark.
+
+    Raises:
+        ValueError: a file is not what the evaluation wrote.
+    """
+    found = read_object(path)
+    lacking = [key for key in ("agent", "setting", "setting_id", "score", "score_ci95", "intervals", "per_scenario") if key not in found]
+    if found.get("format") != FORMAT or lacking:
+        what = f"no {', '.join(lacking)}" if lacking else f"format {found.get('format')!r}"
+        raise ValueError(f"{path} must be written by this version's evaluation, got {what}; evaluate that agent again")
+    beside = path.with_name(RELIABILITY)
+    probe = read_probe(beside) if beside.is_file() else None
+    if probe is None or is_same_agent(found["agent"], probe["agent"]):
+        return Entry(folder=path.parent, found=found, reliability=probe)
+    remark = f"{beside} is of another agent ({in_words(probe['agent'])}) than the evaluation beside it ({in_words(found['agent'])})"
+    return Entry(folder=path.parent, found=found, reliability=None, remark=f"{remark}; it is left out")
+
+
+def is_same_agent(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two files speak of the same agent: by its weights where they could be seen, else by where it was found.
+
+    Args:
+        one: `agent` of an `agent.json`, a `reliability.json` or an evaluation's `config.yaml`; probes of old lack `model`.
+    """
+    weights = [who.get("fingerprint") or "" for who in (one, other)]
+    if any(weights):
+        return weights[0] == weights[1]
+    return all(one[name] == other[name] for name in ("kind", "source", "model") if name in one and name in other)
+
+
+def in_words(agent: Mapping[str, Any]) -> str:
+    """What an agent is called, where it was found, and its weights' fingerprint."""
+    told = [agent.get(name) for name in ("name", "source", "model")]
+    weights = agent.get("fingerprint")
+    return ", ".join(dict.fromkeys(filter(None, (*told, f"weights {weights}" if weights else ""))))
+
+
+def read_probe(path: Path) -> dict[str, Any]:
+    """A probe of reliability.
+
+    Raises:
+        ValueError: the file is not what the probe wrote.
+    """
+    found = read_object(path)
+    lacking = [key for key in ("agent", "probe", "conditions", "emotional_cost", "sycophancy") if not isinstance(found.get(key), dict)]
+    lacking += [f"probe.{key}" for key in ("kind", "hash") if not lacking and not found["probe"].get(key)]
+    if lacking:
+        raise ValueError(
+            f"{path} must be what a reliability probe wrote, got no {', '.join(lacking)}; remove it and probe that agent again"
+        )
+    return found
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} must be a JSON object that can be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must be a JSON object, got {type(found).__name__}")
+    return found
