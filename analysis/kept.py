@@ -84,7 +84,7 @@ def keep_sweep(folder: Path, out: Path | None = None) -> str:
         target = out / run.relative_to(folder)
         keep_run(run, target, runs=place.parent.parent)
         sizes.append(sum(path.stat().st_size for path in target.iterdir()))
-    keep_marks(place.parent.parent / MARKS, out.parent.parent / MARKS, opening=f"{place.parent.name}/{place.name}")
+    keep_marks(place.parent.parent / MARKS, out, opening=f"{place.parent.name}/{place.name}")
     page = write_sweep_report(out, with_files=False)
     said = [f"kept {len(finished)} runs in {out}, {sum(sizes) / len(sizes) / 1000:.0f} kB each (largest {max(sizes) / 1000:.0f} kB)"]
     said += [f"not finished, so not kept: {', '.join(left_out)}"] if left_out else []
@@ -106,22 +106,36 @@ def keep_plan(folder: Path, out: Path) -> None:
             shutil.copyfile(folder / name, out / name)
 
 
-def keep_marks(marks: Path, kept: Path, *, opening: str) -> None:
-    """Adds what the sealed half was opened for by this sweep to what is kept of that."""
+def keep_marks(marks: Path, out: Path, *, opening: str) -> None:
+    """Adds what the sealed half was opened for by this sweep's kept runs to what is kept of that.
+
+    A run that has not finished leaves no mark here: it may be begun anew where its folder is gone, for nothing is left that it was judged by.
+
+    Args:
+        out: where the sweep's records are; what is kept of marks lies beside all experiments.
+    """
     if not marks.is_file():
         return
+    kept = out.parent.parent / MARKS
     before = kept.read_text(encoding="utf-8").splitlines() if kept.is_file() else []
-    new = [line for line in marks.read_text(encoding="utf-8").splitlines() if line not in before and opening_of(line) == opening]
+    found = [line for line in marks.read_text(encoding="utf-8").splitlines() if line not in before]
+    new = [line for line in found if is_of_a_record(line, out, opening=opening)]
     if new:
         kept.write_text("".join(f"{line}\n" for line in [*before, *new]), encoding="utf-8")
 
 
-def opening_of(mark: str) -> str:
-    """The sweep that a line of marks names."""
+def is_of_a_record(mark: str, out: Path, *, opening: str) -> bool:
+    """Whether a line of marks is of a run of this sweep whose record is in `out`.
+
+    Raises:
+        ValueError: it is no mark.
+    """
     try:
-        return str(json.loads(mark)["opening"])
+        read = json.loads(mark)
+        cell = Path(str(read["run"])).relative_to(opening) if read["opening"] == opening else None
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{MARKS} must hold a mark a line, got {mark[:60]!r}") from error
+    return cell is not None and (out / cell / SUMMARY).is_file()
 
 
 def keep_run(run: Path, target: Path, *, runs: Path) -> None:

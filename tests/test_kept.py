@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -279,12 +280,17 @@ def test_what_was_chosen_is_kept_and_not_chosen_anew_when_the_runs_are_gone(tmp_
     assert choice is not None and [pick.arm for pick in choice.picks] == ["fixed_0.1", "linear_x1"]
 
 
+def leave_marks(runs: Path, *cells: str, seeds: tuple[int, ...] = (0, 1)) -> None:
+    """Writes the marks of runs of the frontier teacher on the sealed half, each `<experiment>/<name>/<arm>/seed_<n>`."""
+    facts = {"world_hash": world_hash(), "teacher": "frontier", "seeds": list(seeds), "again": "", "time": "2026-01-01 00:00"}
+    marks = [Mark(opening="/".join(cell.split("/")[:2]), run=cell, **facts) for cell in cells]
+    (runs / MARKS).write_text("".join(json.dumps(vars(mark)) + "\n" for mark in marks))
+
+
 def test_the_mark_of_an_opening_is_kept_and_still_guards_when_the_runs_are_gone(tmp_path):
     runs = tmp_path / "runs"
     folder = made_sweep(runs / "confirmation" / "sweep", FINALS)
-    facts = {"world_hash": world_hash(), "teacher": "frontier", "seeds": [100, 101], "again": "", "time": "2026-01-01 00:00"}
-    marks = [Mark(opening=place, run=f"{place}/frontier/seed_100", **facts) for place in ("confirmation/sweep", "other/sweep")]
-    (runs / MARKS).write_text("".join(json.dumps(vars(mark)) + "\n" for mark in marks))
+    leave_marks(runs, "confirmation/sweep/frontier/seed_0", "other/sweep/frontier/seed_0")
     keep(folder)
     kept = (results_beside(runs) / MARKS).read_text().splitlines()
     assert [json.loads(line)["opening"] for line in kept] == ["confirmation/sweep"]
@@ -292,3 +298,30 @@ def test_the_mark_of_an_opening_is_kept_and_still_guards_when_the_runs_are_gone(
     config = load("smoke", [f"runs={runs}", "evaluation.split=sealed"])
     with pytest.raises(ConfigError, match="the sealed half was opened for frontier"):
         check_sealed(config, runs / "smoke" / "second", resuming=False)
+
+
+def test_of_an_opening_over_several_sittings_what_was_kept_is_not_judged_again_and_what_was_broken_off_may_begin_anew(tmp_path):
+    runs = tmp_path / "runs"
+    sweep = load_sweep("confirmation", [f"runs={runs}", "arms=frontier,uniform", "seeds=100,101"])
+    made_result(sweep.folder, "frontier", 100)
+    made_result(sweep.folder, "frontier", 101, finished=False)
+    leave_marks(runs, *(f"confirmation/sweep/frontier/seed_{seed}" for seed in sweep.seeds), seeds=sweep.seeds)
+    keep(sweep.folder)
+    shutil.rmtree(runs)
+    done, broken_off = Cell("frontier", 100), Cell("frontier", 101)
+    check_sealed(sweep.config(broken_off), sweep.run_folder(broken_off), resuming=False)
+    check_sealed(sweep.config(done), sweep.run_folder(done), resuming=True)
+    with pytest.raises(ConfigError, match="by confirmation/sweep/frontier/seed_100"):
+        check_sealed(sweep.config(done), sweep.run_folder(done), resuming=False)
+    # Its mark follows with its record, once it is there.
+    made_result(sweep.folder, "frontier", 101)
+    leave_marks(runs, "confirmation/sweep/frontier/seed_101", seeds=sweep.seeds)
+    keep(sweep.folder)
+    assert len((results_beside(runs) / MARKS).read_text().splitlines()) == 2
+
+
+def test_a_mark_that_is_none_is_told_when_runs_are_kept(tmp_path, capsys):
+    folder = made_sweep(tmp_path / "runs" / "made" / "sweep", FINALS)
+    (tmp_path / "runs" / MARKS).write_text('{"opening": "made/sweep"}\n')
+    assert main(["keep", str(folder)]) == 2
+    assert "sealed.jsonl must hold a mark a line, got '{\"opening\": \"made/sweep\"}'" in capsys.readouterr().err
