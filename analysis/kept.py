@@ -109,7 +109,7 @@ def keep_plan(folder: Path, out: Path) -> None:
 def keep_marks(marks: Path, out: Path, *, opening: str) -> None:
     """Adds what the sealed half was opened for by this sweep's kept runs to what is kept of that.
 
-    A run that has not finished leaves no mark here: it may be begun anew where its folder is gone, for nothing is left that it was judged by.
+    A run that has not finished leaves no mark here: where its folder is lost, so is what it was judged by, and it may be begun anew.
 
     Args:
         out: where the sweep's records are; what is kept of marks lies beside all experiments.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from made_run import make_run
-from made_sweep import made_result, made_sweep, steps_of, tasks_of
+from made_sweep import begin_with, made_result, made_sweep, steps_of, tasks_of
 from test_report import read_page
 from test_sweep import planned, write  # noqa: F401 (a fixture)
 
@@ -259,7 +259,10 @@ def test_a_torn_record_is_left_and_the_others_are_used(earlier):
 def test_the_best_arms_are_chosen_from_kept_runs_where_the_runs_are_gone(tmp_path):
     folder = tmp_path / "runs" / "fixed_vs_adaptive" / "sweep"
     arms = [f"fixed_{d}" for d in (0.1, 0.3, 0.5, 0.7, 0.9)] + ["linear_x0.5", "linear_x1", "linear_x2"]
-    made_sweep(folder, {arm: [50.0 + i] * 5 for i, arm in enumerate(arms)}, world=world_hash())
+    made_sweep(folder, {arm: [50.0 + i] * 5 for i, arm in enumerate(arms)}, world=world_hash(), budget=600_000)
+    origin = load_sweep("fixed_vs_adaptive", [f"runs={tmp_path / 'runs'}"])
+    for cell in (Cell(arm, seed) for arm in arms for seed in origin.seeds):
+        begin_with(origin.run_folder(cell), origin.config(cell))
     keep(folder)
     shutil.rmtree(tmp_path / "runs")
     sweep = load_sweep("confirmation", [f"runs={tmp_path / 'runs'}"])
@@ -324,4 +327,4 @@ def test_a_mark_that_is_none_is_told_when_runs_are_kept(tmp_path, capsys):
     folder = made_sweep(tmp_path / "runs" / "made" / "sweep", FINALS)
     (tmp_path / "runs" / MARKS).write_text('{"opening": "made/sweep"}\n')
     assert main(["keep", str(folder)]) == 2
-    assert "sealed.jsonl must hold a mark a line, got '{\"opening\": \"made/sweep\"}'" in capsys.readouterr().err
+    assert 'sealed.jsonl must hold a mark a line, got \'{"opening": "made/sweep"}\'' in capsys.readouterr().err
