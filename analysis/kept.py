@@ -19,7 +19,6 @@ from typing import Any
 
 import yaml
 
-from analysis.columns import columns_of, read_columns, write_columns
 from analysis.planned import CHOSEN, PLAN, read_planned
 from analysis.replies import REPLIES, replies_in
 from analysis.runs import (
@@ -36,12 +35,15 @@ from analysis.runs import (
     setting,
 )
 from analysis.sweep import run_folders
+from simulator.columns import columns_of, read_columns, write_columns
 from simulator.difficulty import Difficulty
 
 RUNS, RESULTS, MARKS = "runs", Path("docs/results"), "sealed.jsonl"
 DIGITS = 5
 MAX_STEPS = 400
-"""Of a longer run every so many steps are kept, and the last."""
+"""Of a longer run every so many steps are kept, the last, and all that looked at the probe panel."""
+PROBE = "probe/"
+"""Beginning of the metrics of a look at the probe panel."""
 GRADES = ("step", "look", "policy_tokens", "grid", "in_during", "uid", "scenario_id", "family", "strictness", "outcome", "emotion")
 """What is kept of a held-out dialogue."""
 NUM_READ = 3
@@ -207,9 +209,14 @@ def relocated(tree: Any, old: str, new: str) -> Any:
 
 
 def thinned(lines: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """At most about `MAX_STEPS` lines, the last one among them."""
+    """About `MAX_STEPS` lines, the last one among them, and every one with a look at the probe panel."""
     every = -(-len(lines) // MAX_STEPS) or 1
-    return (line for i, line in enumerate(lines) if i % every == 0 or i == len(lines) - 1)
+    return (line for i, line in enumerate(lines) if i % every == 0 or i == len(lines) - 1 or has_look(line))
+
+
+def has_look(line: Mapping[str, Any]) -> bool:
+    """Whether a step measured anything on the probe panel."""
+    return any(name.startswith(PROBE) and value is not None for name, value in line.items())
 
 
 def rounded(value: Any) -> Any:

@@ -14,7 +14,6 @@ from test_report import read_page
 from test_sweep import planned, write  # noqa: F401 (a fixture)
 
 from analysis.__main__ import main
-from analysis.columns import read_columns, write_columns
 from analysis.comparison import Plan, compare
 from analysis.kept import digest_of_tasks, keep_run, results_beside, unpack
 from analysis.planned import Planned
@@ -31,6 +30,7 @@ from experiments.sweep import run_sweep
 from experiments.sweep_plan import Cell, load_sweep
 from experiments.taking_over import kept_runs
 from simulator.bank import load_bank, world_hash
+from simulator.columns import read_columns, write_columns
 from simulator.difficulty import Difficulty
 from simulator.scenario import Split
 
@@ -85,6 +85,18 @@ def test_a_kept_run_is_small_and_has_the_figures_of_the_whole_one(tmp_path):
     assert figures_of(after.evaluation()) == figures_of(before.evaluation())
     words = (kept / "config.yaml").read_bytes() + b"".join(path.read_bytes() for path in kept.glob("*.xz"))
     assert len(words) < 0.1 * sum(path.stat().st_size for path in run.glob("*.jsonl"))
+
+
+def test_a_long_run_keeps_every_look_at_the_probe_panel(tmp_path):
+    # 1000 steps are kept by threes: 1, 4, 7, ...; looks come by fives.
+    steps = [{"step": i, "actor/entropy": 0.5, "probe/reward": i / 1000 if i % 5 == 0 else None} for i in range(1, 1001)]
+    run, kept = make_run(tmp_path / "runs" / "seed0"), tmp_path / "kept"
+    (run / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    keep_run(run, kept, runs=tmp_path / "runs")
+    looks = read_run(kept).series("probe/reward")
+    assert looks.steps == list(range(5, 1001, 5)) and looks.values == [step / 1000 for step in looks.steps]
+    others = [line["step"] for line in read_lines(kept / "metrics.jsonl") if line["probe/reward"] is None]
+    assert others == [step for step in range(1, 1000, 3) if step % 5]
 
 
 def test_a_few_users_can_still_be_read_the_same_in_every_run(tmp_path):
