@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis.columns import columns_of
 from analysis.runs import METRICS, read_run
 from curriculum.indicators import EntropyLaw, fit_entropy_law
+from simulator.columns import columns_of
 
 ENTROPY, REWARD = "probe/entropy_sampled", "probe/reward"
 """Metrics of a look."""

@@ -19,7 +19,6 @@ from typing import Any
 
 import yaml
 
-from analysis.columns import columns_of, read_columns, write_columns
 from analysis.planned import CHOSEN, PLAN, read_planned
 from analysis.replies import REPLIES, replies_in
 from analysis.runs import (
@@ -36,12 +35,15 @@ from analysis.runs import (
     setting,
 )
 from analysis.sweep import run_folders
+from simulator.columns import columns_of, read_columns, write_columns
 from simulator.difficulty import Difficulty
 
 RUNS, RESULTS, MARKS = "runs", Path("docs/results"), "sealed.jsonl"
 DIGITS = 5
 MAX_STEPS = 400
-"""Of a longer run every so many steps are kept, and the last."""
+"""Of a longer run every so many steps are kept, the last, and all that looked at the probe panel."""
+PROBE = "probe/"
+"""Beginning of the metrics of a look at the probe panel."""
 GRADES = ("step", "look", "policy_tokens", "grid", "in_during", "uid", "scenario_id", "family", "strictness", "outcome", "emotion")
 """What is kept of a held-out dialogue."""
 NUM_READ = 3
@@ -84,7 +86,7 @@ def keep_sweep(folder: Path, out: Path | None = None) -> str:
         target = out / run.relative_to(folder)
         keep_run(run, target, runs=place.parent.parent)
         sizes.append(sum(path.stat().st_size for path in target.iterdir()))
-    keep_marks(place.parent.parent / MARKS, out.parent.parent / MARKS, opening=f"{place.parent.name}/{place.name}")
+    keep_marks(place.parent.parent / MARKS, out, opening=f"{place.parent.name}/{place.name}")
     page = write_sweep_report(out, with_files=False)
     said = [f"kept {len(finished)} runs in {out}, {sum(sizes) / len(sizes) / 1000:.0f} kB each (largest {max(sizes) / 1000:.0f} kB)"]
     said += [f"not finished, so not kept: {', '.join(left_out)}"] if left_out else []
@@ -106,22 +108,36 @@ def keep_plan(folder: Path, out: Path) -> None:
             shutil.copyfile(folder / name, out / name)
 
 
-def keep_marks(marks: Path, kept: Path, *, opening: str) -> None:
-    """Adds what the sealed half was opened for by this sweep to what is kept of that."""
+def keep_marks(marks: Path, out: Path, *, opening: str) -> None:
+    """Adds what the sealed half was opened for by this sweep's kept runs to what is kept of that.
+
+    A run that has not finished leaves no mark here: where its folder is lost, so is what it was judged by, and it may be begun anew.
+
+    Args:
+        out: where the sweep's records are; what is kept of marks lies beside all experiments.
+    """
     if not marks.is_file():
         return
+    kept = out.parent.parent / MARKS
     before = kept.read_text(encoding="utf-8").splitlines() if kept.is_file() else []
-    new = [line for line in marks.read_text(encoding="utf-8").splitlines() if line not in before and opening_of(line) == opening]
+    found = [line for line in marks.read_text(encoding="utf-8").splitlines() if line not in before]
+    new = [line for line in found if is_of_a_record(line, out, opening=opening)]
     if new:
         kept.write_text("".join(f"{line}\n" for line in [*before, *new]), encoding="utf-8")
 
 
-def opening_of(mark: str) -> str:
-    """The sweep that a line of marks names."""
+def is_of_a_record(mark: str, out: Path, *, opening: str) -> bool:
+    """Whether a line of marks is of a run of this sweep whose record is in `out`.
+
+    Raises:
+        ValueError: it is no mark.
+    """
     try:
-        return str(json.loads(mark)["opening"])
+        read = json.loads(mark)
+        cell = Path(str(read["run"])).relative_to(opening) if read["opening"] == opening else None
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{MARKS} must hold a mark a line, got {mark[:60]!r}") from error
+    return cell is not None and (out / cell / SUMMARY).is_file()
 
 
 def keep_run(run: Path, target: Path, *, runs: Path) -> None:
@@ -193,9 +209,14 @@ def relocated(tree: Any, old: str, new: str) -> Any:
 
 
 def thinned(lines: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """At most about `MAX_STEPS` lines, the last one among them."""
+    """About `MAX_STEPS` lines, the last one among them, and every one with a look at the probe panel."""
     every = -(-len(lines) // MAX_STEPS) or 1
-    return (line for i, line in enumerate(lines) if i % every == 0 or i == len(lines) - 1)
+    return (line for i, line in enumerate(lines) if i % every == 0 or i == len(lines) - 1 or has_look(line))
+
+
+def has_look(line: Mapping[str, Any]) -> bool:
+    """Whether a step measured anything on the probe panel."""
+    return any(name.startswith(PROBE) and value is not None for name, value in line.items())
 
 
 def rounded(value: Any) -> Any:

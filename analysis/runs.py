@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from analysis.columns import columns_of, read_columns
+from simulator.columns import columns_of, read_columns
 from simulator.dialogue import Speaker
 
 CONFIG, METRICS, TEACHER, DIALOGUES = "config.yaml", "metrics.jsonl", "teacher.jsonl", "dialogues.jsonl"

@@ -12,7 +12,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from curriculum.alarms import CELLS, Course, Share, Verdict, judge, quality
+from curriculum.alarms import CELLS, LOW_UPDATES, Course, Share, Verdict, judge, quality
 from curriculum.arms import RECORDED, Arm, configure, parse_arms
 from curriculum.benchmark import check_jobs
 from curriculum.collapse import RULES, CollapseConfig
@@ -38,7 +38,7 @@ class Judged(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("--runs", nargs="+", type=Path, default=[], metavar="RUNDIR", help="folders of runs, with their metrics.jsonl")
+    parser.add_argument("--runs", nargs="+", type=Path, default=[], metavar="RUNDIR", help="folders of runs, or of kept ones")
     parser.add_argument("--students", nargs="+", default=[], metavar="STUDENT", help=f"toy students, or all: {', '.join(BY_STRICTNESS)}")
     parser.add_argument("--teachers", nargs="+", default=list(ARMS), metavar="TEACHER", help=f"of the students (default {' '.join(ARMS)})")
     parser.add_argument("--seeds", type=int, default=8, help="seeds of each student with each arm (default 8)")
@@ -131,14 +131,18 @@ def table(verdicts: Mapping[str, Sequence[Verdict]], measured: set[str]) -> str:
     """Every alarm that rang, most precise first."""
     judged = next(iter(verdicts.values()))
     lines = [f"{len(judged)} runs; " + "; ".join(f"{_collapsed(each)} collapsed by the {name}" for name, each in verdicts.items())]
+    if any(map(_undecided, verdicts.values())):
+        left_out = "; ".join(f"{_undecided(each)} by the {name}" for name, each in verdicts.items())
+        lines.append(f"left out, low at the end for fewer than {LOW_UPDATES} updates: {left_out}")
     lines.append(f"{'alarm':22}{'evidence':11}{'precision':26}{'recall':26}{'median lead':12}")
     rows = [(name, quality(name, judged)) for name in ("collapse", *RULES)]
+    rang = {name for verdict in judged for name in verdict.first}
     for name, found in sorted(rows, key=lambda row: -_or_zero(row[1].precision.value)):
         evidence = "two" if name == "collapse" else RULES[name][0] or "none"
-        if found.precision.num_all:
+        if name in rang:
             lead = "-" if math.isnan(found.median_lead) else f"{found.median_lead:g}"
             lines.append(f"{name:22}{evidence:11}{_as_text(found.precision):26}{_as_text(found.recall):26}{lead:12}".rstrip())
-    silent = [name for name, found in rows if not found.precision.num_all]
+    silent = [name for name, _ in rows if name not in rang]
     lines.append(f"never rang: {', '.join(silent) or 'none'}")
     lines.append(f"indicators measured: {', '.join(sorted(measured))}")
     return "\n".join(lines)
@@ -150,6 +154,7 @@ def report(verdicts: Mapping[str, Sequence[Verdict]], config: CollapseConfig) ->
         label: {
             "num_runs": len(judged),
             "num_collapsed": _collapsed(judged),
+            "num_undecided": _undecided(judged),
             "alarms": {name: dict(_figures(name, judged)) for name in ("collapse", *RULES)},
             "runs": [asdict(verdict) for verdict in judged],
         }
@@ -176,6 +181,10 @@ def _as_text(share: Share) -> str:
 
 def _collapsed(verdicts: Iterable[Verdict]) -> int:
     return sum(verdict.onset is not None for verdict in verdicts)
+
+
+def _undecided(verdicts: Iterable[Verdict]) -> int:
+    return sum(verdict.undecided for verdict in verdicts)
 
 
 def _or_zero(value: float) -> float:

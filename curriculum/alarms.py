@@ -2,6 +2,7 @@
 
 A run has collapsed where the score of its probe panel, or of a third of it, stays below 80 % of its best so far, and .05 below it, for
 20 updates; the label is the first of these. The thirds are needed: a run that trades what is hard for what is easy can rise on the whole.
+A run that ends low after fewer updates has neither collapsed nor not: it is undecided, and counts in no share.
 
 Source: the label on the whole panel is the survey's; the thirds and the .05 are ours.
 """
@@ -9,7 +10,7 @@ Source: the label on the whole panel is the survey's; the thirds and the .05 are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -46,6 +47,8 @@ class Verdict:
     name: str
     onset: int | None
     first: Mapping[str, int]
+    undecided: bool = False
+    """It ended low before the label could be given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,7 @@ class Quality:
     """What an alarm is worth over many runs."""
 
     precision: Share
-    """Of the runs in which it rang, those that collapsed."""
+    """Of the decided runs in which it rang, those that collapsed."""
     recall: Share
     """Of the runs that collapsed, those in which it rang before the label could be given, `LOW_UPDATES` updates after the onset."""
     leads: list[int] = field(default_factory=list)
@@ -92,20 +95,24 @@ def collapse_onset(steps: Sequence[int], scores: Sequence[float]) -> int | None:
     Returns:
         None where there is no such stretch.
     """
-    best, since = -math.inf, None
-    for step, score in zip(steps, scores, strict=True):
-        best = max(best, score)
-        low = score < LOW_SHARE * best and score <= best - LOW_MARGIN
-        since = (step if since is None else since) if low else None
-        if since is not None and step - since + 1 >= LOW_UPDATES:
-            return since
-    return None
+    return next((since for since, last in _low_stretches(steps, scores) if last - since + 1 >= LOW_UPDATES), None)
+
+
+def is_undecided(steps: Sequence[int], scores: Sequence[float]) -> bool:
+    """Whether a score ends in a low stretch that is shorter than `LOW_UPDATES` updates, with none before it that is as long."""
+    stretches = list(_low_stretches(steps, scores))
+    return bool(stretches) and stretches[-1][1] == steps[-1] and collapse_onset(steps, scores) is None
 
 
 def onset_of(course: Course, cells: Iterable[str] = CELLS) -> int | None:
     """The earliest onset over the panel's cells; None where none fell."""
     onsets = [collapse_onset(*course.series(cell)) for cell in cells]
     return min((onset for onset in onsets if onset is not None), default=None)
+
+
+def undecided_of(course: Course, cells: Sequence[str] = CELLS) -> bool:
+    """Whether no cell of the panel fell for long enough, and one was still low at the end."""
+    return onset_of(course, cells) is None and any(is_undecided(*course.series(cell)) for cell in cells)
 
 
 def first_rings(course: Course, config: CollapseConfig) -> dict[str, int]:
@@ -127,12 +134,15 @@ def judge(course: Course, config: CollapseConfig, labels: Mapping[str, Sequence[
         labels: the cells of the panel that each label looks at.
     """
     first = first_rings(course, config)
-    return {label: Verdict(name=course.name, onset=onset_of(course, cells), first=first) for label, cells in labels.items()}
+    return {
+        label: Verdict(name=course.name, onset=onset_of(course, cells), first=first, undecided=undecided_of(course, cells))
+        for label, cells in labels.items()
+    }
 
 
 def quality(alarm: str, verdicts: Sequence[Verdict]) -> Quality:
-    """Precision, recall and lead time of one alarm over runs."""
-    rang = [verdict for verdict in verdicts if alarm in verdict.first]
+    """Precision, recall and lead time of one alarm over the runs that are decided."""
+    rang = [verdict for verdict in verdicts if alarm in verdict.first and not verdict.undecided]
     collapsed = [(verdict.onset, verdict.first.get(alarm)) for verdict in verdicts if verdict.onset is not None]
     leads = [onset - ring for onset, ring in collapsed if ring is not None and ring < onset + LOW_UPDATES]
     return Quality(
@@ -153,6 +163,20 @@ def wilson_interval(num_hits: int, num_all: int, *, z: float = 1.96) -> tuple[fl
     centre = p + square / 2.0
     reach = z * math.sqrt(p * (1.0 - p) / num_all + square / (4.0 * num_all))
     return max(0.0, (centre - reach) / (1.0 + square)), min(1.0, (centre + reach) / (1.0 + square))
+
+
+def _low_stretches(steps: Sequence[int], scores: Sequence[float]) -> Iterator[tuple[int, int]]:
+    """First and last step of each stretch in which a score stays low."""
+    best, stretch = -math.inf, None
+    for step, score in zip(steps, scores, strict=True):
+        best = max(best, score)
+        if score < LOW_SHARE * best and score <= best - LOW_MARGIN:
+            stretch = (stretch[0] if stretch else step, step)
+        elif stretch:
+            yield stretch
+            stretch = None
+    if stretch:
+        yield stretch
 
 
 def _replay(course: Course, config: CollapseConfig, *, leave_out: frozenset[str]) -> dict[str, int]:

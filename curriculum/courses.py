@@ -19,23 +19,24 @@ from curriculum.strictness_students import CollapseProne
 from curriculum.students import STUDENTS
 from curriculum.toy import GRID
 from curriculum.trial import LOOKS, Look, simulate
+from simulator.columns import columns_of, read_columns
 
 METRICS = "metrics.jsonl"
-"""File of a run's folder with one record a step: `step` and every metric, null where it was not measured."""
+"""File of a run's folder with one record a step: `step` and every metric, null where it was not measured. A kept run has columns of it."""
 SAME_IN_TOYS = frozenset({"strategy_entropy"})
 """A toy student has no tokens: the entropy of its choice is the entropy of its strategy."""
 
 
 def course_of_run(folder: Path) -> Course:
-    """What a run's folder recorded of the indicators.
+    """What the folder of a run, or of what was kept of one, recorded of the indicators.
 
     Raises:
-        ValueError: the folder has no metrics, or a line of them cannot be read.
+        ValueError: the folder has no metrics, or a record of them cannot be read.
     """
     path = folder / METRICS
-    if not path.is_file():
+    if not path.is_file() and not columns_of(path).is_file():
         raise ValueError(f"--runs must name folders of runs, got {str(folder)!r}, which has no {METRICS}")
-    lines = list(_read_lines(path))
+    lines = list(_read_lines(path) if path.is_file() else read_columns(columns_of(path)))
     keys = INDICATOR_METRICS.items()
     values = [{name: float(line[key]) for name, key in keys if isinstance(line.get(key), int | float)} for line in lines]
     return Course(name=str(folder), steps=[line["step"] for line in lines], values=values)

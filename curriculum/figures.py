@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from curriculum.alarms import collapse_onset
+from curriculum.alarms import collapse_onset, is_undecided
 from curriculum.collapse import INDICATORS, Alarm, CollapseConfig, CollapseMonitor
 from curriculum.teacher import Mode
 from curriculum.trial import Trace
@@ -21,7 +21,7 @@ def figures(trace: Trace) -> dict[str, float]:
     `rmse`: strictness issued against the student's frontier, where that is the yardstick (`tracking`). Otherwise, of the exact
     examination: `final` or, by family, `macro`: its mean at the end; `auc`: the mean of that over all updates; `worst`: the least cell at
     the end; by strictness, `easy` and `hard`: mean of the three easiest and the four hardest cells at the end; `collapsed`: 1 if it fell
-    for long (`curriculum.alarms.collapse_onset`).
+    for long (`curriculum.alarms.collapse_onset`), NaN where it ended low before that could be told.
 
     `noise_share` of the tasks went to families of pure noise. `first_alarm` and `first_collapse_alarm`: update of the collapse monitor's
     first alarm of any name and of the one that asks for two kinds of evidence. `probe_share` of all rollouts were the probe panel's.
@@ -48,7 +48,13 @@ def scored(trace: Trace) -> dict[str, float]:
     out = {name: float(scores.mean()), "auc": float(np.mean(trace.series["score"])), "worst": float(scores.min())}
     if trace.student.by_strictness:
         out |= {"easy": float(scores[:3].mean()), "hard": float(scores[-4:].mean())}
-    return {**out, "collapsed": float(collapse_onset(range(len(trace.series["score"])), trace.series["score"]) is not None)}
+    return {**out, "collapsed": collapsed(trace.series["score"])}
+
+
+def collapsed(scores: Sequence[float]) -> float:
+    """1 where a score, one an update, collapsed (`curriculum.alarms`), 0 where it did not, NaN where the run ended undecided."""
+    updates = range(len(scores))
+    return math.nan if is_undecided(updates, scores) else float(collapse_onset(updates, scores) is not None)
 
 
 def tracking(trace: Trace) -> dict[str, float]:

@@ -2,8 +2,9 @@
 
     choose: {from: fixed_vs_adaptive/sweep, seeds: 0-4, best: ["fixed_*", "linear_*"]}
 
-takes, of the arms that fit each pattern, the one with the greatest mean endpoint over these seeds of that sweep. What was chosen is kept
-in the sweep's own folder before its first run, so that later runs of the other sweep change nothing.
+takes, of the arms that fit each pattern, the one with the greatest mean endpoint over these seeds of that sweep, whose runs must have had
+the settings that this sweep would give them, seed and split aside. What was chosen is kept in the sweep's own folder before its first run,
+so that later runs of the other sweep change nothing.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from __future__ import annotations
 import fnmatch
 import json
 from argparse import ArgumentTypeError
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,9 +23,18 @@ from analysis.comparison_options import seeds as seeds_from
 from analysis.endpoints import sign_of
 from analysis.kept import results_beside, results_of
 from analysis.planned import CHOSEN
+from analysis.runs import CONFIG
 from analysis.sweep import read_sweep
+from experiments.config import load_saved, to_plain
 from experiments.keys import ConfigError
+from experiments.same_run import differences
 from simulator.bank import world_hash
+
+if TYPE_CHECKING:
+    from experiments.config import ExperimentConfig
+
+OF_EACH_RUN = ("experiment", "seed", "evaluation.split", "sealed.")
+"""Settings in which a run that a choice rests on differs from the run that the choice is for, beside those of any two sittings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +97,21 @@ class Choice:
                 (folder / CHOSEN).write_text(text, encoding="utf-8")
 
 
-def read_choice(wanted: Mapping[str, Any], arms: Iterable[str], *, folder: Path, runs: Path, endpoint: str) -> Choice:
+def read_choice(
+    wanted: Mapping[str, Any],
+    arms: Iterable[str],
+    *,
+    folder: Path,
+    runs: Path,
+    endpoint: str,
+    config_of: Callable[[str], ExperimentConfig],
+) -> Choice:
     """The choice that was kept in the sweep's folder, or the one that the other sweep's runs now give.
 
     Args:
         wanted: `from`, `seeds` and `best`, as in the sweep's file.
         arms: those that were asked for; a pattern that fits only one of them leaves nothing to choose.
+        config_of: the settings that the sweep would give an arm, whatever the seed.
 
     Raises:
         ConfigError: `wanted` has other keys, its seeds are none, or the arms lack one that was chosen before.
@@ -113,9 +132,10 @@ def read_choice(wanted: Mapping[str, Any], arms: Iterable[str], *, folder: Path,
             raise ConfigError(
                 f"arms must hold {kept[pattern].arm}, which {folder / CHOSEN} has as the best {pattern}, got {', '.join(names)}"
             )
+    settings = {pattern: {arm: config_of(arm) for arm in names} for pattern, names in candidates.items() if pattern not in kept}
     try:
         picks = tuple(
-            kept.get(pattern) or best_there_is(pattern, names, runs, origin, numbers, endpoint) for pattern, names in candidates.items()
+            kept.get(pattern) or best_there_is(pattern, settings[pattern], runs, origin, numbers, endpoint) for pattern in candidates
         )
     except ValueError as error:
         return replace(undecided, why_not=f"{error}; run {origin.partition('/')[0]} first, or name one of them with arms=")
@@ -142,8 +162,11 @@ def kept_picks(choice: Choice, folder: Path) -> dict[str, Pick]:
         raise ConfigError(f"{path} must hold what was chosen, got something else ({error}); delete it to choose anew") from error
 
 
-def best_there_is(pattern: str, arms: Iterable[str], runs: Path, origin: str, seeds: range, endpoint: str) -> Pick:
+def best_there_is(pattern: str, arms: Mapping[str, ExperimentConfig], runs: Path, origin: str, seeds: range, endpoint: str) -> Pick:
     """The best arm among the other sweep's runs, or among what was kept of them where these do not suffice.
+
+    Args:
+        arms: the settings that each candidate would be given.
 
     Raises:
         ValueError: neither suffices; it is said of the runs.
@@ -160,19 +183,35 @@ def best_there_is(pattern: str, arms: Iterable[str], runs: Path, origin: str, se
             raise ValueError(f"{error}, and {other}") from other
 
 
-def best(pattern: str, arms: Iterable[str], folder: Path, seeds: range, endpoint: str) -> Pick:
+def best(pattern: str, arms: Mapping[str, ExperimentConfig], folder: Path, seeds: range, endpoint: str) -> Pick:
     """The arm with the best mean endpoint.
 
+    Args:
+        arms: the settings that each candidate would be given.
+
     Raises:
-        ValueError: the sweep is not there, lacks a run of a candidate, or was run in another world.
+        ValueError: the sweep is not there, lacks a run of a candidate, or was run in another world or with other settings.
     """
     sweep = read_sweep(folder, seeds=seeds)
     means = {}
-    for arm in arms:
+    for arm, config in arms.items():
         found = sweep.of(arm)
         if lacking := [str(seed) for seed in seeds if seed not in found or found[seed].scalars[endpoint] is None]:
             raise ValueError(f"{folder} lacks {endpoint} of {arm} with seed {', '.join(lacking)}")
         if others := {run.world_hash for run in found.values()} - {world_hash()}:
             raise ValueError(f"{folder} was run in world {', '.join(sorted(others))}, this is {world_hash()}")
+        for seed in found:
+            require_settings(folder / arm / f"seed_{seed}", config)
         means[arm] = float(np.mean([run.scalars[endpoint] for run in found.values()]))
     return Pick(pattern=pattern, arm=max(means, key=lambda arm: sign_of(endpoint) * means[arm]), means=means)
+
+
+def require_settings(run: Path, config: ExperimentConfig) -> None:
+    """Raises where a run had other settings than these, but for what is of each run.
+
+    Raises:
+        ValueError: names the setting and both values.
+    """
+    for name, before, now in differences(to_plain(load_saved(run / CONFIG)), config):
+        if not name.startswith(OF_EACH_RUN):
+            raise ValueError(f"{run} was run with {name}={before!r}, this sweep wants {now!r}")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from analysis.runs import CONFIG, PROVENANCE, read_config, setting
 from experiments.config import ExperimentConfig, load_saved, to_plain
 from experiments.keys import ConfigError, leaves
-from experiments.sweep_plan import Cell, Sweep
 from simulator.bank import world_hash
+
+if TYPE_CHECKING:
+    from experiments.sweep_plan import Cell, Sweep
 
 MAY_DIFFER = ("cluster.", "checkpoint.", "resume", "runs", "name", "sealed.again")
 

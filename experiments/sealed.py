@@ -3,7 +3,7 @@
 A mark is a line of `<runs>/sealed.jsonl` and belongs to an opening: a sweep, or a single run. Further arms of the same sweep, with seeds
 that it was planned with, are part of its opening; so is going on with a run that was broken off. Anything else (another sweep, more
 seeds, a run begun anew after it was deleted) is refused unless `sealed.again` says why, and that is kept with the mark. Marks that were
-kept with a sweep's results (`analysis.kept`) count like those beside its runs.
+kept with a sweep's results (`analysis.kept`) count like those beside its runs, and those of this checkout count wherever a run lies.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.kept import results_beside
+from analysis.kept import RUNS, results_beside
 from experiments.keys import ConfigError
 from simulator.bank import world_hash
 from simulator.scenario import Split
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from experiments.config import ExperimentConfig
 
 MARKS = "sealed.jsonl"
+CHECKOUT = Path(__file__).resolve().parent.parent
+"""Where this code lies: its own runs and results count for every run, so that `runs=` elsewhere does not open what was opened here."""
 
 
 @dataclass
@@ -64,8 +66,7 @@ def check_sealed(config: ExperimentConfig, folder: Path, *, resuming: bool) -> N
     if config.evaluation.split != Split.SEALED or config.sealed.again:
         return
     mine = mark_of(config, folder)
-    root = root_of(config, folder)
-    for mark in (*read_marks(root), *read_marks(results_beside(root))):
+    for mark in known_marks(root_of(config, folder)):
         if (mark.world_hash, mark.teacher) != (mine.world_hash, mine.teacher):
             continue
         if mark.opening == mine.opening and mark.seeds == mine.seeds and (resuming or mark.run != mine.run):
@@ -106,6 +107,13 @@ def root_of(config: ExperimentConfig, folder: Path) -> Path:
     """The folder of all runs, also of a run that was moved since."""
     runs = Path(config.runs)
     return runs if Path(folder).absolute().is_relative_to(runs.absolute()) else Path(folder).absolute().parents[1]
+
+
+def known_marks(runs: Path) -> Iterator[Mark]:
+    """The marks that count for a run: of its own folder of runs, of this checkout's, and of what was kept beside either."""
+    for place in (runs, CHECKOUT / RUNS):
+        yield from read_marks(place)
+        yield from read_marks(results_beside(place))
 
 
 def read_marks(runs: Path) -> Iterator[Mark]:

@@ -25,7 +25,7 @@ import fnmatch
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -217,9 +217,6 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     folder = runs / experiment / checked_name(str(own.get("name", "sweep")))
     seeds = whole_numbers("seeds", own.get("seeds", tree["seeds"]), least=0)
     everyone = whole_numbers("seeds", tree["seeds"], least=0)
-    choice = read_choice(tree["choose"], arms, folder=folder, runs=runs, endpoint=primary) if "choose" in tree else None
-    if choice:
-        arms = {arm: settings for arm, settings in arms.items() if arm not in choice.rejected}
     sweep = Sweep(
         experiment=experiment,
         folder=folder,
@@ -235,11 +232,27 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
             choose=tree.get("choose"),
         ),
         differ=tuple(tree.get("differ") or ()),
-        choice=choice,
         words=tuple(overrides),
     )
+    if "choose" in tree:
+        sweep = chosen(sweep, tree["choose"])
     check(sweep, all_arms=list(tree["arms"]))
     return sweep
+
+
+def chosen(sweep: Sweep, wanted: Mapping[str, Any]) -> Sweep:
+    """The sweep without the arms that were not chosen; see `experiments.choice`.
+
+    Raises:
+        ConfigError: as `read_choice` does, or a candidate's settings are wrong.
+    """
+
+    def config_of(arm: str) -> ExperimentConfig:
+        return sweep.config(Cell(arm, sweep.seeds[0]))
+
+    choice = read_choice(wanted, sweep.arms, folder=sweep.folder, runs=sweep.runs, endpoint=sweep.planned.primary, config_of=config_of)
+    arms = {arm: settings for arm, settings in sweep.arms.items() if arm not in choice.rejected}
+    return replace(sweep, arms=arms, choice=choice)
 
 
 def chosen_arms(arms: Mapping[str, Any], names: Any) -> dict[str, dict[str, Any]]:

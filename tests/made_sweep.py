@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from experiments.config import ExperimentConfig
 
 BUDGET = 1000
 CELLS = (("advice/positive", 0.1), ("advice/positive", 0.9), ("both_sides/negative", 0.1), ("both_sides/negative", 0.9))
@@ -91,6 +94,13 @@ def made_sweep(folder: Path, finals: Mapping[str, Sequence[float]], **facts: Any
         for seed, final in enumerate(scores):
             made_result(folder, arm, seed, looks=((0, 20.0), (BUDGET, final)), **facts)
     return folder
+
+
+def begin_with(run: Path, config: ExperimentConfig) -> None:
+    """Gives a run that was made the whole settings of a real one."""
+    from experiments.config import to_yaml
+
+    (run / "config.yaml").write_text(to_yaml(config, {"git_commit": "c0ffee"}), encoding="utf-8")
 
 
 def steps_of(num: int = 20, *, budget: int = BUDGET, **values: float) -> list[dict[str, Any]]:

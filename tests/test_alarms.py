@@ -10,11 +10,23 @@ import pytest
 
 from curriculum.__main__ import main
 from curriculum.alarm_study import ARMS, LABELS, configured
-from curriculum.alarms import Course, Verdict, collapse_onset, first_rings, judge, onset_of, quality, wilson_interval
+from curriculum.alarms import (
+    Course,
+    Verdict,
+    collapse_onset,
+    first_rings,
+    is_undecided,
+    judge,
+    onset_of,
+    quality,
+    undecided_of,
+    wilson_interval,
+)
 from curriculum.arms import Arm, parse_arms
 from curriculum.collapse import CollapseConfig
 from curriculum.courses import course_of_run, course_of_student
 from curriculum.evidence import INDICATOR_METRICS
+from simulator.columns import write_columns
 
 
 def course(num_steps: int = 60, *, same: frozenset[str] = frozenset(), **series) -> Course:
@@ -28,8 +40,8 @@ def arm(text: str) -> Arm:
     return only
 
 
-def verdict(onset: int | None, **first: int) -> Verdict:
-    return Verdict(name="run", onset=onset, first=first)
+def verdict(onset: int | None, *, undecided: bool = False, **first: int) -> Verdict:
+    return Verdict(name="run", onset=onset, first=first, undecided=undecided)
 
 
 def test_collapse_begins_where_a_score_stays_low_for_twenty_updates():
@@ -57,6 +69,28 @@ def test_a_score_holds_until_it_is_taken_again():
 def test_a_run_that_trades_the_hard_for_the_easy_has_collapsed_in_a_third():
     traded = course(probe_reward=lambda step: 0.4 + 0.001 * step, probe_hard=lambda step: 0.5 if step < 20 else 0.1)
     assert onset_of(traded) == 20 and onset_of(traded, LABELS["whole"]) is None
+
+
+def test_a_run_that_ends_low_before_the_label_can_be_given_is_undecided():
+    fallen = [0.5] * 10 + [0.3] * 19
+    assert is_undecided(range(29), fallen) and collapse_onset(range(29), fallen) is None
+    assert not is_undecided(range(30), [*fallen, 0.3])  # collapsed
+    assert not is_undecided(range(30), [*fallen, 0.45])  # recovered
+    assert not is_undecided(range(10), fallen[:10]) and not is_undecided([], [])
+    assert not is_undecided(range(60), [0.5] * 10 + [0.3] * 20 + [0.5] * 20 + [0.3] * 10)  # collapsed before
+    # Looks at 5, 10, ..., 30: low from 15 on, sixteen updates by the last one.
+    assert is_undecided(range(5, 35, 5), [0.6, 0.6, 0.2, 0.2, 0.2, 0.2])
+
+
+def test_one_third_that_is_still_low_leaves_a_run_undecided_unless_another_has_collapsed():
+    def late(step: int) -> float:
+        return 0.5 if step < 50 else 0.1
+
+    assert undecided_of(course(probe_reward=lambda step: 0.5, probe_hard=late))
+    assert not undecided_of(course(probe_reward=lambda step: 0.5, probe_hard=late), LABELS["whole"])
+    assert not undecided_of(course(probe_reward=lambda step: 0.5 if step < 20 else 0.1, probe_hard=late))
+    judged = judge(course(probe_reward=lambda step: 0.5, probe_hard=late), CollapseConfig(), LABELS)
+    assert [judged[label].undecided for label in ("whole or a third", "whole")] == [True, False]
 
 
 def test_replay_finds_the_first_ring():
@@ -91,6 +125,8 @@ def test_precision_recall_and_lead_by_hand():
     assert (found.precision.num_hits, found.precision.num_all) == (3, 4)
     assert (found.recall.num_hits, found.recall.num_all) == (2, 4)
     assert found.leads == [40, -10] and found.median_lead == 15.0
+    undecided = [verdict(None, undecided=True, bell=10), verdict(None, undecided=True)]
+    assert quality("bell", [*runs, *undecided]) == found
     silent = quality("whistle", runs)
     assert math.isnan(silent.precision.value) and silent.recall.value == 0.0 and math.isnan(silent.median_lead)
 
@@ -139,6 +175,19 @@ def test_a_recorded_run_is_read_with_what_it_measured(tmp_path: Path):
     assert judged.onset == 40 and judged.first["entropy_spent"] < 40
 
 
+def test_a_kept_run_is_read_like_the_run_and_judged_like_it(tmp_path: Path, capsys):
+    run, kept = write_run(tmp_path / "run", [collapsing(step) for step in range(1, 81)]), tmp_path / "kept"
+    kept.mkdir()
+    write_columns(kept / "metrics.jsonl", [collapsing(step) for step in range(1, 81)])
+    whole, small = course_of_run(run), course_of_run(kept)
+    assert (small.steps, small.values) == (whole.steps, whole.values)
+    assert main(["alarms", "--runs", str(kept)]) == 0
+    assert "1 runs; 1 collapsed by the whole or a third" in capsys.readouterr().out
+    (kept / "metrics.columns.xz").write_bytes(b"torn")
+    assert main(["alarms", "--runs", str(kept)]) == 2
+    assert "metrics.columns.xz must hold records as columns" in capsys.readouterr().err
+
+
 def test_the_command_judges_folders_and_students_and_writes_every_figure(tmp_path: Path, capsys):
     run = write_run(tmp_path / "run", [collapsing(step) for step in range(1, 81)])
     out = tmp_path / "alarms.json"
@@ -152,6 +201,20 @@ def test_the_command_judges_folders_and_students_and_writes_every_figure(tmp_pat
     spent = written["labels"]["whole"]["alarms"]["entropy_spent"]
     assert spent["precision"]["num_hits"] == spent["recall"]["num_hits"] == 1 and spent["median_lead"] > 0
     assert [judged["name"] for judged in written["labels"]["whole"]["runs"]] == [str(run), "S2_slow fixed:strictness=0.9 seed 0"]
+
+
+def test_the_command_says_how_many_runs_it_left_out(tmp_path: Path, capsys):
+    runs = [str(write_run(tmp_path / str(num), [collapsing(step) for step in range(1, num + 1)])) for num in (55, 80)]
+    out = tmp_path / "alarms.json"
+    assert main(["alarms", "--runs", *runs, "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "2 runs; 1 collapsed by the whole or a third; 1 collapsed by the whole" in printed
+    assert "left out, low at the end for fewer than 20 updates: 1 by the whole or a third; 1 by the whole" in printed
+    assert main(["alarms", "--runs", runs[0]]) == 0
+    assert "never rang" in (printed := capsys.readouterr().out) and "\nentropy_spent         policy     -" in printed
+    judged = json.loads(out.read_text(encoding="utf-8"))["labels"]["whole"]
+    assert judged["num_undecided"] == 1 and [run["undecided"] for run in judged["runs"]] == [True, False]
+    assert judged["alarms"]["entropy_spent"]["precision"] == {**judged["alarms"]["entropy_spent"]["precision"], "num_hits": 1, "num_all": 1}
 
 
 @pytest.mark.parametrize(

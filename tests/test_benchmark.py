@@ -17,7 +17,7 @@ from curriculum.arms import Arm, all_arms, configure, parse_arms, resolve
 from curriculum.benchmark import run_one, summary
 from curriculum.cells import Scope
 from curriculum.collapse import INDICATORS
-from curriculum.figures import alarms, figures
+from curriculum.figures import alarms, collapsed, figures
 from curriculum.fixed import FixedConfig, FixedTeacher
 from curriculum.frontier import FrontierConfig
 from curriculum.sec import SecConfig
@@ -164,6 +164,13 @@ def test_forgetting_under_a_fixed_teacher_is_a_collapse_that_the_alarms_see_comi
     assert "density_lost" in {alarm.name for alarm in early}
     values = figures(trace)
     assert values["collapsed"] == 1.0 and values["first_alarm"] == min(alarm.step for alarm in early)
+
+
+def test_a_student_that_ends_low_has_neither_collapsed_nor_not():
+    fallen = [0.5] * 10 + [0.3] * 30
+    assert [collapsed(fallen), collapsed(fallen[:10])] == [1.0, 0.0]
+    assert math.isnan(collapsed(fallen[:29]))
+    assert summary([1.0, 0.0, collapsed(fallen[:29])]) == {**summary([1.0, 0.0]), "per_seed": [1.0, 0.0, None]}
 
 
 def test_the_monitor_is_fed_whatever_look_it_knows(monkeypatch):

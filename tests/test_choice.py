@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from made_sweep import made_sweep
+from made_sweep import begin_with, made_sweep
 
 from experiments import choice
 from experiments.choice import CHOSEN, read_choice
+from experiments.config import ExperimentConfig, load
 from experiments.keys import ConfigError
 
 WANTED = {"from": "grid/sweep", "seeds": "0-1", "best": ["fixed_*", "linear_*"]}
@@ -16,16 +17,37 @@ ARMS = ("frontier", "fixed_0.1", "fixed_0.5", "linear_slow", "linear_fast")
 FINALS = {"fixed_0.1": [40.0, 50.0], "fixed_0.5": [60.0, 44.0], "linear_slow": [70.0, 72.0], "linear_fast": [74.0, 60.0]}
 
 
+TEACHERS = {
+    "fixed_0.1": ("teacher.kind=fixed", "teacher.strictness=0.1"),
+    "fixed_0.5": ("teacher.kind=fixed", "teacher.strictness=0.5"),
+    "linear_slow": ("teacher.kind=linear", "teacher.num_steps=90"),
+    "linear_fast": ("teacher.kind=linear", "teacher.num_steps=45"),
+}
+
+
+def config_of(arm: str, *overrides: str) -> ExperimentConfig:
+    """The settings of an arm, as a sweep would give it, of a thousand policy tokens."""
+    return load("smoke", ["budget.policy_tokens=1000", *TEACHERS[arm], *overrides])
+
+
+def begin_all_with(sweep, *overrides: str) -> None:
+    """Gives the runs of a grid settings of their own, each with its name, seed and checkpoints."""
+    for arm in FINALS:
+        for seed in (0, 1):
+            own = (f"name=seed_{seed}", f"seed={seed}", "checkpoint.every=3")
+            begin_with(sweep / arm / f"seed_{seed}", config_of(arm, *own, *overrides))
+
+
 @pytest.fixture
 def grid(tmp_path, monkeypatch):
     """A finished sweep of both seeds: means of the areas 32.5 and 36, 45.5 and 43.5."""
     monkeypatch.setattr(choice, "world_hash", lambda: "aaaa")
-    made_sweep(tmp_path / "grid" / "sweep", FINALS)
+    begin_all_with(made_sweep(tmp_path / "grid" / "sweep", FINALS))
     return tmp_path
 
 
-def chosen(runs, arms=ARMS, name="judged"):
-    return read_choice(WANTED, arms, folder=runs / "final" / name, runs=runs, endpoint="heldout.auc")
+def chosen(runs, arms=ARMS, name="judged", config_of=config_of):
+    return read_choice(WANTED, arms, folder=runs / "final" / name, runs=runs, endpoint="heldout.auc", config_of=config_of)
 
 
 def test_the_best_of_each_kind_by_the_mean_over_the_seeds_is_kept_and_the_others_are_not(grid):
@@ -68,6 +90,33 @@ def test_nothing_is_chosen_on_runs_that_are_missing_or_of_another_world(grid, mo
         found.keep(grid / "final" / "judged")
     monkeypatch.setattr(choice, "world_hash", lambda: "bbbb")
     assert "was run in world aaaa, this is bbbb" in chosen(grid, ("fixed_0.5", "linear_slow", "linear_fast")).why_not
+
+
+@pytest.mark.parametrize(
+    ("setting", "before", "now"), [("budget.policy_tokens=900", 900, 1000), ("learner.lr=0.5", 0.5, load("smoke").learner.lr)]
+)
+def test_nothing_is_chosen_on_runs_with_other_settings(grid, setting, before, now):
+    begin_with(grid / "grid" / "sweep" / "fixed_0.1" / "seed_1", config_of("fixed_0.1", "seed=1", setting))
+    name = setting.partition("=")[0]
+    said = f"fixed_0.1/seed_1 was run with {name}={before!r}, this sweep wants {now!r}; run grid first"
+    assert chosen(grid).rejected == set() and said in chosen(grid).why_not
+
+
+def test_an_arm_whose_own_settings_changed_is_no_candidate_any_more(grid):
+    found = chosen(grid, config_of=lambda arm: config_of(arm, *(["teacher.strictness=0.2"] if arm == "fixed_0.1" else [])))
+    assert "fixed_0.1/seed_0 was run with teacher.strictness=0.1, this sweep wants 0.2" in found.why_not
+
+
+def test_the_split_the_seed_and_the_planned_seeds_may_be_others(grid):
+    other = ("evaluation.split=sealed", "seed=100", "sealed.seeds=[100]", "name=seed_100", "runs=elsewhere")
+    found = chosen(grid, config_of=lambda arm: config_of(arm, *other))
+    assert found.rejected == {"fixed_0.1", "linear_fast"} and not found.why_not
+
+
+def test_runs_whose_settings_cannot_be_read_are_not_chosen_from(grid):
+    path = grid / "grid" / "sweep" / "fixed_0.5" / "seed_0" / "config.yaml"
+    path.write_text(path.read_text() + "mood: 1\n")
+    assert "mood" in chosen(grid).why_not
 
 
 def test_one_candidate_leaves_nothing_to_choose(grid):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
 from made_run import make_run
-from made_sweep import made_result, made_sweep, steps_of, tasks_of
+from made_sweep import begin_with, made_result, made_sweep, steps_of, tasks_of
 from test_report import read_page
 from test_sweep import planned, write  # noqa: F401 (a fixture)
 
 from analysis.__main__ import main
-from analysis.columns import read_columns, write_columns
 from analysis.comparison import Plan, compare
 from analysis.kept import digest_of_tasks, keep_run, results_beside, unpack
 from analysis.planned import Planned
@@ -30,6 +30,7 @@ from experiments.sweep import run_sweep
 from experiments.sweep_plan import Cell, load_sweep
 from experiments.taking_over import kept_runs
 from simulator.bank import load_bank, world_hash
+from simulator.columns import read_columns, write_columns
 from simulator.difficulty import Difficulty
 from simulator.scenario import Split
 
@@ -84,6 +85,18 @@ def test_a_kept_run_is_small_and_has_the_figures_of_the_whole_one(tmp_path):
     assert figures_of(after.evaluation()) == figures_of(before.evaluation())
     words = (kept / "config.yaml").read_bytes() + b"".join(path.read_bytes() for path in kept.glob("*.xz"))
     assert len(words) < 0.1 * sum(path.stat().st_size for path in run.glob("*.jsonl"))
+
+
+def test_a_long_run_keeps_every_look_at_the_probe_panel(tmp_path):
+    # 1000 steps are kept by threes: 1, 4, 7, ...; looks come by fives.
+    steps = [{"step": i, "actor/entropy": 0.5, "probe/reward": i / 1000 if i % 5 == 0 else None} for i in range(1, 1001)]
+    run, kept = make_run(tmp_path / "runs" / "seed0"), tmp_path / "kept"
+    (run / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    keep_run(run, kept, runs=tmp_path / "runs")
+    looks = read_run(kept).series("probe/reward")
+    assert looks.steps == list(range(5, 1001, 5)) and looks.values == [step / 1000 for step in looks.steps]
+    others = [line["step"] for line in read_lines(kept / "metrics.jsonl") if line["probe/reward"] is None]
+    assert others == [step for step in range(1, 1000, 3) if step % 5]
 
 
 def test_a_few_users_can_still_be_read_the_same_in_every_run(tmp_path):
@@ -258,7 +271,10 @@ def test_a_torn_record_is_left_and_the_others_are_used(earlier):
 def test_the_best_arms_are_chosen_from_kept_runs_where_the_runs_are_gone(tmp_path):
     folder = tmp_path / "runs" / "fixed_vs_adaptive" / "sweep"
     arms = [f"fixed_{d}" for d in (0.1, 0.3, 0.5, 0.7, 0.9)] + ["linear_x0.5", "linear_x1", "linear_x2"]
-    made_sweep(folder, {arm: [50.0 + i] * 5 for i, arm in enumerate(arms)}, world=world_hash())
+    made_sweep(folder, {arm: [50.0 + i] * 5 for i, arm in enumerate(arms)}, world=world_hash(), budget=600_000)
+    origin = load_sweep("fixed_vs_adaptive", [f"runs={tmp_path / 'runs'}"])
+    for cell in (Cell(arm, seed) for arm in arms for seed in origin.seeds):
+        begin_with(origin.run_folder(cell), origin.config(cell))
     keep(folder)
     shutil.rmtree(tmp_path / "runs")
     sweep = load_sweep("confirmation", [f"runs={tmp_path / 'runs'}"])
@@ -279,12 +295,17 @@ def test_what_was_chosen_is_kept_and_not_chosen_anew_when_the_runs_are_gone(tmp_
     assert choice is not None and [pick.arm for pick in choice.picks] == ["fixed_0.1", "linear_x1"]
 
 
+def leave_marks(runs: Path, *cells: str, seeds: tuple[int, ...] = (0, 1)) -> None:
+    """Writes the marks of runs of the frontier teacher on the sealed half, each `<experiment>/<name>/<arm>/seed_<n>`."""
+    facts = {"world_hash": world_hash(), "teacher": "frontier", "seeds": list(seeds), "again": "", "time": "2026-01-01 00:00"}
+    marks = [Mark(opening="/".join(cell.split("/")[:2]), run=cell, **facts) for cell in cells]
+    (runs / MARKS).write_text("".join(json.dumps(vars(mark)) + "\n" for mark in marks))
+
+
 def test_the_mark_of_an_opening_is_kept_and_still_guards_when_the_runs_are_gone(tmp_path):
     runs = tmp_path / "runs"
     folder = made_sweep(runs / "confirmation" / "sweep", FINALS)
-    facts = {"world_hash": world_hash(), "teacher": "frontier", "seeds": [100, 101], "again": "", "time": "2026-01-01 00:00"}
-    marks = [Mark(opening=place, run=f"{place}/frontier/seed_100", **facts) for place in ("confirmation/sweep", "other/sweep")]
-    (runs / MARKS).write_text("".join(json.dumps(vars(mark)) + "\n" for mark in marks))
+    leave_marks(runs, "confirmation/sweep/frontier/seed_0", "other/sweep/frontier/seed_0")
     keep(folder)
     kept = (results_beside(runs) / MARKS).read_text().splitlines()
     assert [json.loads(line)["opening"] for line in kept] == ["confirmation/sweep"]
@@ -292,3 +313,30 @@ def test_the_mark_of_an_opening_is_kept_and_still_guards_when_the_runs_are_gone(
     config = load("smoke", [f"runs={runs}", "evaluation.split=sealed"])
     with pytest.raises(ConfigError, match="the sealed half was opened for frontier"):
         check_sealed(config, runs / "smoke" / "second", resuming=False)
+
+
+def test_of_an_opening_over_several_sittings_what_was_kept_is_not_judged_again_and_what_was_broken_off_may_begin_anew(tmp_path):
+    runs = tmp_path / "runs"
+    sweep = load_sweep("confirmation", [f"runs={runs}", "arms=frontier,uniform", "seeds=100,101"])
+    made_result(sweep.folder, "frontier", 100)
+    made_result(sweep.folder, "frontier", 101, finished=False)
+    leave_marks(runs, *(f"confirmation/sweep/frontier/seed_{seed}" for seed in sweep.seeds), seeds=sweep.seeds)
+    keep(sweep.folder)
+    shutil.rmtree(runs)
+    done, broken_off = Cell("frontier", 100), Cell("frontier", 101)
+    check_sealed(sweep.config(broken_off), sweep.run_folder(broken_off), resuming=False)
+    check_sealed(sweep.config(done), sweep.run_folder(done), resuming=True)
+    with pytest.raises(ConfigError, match="by confirmation/sweep/frontier/seed_100"):
+        check_sealed(sweep.config(done), sweep.run_folder(done), resuming=False)
+    # Its mark follows with its record, once it is there.
+    made_result(sweep.folder, "frontier", 101)
+    leave_marks(runs, "confirmation/sweep/frontier/seed_101", seeds=sweep.seeds)
+    keep(sweep.folder)
+    assert len((results_beside(runs) / MARKS).read_text().splitlines()) == 2
+
+
+def test_a_mark_that_is_none_is_told_when_runs_are_kept(tmp_path, capsys):
+    folder = made_sweep(tmp_path / "runs" / "made" / "sweep", FINALS)
+    (tmp_path / "runs" / MARKS).write_text('{"opening": "made/sweep"}\n')
+    assert main(["keep", str(folder)]) == 2
+    assert 'sealed.jsonl must hold a mark a line, got \'{"opening": "made/sweep"}\'' in capsys.readouterr().err

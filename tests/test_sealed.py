@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,24 @@ def test_the_runs_of_a_sweep_are_one_opening_with_the_seeds_that_it_was_planned_
     more = load_sweep("confirmation", [*words, "seeds=100,101,110"])
     with pytest.raises(ConfigError, match="by confirmation/sweep/frontier/seed_100"):
         check_sealed(more.config(Cell("frontier", 110)), more.run_folder(Cell("frontier", 110)), resuming=False)
+
+
+@pytest.mark.parametrize("place", ["runs", "docs/results"])
+def test_what_was_opened_in_this_checkout_is_not_opened_again_with_runs_elsewhere(tmp_path, monkeypatch, place):
+    checkout = tmp_path / "checkout"
+    (checkout / place).mkdir(parents=True)
+    monkeypatch.setattr(sealed, "CHECKOUT", checkout)
+    here, elsewhere = (load("smoke", [f"runs={runs}", "evaluation.split=sealed"]) for runs in (checkout / place, tmp_path / "x" / "runs"))
+    judge(here, checkout / place / "smoke" / "first")
+    for name in ("first", "second"):
+        with pytest.raises(ConfigError, match="by smoke/first"):
+            check_sealed(elsewhere, tmp_path / "x" / "runs" / "smoke" / name, resuming=False)
+
+
+def test_marks_are_looked_for_where_the_code_lies():
+    words = "from experiments.sealed import CHECKOUT; print(CHECKOUT)"
+    found = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout.strip()
+    assert Path(found) == Path(__file__).resolve().parent.parent
 
 
 def test_a_torn_file_of_marks_is_told(at, tmp_path):
