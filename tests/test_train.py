@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -160,6 +161,19 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(place, whole):
     assert len(pairs) == NUM_STEPS
     for ours, theirs in pairs:
         assert untimed(ours) == untimed(theirs)
+
+
+def test_a_run_whose_newest_checkpoint_is_torn_goes_on_from_the_one_before_and_says_so(place, whole):
+    folder = place / "smoke" / "torn"
+    shutil.copytree(whole[0], folder)
+    torn = newest_checkpoint(folder)
+    (torn / "state.pt").write_bytes(b"")
+    older = newest_checkpoint(folder)
+    output = finish(start(place, f"resume={folder}"))
+    skipped = f"SKIPPED a newer checkpoint: checkpoint {torn} must be whole, got a missing or changed state.pt"
+    assert f"after {older.name.replace('_', ' ')}" in output and skipped in output
+    assert skipped in (folder / "log.txt").read_text()
+    assert (folder / TEACHER).read_text() == (whole[0] / TEACHER).read_text()
 
 
 def test_a_killed_run_that_rolls_out_ahead_loses_no_task_and_hears_of_none_twice(place):
