@@ -15,7 +15,7 @@ from experiments.one_writer import check_no_writer
 from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
 from policy.capacity import check_capacity
-from policy.engine import WeightTransport
+from policy.engine import WeightTransport, check_weight_files
 from policy.lora_config import check_lora
 from simulator.bank import world_hash
 from simulator.scenario import Split
@@ -105,7 +105,8 @@ def check_checkpoint(folder: Path) -> None:
 
 
 def check_model(config: PolicyConfig) -> None:
-    """Raises when the model is not there or learnt the other mode (`policy.thinking`), or an engine is asked for that is not installed.
+    """Raises when the model is not there or learnt the other mode (`policy.thinking`), or an engine is asked for that is not installed
+    or cannot have this model.
 
     An id of the hub is looked for there.
     """
@@ -126,7 +127,8 @@ def check_model(config: PolicyConfig) -> None:
     from policy.thinking import check_mode
 
     try:
-        check_mode(find_model(config.model), thinking=config.thinking)
+        check_weight_files(config, model := find_model(config.model))
+        check_mode(model, thinking=config.thinking)
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
