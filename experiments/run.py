@@ -45,6 +45,7 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
         raise ConfigError(str(error)) from error
     tally = Tally(**saved) if saved else Tally()
     try:
+        send_first_weights(parts)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CONFIG).touch()
         with Interruption() as interruption, only_writer(folder):
@@ -52,6 +53,18 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
             return course.run(to_go_on=to_go_on or f"{config.experiment} resume={folder}", torn=torn)
     finally:
         parts.pool.close()
+
+
+def send_first_weights(parts: Parts) -> None:
+    """Gives the engines the weights that training begins with.
+
+    Raises:
+        ConfigError: an engine does not know them: it cannot sample by this model.
+    """
+    try:
+        parts.pool.load_weights(parts.learner.live_weights(), parts.learner.policy_version)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 class Course:
@@ -80,7 +93,6 @@ class Course:
         mark_sealed(self.config, self.folder)
         code = ExitCode.INTERRUPTED
         try:
-            self.parts.pool.load_weights(self.parts.learner.live_weights(), self.parts.learner.policy_version)
             self.train()
             self.save()
             self.parts.pool.abandon(LANE)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from safetensors.torch import load_file, save_file
 
 from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, read_lines
 from policy.checkpoint import newest_checkpoint
@@ -239,6 +240,18 @@ def test_an_interrupted_run_finishes_its_step_and_says_how_to_go_on(place):
     assert f"to go on: python -m experiments smoke resume={folder}" in output
     last = list(read_lines(folder / METRICS))[-1]["step"]
     assert newest_checkpoint(folder).name == f"step_{last}"
+
+
+def test_a_model_whose_weights_no_engine_takes_is_refused_in_a_sentence_and_leaves_nothing(place):
+    model = place / "no-numbers"
+    shutil.copytree(place / "prior", model)
+    tensors = load_file(model / "model.safetensors")
+    tensors["model.norm.weight"][0] = float("nan")
+    save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
+    output = finish(start(place, f"policy.model={model}", "name=refused"), code=2)
+    assert "Traceback" not in output
+    assert output.splitlines()[-1] == "error: policy weights must be finite, got NaN or infinity in 'model.norm.weight' of version 0"
+    assert not (place / "smoke" / "refused").exists()
 
 
 def test_a_run_whose_dialogues_break_stops_with_the_first_traceback_and_can_go_on(place):
