@@ -244,8 +244,7 @@ def check_engine(config: EngineConfig, model_folder: str | Path, *, max_context:
     """Refuses what cannot work, without starting or importing anything.
 
     Raises:
-        ValueError: the model folder is not there or has no safetensors for vLLM, its model is made for shorter dialogues, or vLLM is asked
-            for and not installed.
+        ValueError: the model folder is not there, its model is made for shorter dialogues, or vLLM is asked for and not installed.
     """
     if not (Path(model_folder) / "config.json").is_file():
         raise ValueError(f"policy.model must be a folder with a Hugging Face model, got {str(model_folder)!r}")
@@ -253,11 +252,10 @@ def check_engine(config: EngineConfig, model_folder: str | Path, *, max_context:
         raise ValueError(f"rollout.max_context must be at most the {positions} tokens that the model is made for, got {max_context!r}")
     if (rule := config.without_vllm) and importlib.util.find_spec("vllm") is None:
         raise ValueError(f"{rule.format('is not installed')}; pip install -r requirements/cpu.txt")
-    check_weight_files(config, model_folder)
 
 
 def check_weight_files(config: EngineConfig, model_folder: str | Path) -> None:
-    """Refuses a model without safetensors where vLLM will sample: it is told by their headers which weights are to come.
+    """Refuses a model without safetensors where vLLM will sample and be sent weights: their headers say which are to come.
 
     Raises:
         ValueError: there are none.

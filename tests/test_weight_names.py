@@ -14,8 +14,11 @@ from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausal
 from experiments.__main__ import main
 from experiments.config import load
 from experiments.parts import assemble
+from policy.cluster import ClusterConfig
 from policy.engine import EngineConfig, EngineKind, check_engine
 from policy.model import has_tied_head
+from policy.pool import check_pool
+from policy.rollout_config import RolloutConfig
 from policy.weights import TIED_HEAD, check_weight_names, engine_names, require_names
 from tests.tiny_policy import save_tiny_policy, tiny_tokenizer
 
@@ -113,10 +116,12 @@ def test_weights_in_bin_files_alone_are_refused_where_vllm_samples(tmp_path, cap
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     words = r"policy\.model must have its weights in \*\.safetensors where vLLM samples, .*; save it anew with transformers, or set policy"
+    rollout = RolloutConfig(max_context=256)
     for kind in (EngineKind.AUTO, EngineKind.VLLM):
         with pytest.raises(ValueError, match=words):
-            check_engine(EngineConfig(engine=kind), folder, max_context=256)
-    check_engine(EngineConfig(engine=EngineKind.HF), folder, max_context=256)
+            check_pool(rollout, EngineConfig(engine=kind), ClusterConfig(), folder)
+        check_engine(EngineConfig(engine=kind), folder, max_context=256)  # who only samples is sent nothing
+    check_pool(rollout, EngineConfig(engine=EngineKind.HF), ClusterConfig(), folder)
     given = ["smoke", "--dry-run", f"runs={tmp_path}/runs", f"policy.model={folder}"]
     capsys.readouterr()
     assert main(given) == 2
