@@ -13,10 +13,15 @@ TOLERANCE = 1e-3
 """Largest |logprob difference| in nats on a canary, both sides in fp32 (measured: 1e-5)."""
 
 
-def canaries(groups: Sequence[RolloutGroup], *, num_sequences: int = 2) -> list[np.ndarray]:
-    """Token ids [T] of a few dialogues that ended well, one from a group; of one in several sequences, the first."""
+def canaries(groups: Sequence[RolloutGroup], *, max_context: int, num_sequences: int = 2) -> list[np.ndarray]:
+    """Token ids [T] of a few dialogues that ended well, one from a group; of one in several sequences, the first.
+
+    Args:
+        max_context: tokens of the longest dialogue; one that fills it loses its last token here, as vLLM needs the room of a further one to
+            score a prompt and a model may have no position beyond.
+    """
     good = [next((r for r in group.rollouts if r.dialogue.outcome is not Outcome.ERROR), None) for group in groups]
-    return [rollout.token_ids[rollout.segments[0]] for rollout in good if rollout is not None][:num_sequences]
+    return [rollout.token_ids[rollout.segments[0]][: max_context - 1] for rollout in good if rollout is not None][:num_sequences]
 
 
 def largest_difference(

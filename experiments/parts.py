@@ -16,12 +16,13 @@ from policy.algorithms import Algorithm, make_algorithm
 from policy.checkpoint import load_checkpoint
 from policy.critic import Critic
 from policy.learner import Learner
-from policy.lora import add_adapters
-from policy.model import find_model, load_model
+from policy.lora import add_adapters, merged_parameters
+from policy.model import find_model, has_tied_head, load_model
 from policy.pool import RolloutPool
 from policy.ppo import CriticKind
 from policy.prior import build_prior
 from policy.thinking import MARK
+from policy.weights import check_weight_names
 from simulator.bank import Bank
 from simulator.user import UserSimulator
 from simulator.users import make_bank, make_user
@@ -47,6 +48,9 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
 
     Returns:
         The parts, and what the run itself kept in the checkpoint.
+
+    Raises:
+        ValueError: the model, the engine or the checkpoint turned out not to work with these settings.
     """
     start_folder = model_folder(config)
     saved = load_checkpoint(checkpoint) if checkpoint else None
@@ -57,6 +61,9 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
     setattr(model.config, MARK, config.policy.thinking)  # checkpoints say in which mode they speak
     if config.policy.lora.rank:
         model = add_adapters(model, config.policy.lora, seed=config.seed)
+    if config.policy.may_be_vllm:
+        names = [name for name, _ in merged_parameters(model)]
+        check_weight_names(names, start_folder, is_tied=has_tied_head(start_folder))
     reference = load_model(start_folder)[0] if algorithm.needs_reference else None
     learner = Learner(
         config.learner,

@@ -8,14 +8,14 @@ import tempfile
 from datetime import datetime
 from pathlib import Path
 
-from analysis.runs import CONFIG, PROVENANCE, read_config, setting
+from analysis.runs import CONFIG, METRICS, PROVENANCE, last_record, read_config, setting
 from experiments.config import ExperimentConfig, PolicyConfig
 from experiments.keys import ConfigError, checked_name
 from experiments.one_writer import check_no_writer
 from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
 from policy.capacity import check_capacity
-from policy.engine import WeightTransport
+from policy.engine import WeightTransport, check_weight_files
 from policy.lora_config import check_lora
 from simulator.bank import world_hash
 from simulator.scenario import Split
@@ -55,14 +55,16 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     """Refuses a run that cannot work.
 
     Raises:
-        ConfigError: the run exists, its folder cannot be written or another process does, the model or a package for it is not there,
-            memory does not suffice, the simulated user lacks something, the teacher cannot teach this run, or the sealed half has judged it
-            before.
+        ConfigError: the run exists, its folder cannot be written or another process does, it has steps to go on from and no whole
+            checkpoint, the model or a package for it is not there, memory does not suffice, the simulated user lacks something, the
+            teacher cannot teach this run, or the sealed half has judged it before.
     """
     if not resuming and folder.exists():
         raise ConfigError(f"name must be new, got {folder.name!r}; {folder} is there: take another name, or go on with resume={folder}")
     check_no_writer(folder)
     check_writable(folder)
+    if resuming:
+        check_checkpoint(folder)
     check_model(config.policy)
     check_template(config)
     check_room(config)
@@ -86,8 +88,25 @@ def check_writable(folder: Path, *, called: str = "runs") -> None:
         raise ConfigError(f"{called} must be a folder that can be written, got {str(folder)!r}; {nearest} cannot be written") from error
 
 
+def check_checkpoint(folder: Path) -> None:
+    """Raises when a run has records of training and no whole checkpoint: it would begin anew and drop them."""
+    last = last_record(folder / METRICS)
+    if last is None or last["step"] < 1:
+        return
+    from policy.checkpoint import newest_checkpoint
+
+    torn: list[str] = []
+    if newest_checkpoint(folder, on_torn=torn.append) is None:
+        reason = torn[0] if torn else f"there is none in {folder / 'checkpoints'}"
+        raise ConfigError(
+            f"resume must name a run with a whole checkpoint, got {str(folder)!r}, which came to step {last['step']}: {reason}; "
+            "going on would begin anew and delete its records: bring the checkpoint back, or start a new run"
+        )
+
+
 def check_model(config: PolicyConfig) -> None:
-    """Raises when the model is not there or learnt the other mode (`policy.thinking`), or an engine is asked for that is not installed.
+    """Raises when the model is not there or learnt the other mode (`policy.thinking`), or an engine is asked for that is not installed
+    or cannot have this model.
 
     An id of the hub is looked for there.
     """
@@ -108,7 +127,8 @@ def check_model(config: PolicyConfig) -> None:
     from policy.thinking import check_mode
 
     try:
-        check_mode(find_model(config.model), thinking=config.thinking)
+        check_weight_files(config, model := find_model(config.model))
+        check_mode(model, thinking=config.thinking)
     except ValueError as error:
         raise ConfigError(str(error)) from error
 

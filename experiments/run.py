@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -38,19 +39,33 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
     Raises:
         ConfigError: the model or the engine turned out not to work; nothing was left behind. Or another process writes this run.
     """
+    torn: list[str] = []
     try:
-        parts, saved = assemble(config, checkpoint=newest_checkpoint(folder) if config.resume else None)
+        parts, saved = assemble(config, checkpoint=newest_checkpoint(folder, on_torn=torn.append) if config.resume else None)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     tally = Tally(**saved) if saved else Tally()
     try:
+        send_first_weights(parts)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CONFIG).touch()
         with Interruption() as interruption, only_writer(folder):
             course = Course(config, folder, parts, tally, interruption)
-            return course.run(to_go_on=to_go_on or f"{config.experiment} resume={folder}")
+            return course.run(to_go_on=to_go_on or f"{config.experiment} resume={folder}", torn=torn)
     finally:
         parts.pool.close()
+
+
+def send_first_weights(parts: Parts) -> None:
+    """Gives the engines the weights that training begins with.
+
+    Raises:
+        ConfigError: an engine does not know them: it cannot sample by this model.
+    """
+    try:
+        parts.pool.load_weights(parts.learner.live_weights(), parts.learner.policy_version)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 class Course:
@@ -73,13 +88,18 @@ class Course:
         self._saved: tuple[int, int] | None = None
         self._marked_wall_s, self._marked_cpu_s = time.monotonic(), cpu_seconds()
 
-    def run(self, *, to_go_on: str) -> ExitCode:
-        """Steps until the budget is spent, something fails or somebody interrupts."""
+    def run(self, *, to_go_on: str, torn: Sequence[str] = ()) -> ExitCode:
+        """Steps until the budget is spent, something fails or somebody interrupts.
+
+        Args:
+            torn: why newer checkpoints than the one it goes on from were passed over.
+        """
         self.progress.say(f"{'continues' if self.config.resume else 'writes'} {self.folder} after step {self.tally.step}")
+        for reason in torn:
+            self.progress.say(f"SKIPPED a newer checkpoint: {reason}")
         mark_sealed(self.config, self.folder)
         code = ExitCode.INTERRUPTED
         try:
-            self.parts.pool.load_weights(self.parts.learner.live_weights(), self.parts.learner.policy_version)
             self.train()
             self.save()
             self.parts.pool.abandon(LANE)

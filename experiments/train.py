@@ -168,7 +168,8 @@ class TrainingRun:
         started = time.monotonic()
         pool.load_weights(learner.live_weights(), learner.policy_version)
         sent = time.monotonic()
-        difference = largest_difference(canaries(groups), engines=pool.score, learner=learner.score)
+        sequences = canaries(groups, max_context=self.config.rollout.max_context)
+        difference = largest_difference(sequences, engines=pool.score, learner=learner.score)
         require_arrival(difference, policy_version=learner.policy_version, is_fp32=self.config.computes_in_float32)
         return {"timing_s/update_weights": sent - started, "rollout/arrival_logprob_diff": difference}
 

@@ -8,7 +8,7 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,11 +98,15 @@ def verify(folder: Path) -> None:
     for name, expected in manifest["files"].items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != expected["num_bytes"] or _sha256(path) != expected["sha256"]:
-            raise ValueError(f"checkpoint {folder} must be whole, got a missing or changed {name}; resume from an older one")
+            raise ValueError(f"checkpoint {folder} must be whole, got a missing or changed {name}")
 
 
-def newest_checkpoint(run_folder: Path) -> Path | None:
-    """The whole checkpoint of the highest step under `run_folder/checkpoints`, or None."""
+def newest_checkpoint(run_folder: Path, *, on_torn: Callable[[str], None] = lambda why: None) -> Path | None:
+    """The whole checkpoint of the highest step under `run_folder/checkpoints`, or None.
+
+    Args:
+        on_torn: called with the reason for each newer one that is passed over.
+    """
     for replaced in (run_folder / "checkpoints").glob(".step_*.old"):
         place = replaced.with_name(replaced.name.removeprefix(".").removesuffix(".old"))
         if not place.exists():  # killed between the two renames of a replacement
@@ -110,8 +114,9 @@ def newest_checkpoint(run_folder: Path) -> Path | None:
     for folder in reversed(_steps(run_folder / "checkpoints")):
         try:
             verify(folder)
-        except ValueError:
-            continue  # torn: the one before it will do
+        except ValueError as error:
+            on_torn(str(error))
+            continue  # the one before it will do
         return folder
     return None
 

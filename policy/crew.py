@@ -198,7 +198,12 @@ class Crew:
         self._newest = lambda: None  # so that the old ones are given up before the new ones need their room
         put = self._put(weights)
         self._newest = lambda: put
-        return self.ask("load_weights", put)
+        try:
+            return self.ask("load_weights", put)
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, ValueError):
+                raise error.cause from error
+            raise
 
     def give_newcomers(self, weights: Callable[[], Shipment]) -> None:
         """Says what a worker that starts anew is to hold, made when one does."""

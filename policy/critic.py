@@ -20,6 +20,7 @@ from policy.diagnosis import why_not_finite
 from policy.gae import explained_variance
 from policy.learner_config import LearnerConfig
 from policy.losses import TokenLoss, Totals
+from policy.model import recompute_layers
 from policy.ppo import CriticKind, PpoConfig
 
 STATE_VERSION = 1
@@ -63,6 +64,9 @@ class Critic:
         """Args:
         settings: how batches are cut, what the optimiser remembers, where to compute.
         model: where values are read off; a model of its own unless `config.critic` is shared, then the one being trained.
+
+        Raises:
+            ValueError: the layers of a model of its own cannot be recomputed although they shall.
         """
         self.config, self.settings = config, settings
         self.trunk = model.base_model.to(settings.device)
@@ -72,6 +76,8 @@ class Critic:
         own = {"head": self.head}
         if config.critic is CriticKind.SEPARATE:
             own["trunk"] = self.trunk.eval().requires_grad_(True)
+            if settings.gradient_checkpointing:
+                recompute_layers(self.trunk)
         self._own = nn.ModuleDict(own)
         self.optimizer = torch.optim.AdamW(
             self._own.parameters(), lr=config.critic_lr, betas=(settings.beta1, settings.beta2), weight_decay=settings.weight_decay

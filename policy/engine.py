@@ -224,6 +224,11 @@ class EngineConfig(ThinkingConfig):
             )
 
     @property
+    def may_be_vllm(self) -> bool:
+        """Whether vLLM will sample, as far as can be told without importing it."""
+        return self.engine is not EngineKind.HF and importlib.util.find_spec("vllm") is not None
+
+    @property
     def without_vllm(self) -> str:
         """What must be otherwise where vLLM cannot be had, with a gap for why not; empty where another engine may take its place."""
         if self.engine is EngineKind.VLLM:
@@ -247,6 +252,19 @@ def check_engine(config: EngineConfig, model_folder: str | Path, *, max_context:
         raise ValueError(f"rollout.max_context must be at most the {positions} tokens that the model is made for, got {max_context!r}")
     if (rule := config.without_vllm) and importlib.util.find_spec("vllm") is None:
         raise ValueError(f"{rule.format('is not installed')}; pip install -r requirements/cpu.txt")
+
+
+def check_weight_files(config: EngineConfig, model_folder: str | Path) -> None:
+    """Refuses a model without safetensors where vLLM will sample and be sent weights: their headers say which are to come.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if config.may_be_vllm and not any(Path(model_folder).glob("*.safetensors")):
+        raise ValueError(
+            f"policy.model must have its weights in *.safetensors where vLLM samples, got {str(model_folder)!r} with *.bin alone; "
+            "save it anew with transformers, or set policy.engine=hf"
+        )
 
 
 def num_positions(model_folder: str | Path, *, otherwise: int) -> int:

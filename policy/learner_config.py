@@ -42,7 +42,8 @@ class LearnerConfig:
     """>= 1; MiB of float32 logits held in one piece. More tokens than fit (large vocabularies) are scored piece by piece, which bounds
     memory at the price of computing their logits twice; what fits into one piece is not touched by it."""
     gradient_checkpointing: bool = False
-    """Keep only each layer's input for the backward pass and compute the rest anew: a third more arithmetic for far less memory."""
+    """Keep only each layer's input for the backward pass, of a critic too, and compute the rest anew: a third more arithmetic for far less
+    memory."""
     autocast: bool = False
     """Compute in bf16. A quarter cheaper, but the trainer then differs from a float32 engine by about 1e-3 instead of 1e-6 nats."""
     device: str = "cpu"

@@ -14,7 +14,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
@@ -117,6 +117,11 @@ def _from_hub(name: str) -> Path:
             f"policy.model must be a folder that exists or a Hugging Face id, "
             f"got {name!r}, which is neither here, in the cache nor to be had from the Hub"
         ) from error
+
+
+def has_tied_head(folder: Path) -> bool:
+    """Whether a model's settings make its output head the embedding."""
+    return bool(AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config().tie_word_embeddings)
 
 
 def recompute_layers(model: PreTrainedModel) -> None:

@@ -17,7 +17,7 @@ from policy.accounts import Accounts
 from policy.capacity import check_capacity
 from policy.cluster import ClusterConfig
 from policy.crew import Crew, WorkerLostError
-from policy.engine import Completion, EngineConfig, EngineKind, Request, check_engine
+from policy.engine import Completion, EngineConfig, EngineKind, Request, check_engine, check_weight_files
 from policy.ray_session import start_ray, stop_ray
 from policy.rollout import Conduct, PlainTask, RolloutGroup, Task
 from policy.rollout_config import RolloutConfig
@@ -253,7 +253,9 @@ def check_pool(config: RolloutConfig, engine_config: EngineConfig, cluster: Clus
     """Refuses what cannot work before anything is started.
 
     Raises:
-        ValueError: no model there, vLLM asked for and not installed, no room for the engines, or no folder for their weights.
+        ValueError: no model there or none whose weights vLLM can be sent, vLLM asked for and not installed, no room for the engines, or no
+            folder for their weights.
     """
     check_engine(engine_config, model_folder, max_context=config.max_context)
+    check_weight_files(engine_config, model_folder)
     check_capacity(config, engine_config, cluster, Path(model_folder))

@@ -15,9 +15,10 @@ from typing import Any
 
 from policy.chat import Chat
 from policy.engine import Completion, EngineConfig, Request, Sampling, WeightTransport, check_length, num_positions
+from policy.model import has_tied_head
 from policy.stepping import SteppedEngine
 from policy.weight_file import write_weights
-from policy.weights import Broadcast, Delivery, PackedWeights, Shipment, fold_on_device, parameter_names
+from policy.weights import Broadcast, Delivery, PackedWeights, Shipment, engine_names, fold_on_device
 
 PARENT_POLL_S = 1.0
 TRANSFER_BACKEND = "nccl"
@@ -87,7 +88,7 @@ class VLLMEngine(SteppedEngine):
             raise ValueError(f"policy.kv_cache_mb must hold a whole dialogue and be free, got {size!r}; {error}") from error
         self.tokenizer = self._engine.get_tokenizer()
         self._chat = Chat(self.tokenizer, thinking=self._config.thinking, keep_thoughts=self._config.keep_thoughts)
-        self._parameter_names = parameter_names(self._folder)
+        self._parameter_names = engine_names(self._folder, is_tied=has_tied_head(self._folder))
         self._admit(-1, Request(prompt_ids=[self._chat.end_of_turn_id] * 2, sampling=Sampling(max_tokens=2), seed=0))
         while self._engine.has_unfinished_requests():
             self._engine.step()

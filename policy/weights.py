@@ -179,8 +179,41 @@ def require_names(names: Iterable[str], *, expected: Collection[str]) -> None:
         )
 
 
+def check_weight_names(names: Iterable[str], model_folder: Path, *, is_tied: bool) -> None:
+    """Refuses a model that vLLM would not know again from the trainer's weights: it takes them by the names that the folder's files have.
+
+    Args:
+        names: of the trainer's parameters.
+        is_tied: whether the folder's settings make the output head the embedding.
+
+    Raises:
+        ValueError: the trainer has other names, or a head of its own.
+    """
+    wanted, given = engine_names(model_folder, is_tied=is_tied), set(names)
+    if is_tied and TIED_HEAD in given:
+        raise ValueError(
+            f"policy.model must have one matrix for words in and out where its config.json ties them, got {str(model_folder)!r}, whose "
+            f"{TIED_HEAD} is another; set tie_word_embeddings to false there, or policy.engine=hf"
+        )
+    if given != wanted:
+        lacking, besides = sorted(given - wanted)[:3], sorted(wanted - given)[:3]
+        raise ValueError(
+            f"policy.model must be stored under the names that its weights have in training where vLLM samples, got {str(model_folder)!r}, "
+            f"whose files lack {lacking or 'none'} and hold {besides or 'none'} besides (joined experts and stored buffers do that); "
+            "save it anew with transformers, or set policy.engine=hf"
+        )
+
+
+def engine_names(model_folder: Path, *, is_tied: bool) -> set[str]:
+    """The names of all weights that a vLLM engine must be sent: a head that is the embedding goes with it, stored or not."""
+    return parameter_names(model_folder) - ({TIED_HEAD} if is_tied else set())
+
+
 def parameter_names(model_folder: Path) -> set[str]:
-    """The names of all tensors that a model folder's safetensors files hold, read from their headers."""
+    """The names of all tensors that a model folder's safetensors files hold: from their index where there is one, else their headers."""
+    index = model_folder / "model.safetensors.index.json"
+    if index.is_file():
+        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
     names = set()
     for path in sorted(model_folder.glob("*.safetensors")):
         with path.open("rb") as file:

@@ -161,7 +161,9 @@ def test_torn_checkpoint_is_refused_and_the_one_before_found(tmp_path: Path, fil
             (torn / file).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(ValueError, match=f"must be whole, got a missing or changed {file}"):
         load_checkpoint(torn)
-    assert newest_checkpoint(tmp_path).name == "step_1"
+    why: list[str] = []
+    assert newest_checkpoint(tmp_path, on_torn=why.append).name == "step_1"
+    assert why == [f"checkpoint {torn} must be whole, got a missing or changed {file}"]
 
 
 @pytest.mark.parametrize("manifest", ["", "[]", '{"format": 99, "files": {}}', None])

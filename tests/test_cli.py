@@ -120,6 +120,27 @@ def test_a_run_is_resumed_by_its_name_or_its_folder(capsys, tmp_path):
         assert f"continues {folder}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_run_with_steps_and_no_whole_checkpoint_is_not_resumed_and_keeps_its_records(capsys, tmp_path, torn):
+    folder = make_saved_run(tmp_path / "smoke" / "a")
+    (folder / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
+    if torn:
+        (folder / "checkpoints" / "step_2").mkdir(parents=True)
+    for options in ([], ["--dry-run"]):
+        message = refused(capsys, "smoke", f"runs={tmp_path}", "resume=a", *options)
+        assert message.startswith(f"resume must name a run with a whole checkpoint, got '{folder}', which came to step 2: ")
+        reason = "step_2 must hold a readable manifest.json" if torn else f"there is none in {folder}/checkpoints; "
+        assert reason in message and message.endswith("bring the checkpoint back, or start a new run")
+    assert (folder / "metrics.jsonl").read_text().count("\n") == 2
+
+
+def test_a_run_that_never_finished_a_step_is_resumed_from_the_start(capsys, tmp_path):
+    folder = make_saved_run(tmp_path / "smoke" / "a")
+    (folder / "metrics.jsonl").touch()
+    assert main(["smoke", "--dry-run", f"runs={tmp_path}", "resume=a"]) == 0
+    assert f"continues {folder}" in capsys.readouterr().out
+
+
 def test_a_run_of_another_experiment_or_another_world_is_not_resumed(capsys, tmp_path):
     other = make_saved_run(tmp_path / "adaptive_curriculum" / "a", experiment="adaptive_curriculum")
     assert "a run of adaptive_curriculum" in refused(capsys, "smoke", f"resume={other}")

@@ -118,6 +118,27 @@ def test_a_critic_learns_to_predict_returns(kind: CriticKind) -> None:
     assert metrics[-1]["critic/values/min"] == pytest.approx(0.1, abs=0.25)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_critic_whose_layers_are_recomputed_learns_the_same_bits_and_keeps_less(kind: CriticKind) -> None:
+    results = []
+    for recompute in (False, True):
+        student, kept = learner(PpoConfig(critic=kind), gradient_checkpointing=recompute), []
+        random_head(student)
+
+        def keep(tensor: torch.Tensor, kept: list[int] = kept) -> torch.Tensor:
+            kept.append(tensor.numel())
+            return tensor
+
+        batch = random_talks(seed=0)
+        targets = student.algorithm.targets(batch, student.values(batch))
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            student.critic.judge(batch, targets.returns_BT, targets.values_BT)
+        results.append((sum(kept), critic_gradient(student)))
+    (kept, gradient), (kept_less, same_gradient) = results
+    assert torch.equal(gradient, same_gradient)
+    assert kept_less < kept / 2
+
+
 def test_what_the_policy_learns_is_what_fared_better_than_expected() -> None:
     student = learner(PpoConfig(critic_lr=1e-2), lr=3e-3)
     good, bad = [5, 6, 7, 8], [5, 6, 9, 10]

@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from policy.engine import EngineConfig, EngineError, EngineKind, Request, Sampling, make_engine
@@ -135,9 +136,13 @@ def follow_every_parameter(engine, folder):
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
-def test_every_parameter_arrives(kind, tied, tmp_path):
-    folder = save_tiny_policy(tmp_path, tied=tied, layers=2)
+@pytest.mark.parametrize("head", ["untied", "tied", "tied and stored"])
+def test_every_parameter_arrives(kind, head, tmp_path):
+    folder = save_tiny_policy(tmp_path, tied=head != "untied", layers=2)
+    if head == "tied and stored":
+        tensors = load_file(folder / "model.safetensors")
+        head_too = {**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
+        save_file(head_too, folder / "model.safetensors", metadata={"format": "pt"})
     engine = make_engine(EngineConfig(engine=EngineKind(kind)), folder, max_context=64)
     try:
         for error, moved in follow_every_parameter(engine, folder):

@@ -103,6 +103,13 @@ def test_groups_come_in_the_order_of_submission_whichever_is_quick(pool):
 
 
 @pytest.mark.engine
+def test_weights_that_the_engines_do_not_know_are_refused_in_a_sentence(pool, folder):
+    with pytest.raises(ValueError, match=r"^policy weights must name every parameter of the model, got \[.*\] missing and none unknown$"):
+        pool.load_weights(list(load(folder).named_parameters())[1:], 9)
+    pool.load_weights(load(folder).named_parameters(), 1)
+
+
+@pytest.mark.engine
 def test_simulator_errors_are_data_and_counted(pool):
     before = pool.stats()
     [broken, fine] = roll_out(pool, tasks_of("broken", "plain", group_size=2))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import signal
 import tempfile
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -25,9 +27,11 @@ from experiments.probe import ProbeConfig, as_heard, probe_tasks
 from experiments.progress import Progress
 from experiments.summary import average, closing_words, ends, series
 from experiments.train import learned
+from policy.engine import EngineConfig, EngineKind, make_engine
 from simulator.bank import load_bank
 from simulator.dialogue import Outcome
 from simulator.scenario import Split
+from tests.tiny_policy import save_tiny_policy
 
 
 def test_the_panel_spreads_over_families_and_strictness_and_never_changes():
@@ -60,7 +64,19 @@ def test_a_teacher_hears_the_panel_as_probes_that_it_did_not_issue():
 def test_canaries_are_dialogues_that_did_not_break():
     broken, first, second = rollout([9], [0], outcome=Outcome.ERROR), rollout([1, 2], [0, 1]), rollout([3, 4], [0, 1])
     groups = [group(broken, first), group(broken), group(second), group(first)]
-    assert [ids.tolist() for ids in canaries(groups)] == [[1, 2], [3, 4]]
+    assert [ids.tolist() for ids in canaries(groups, max_context=3)] == [[1, 2], [3, 4]]
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+def test_a_canary_that_fills_every_position_of_the_model_can_be_scored_by_vllm(tmp_path):
+    longest = 64
+    engine = make_engine(EngineConfig(engine=EngineKind.VLLM), save_tiny_policy(tmp_path, positions=longest), max_context=longest)
+    try:
+        [ids] = canaries([group(rollout([7] * longest, [0] * 60 + [1] * 4))], max_context=longest)
+        assert len(asyncio.run(engine.score(ids.tolist()))) == longest - 2
+    finally:
+        engine.close()
 
 
 def test_groups_that_a_teacher_only_wanted_scored_are_not_learned_from():

@@ -235,6 +235,19 @@ def test_a_run_begun_before_a_setting_existed_is_of_this_sweep_still(write, tmp_
         refuse_other(planned(f"runs={tmp_path}", "arms=fixed,frontier", "resampling.max_rounds=2"), Cell("fixed", 3))
 
 
+def test_a_run_of_a_sweep_that_lost_its_checkpoints_is_refused_and_keeps_its_records(write, tmp_path, capsys):
+    write()
+    sweep = planned(f"runs={tmp_path / 'runs'}")
+    folder = sweep.run_folder(Cell("fixed", 3))
+    folder.mkdir(parents=True)
+    saved = {**to_plain(sweep.config(Cell("fixed", 3))), "provenance": {"world_hash": world_hash()}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(saved), encoding="utf-8")
+    (folder / "metrics.jsonl").write_text('{"step": 4}\n', encoding="utf-8")
+    assert main(["made", f"runs={tmp_path / 'runs'}", "--cell", "fixed", "3"]) == 2
+    assert "resume must name a run with a whole checkpoint" in capsys.readouterr().err
+    assert (folder / "metrics.jsonl").read_text(encoding="utf-8") == '{"step": 4}\n'
+
+
 def test_the_cost_is_told_from_the_first_steps_own_clock(write, tmp_path, monkeypatch):
     write()
     sweep = planned(f"runs={tmp_path}", "budget.policy_tokens=1000", "evaluation.num_scenarios=1", "evaluation.during_scenarios=1")

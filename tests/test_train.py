@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from safetensors.torch import load_file, save_file
 
 from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, read_lines
 from policy.checkpoint import newest_checkpoint
@@ -162,6 +164,19 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(place, whole):
         assert untimed(ours) == untimed(theirs)
 
 
+def test_a_run_whose_newest_checkpoint_is_torn_goes_on_from_the_one_before_and_says_so(place, whole):
+    folder = place / "smoke" / "torn"
+    shutil.copytree(whole[0], folder)
+    torn = newest_checkpoint(folder)
+    (torn / "state.pt").write_bytes(b"")
+    older = newest_checkpoint(folder)
+    output = finish(start(place, f"resume={folder}"))
+    skipped = f"SKIPPED a newer checkpoint: checkpoint {torn} must be whole, got a missing or changed state.pt"
+    assert f"after {older.name.replace('_', ' ')}" in output and skipped in output
+    assert skipped in (folder / "log.txt").read_text()
+    assert (folder / TEACHER).read_text() == (whole[0] / TEACHER).read_text()
+
+
 def test_a_killed_run_that_rolls_out_ahead_loses_no_task_and_hears_of_none_twice(place):
     folder = place / "smoke" / "ahead"
     process = start(place, "name=ahead", "rollout.max_staleness=2", "rollout.deterministic=false", "checkpoint.every=1")
@@ -225,6 +240,18 @@ def test_an_interrupted_run_finishes_its_step_and_says_how_to_go_on(place):
     assert f"to go on: python -m experiments smoke resume={folder}" in output
     last = list(read_lines(folder / METRICS))[-1]["step"]
     assert newest_checkpoint(folder).name == f"step_{last}"
+
+
+def test_a_model_whose_weights_no_engine_takes_is_refused_in_a_sentence_and_leaves_nothing(place):
+    model = place / "no-numbers"
+    shutil.copytree(place / "prior", model)
+    tensors = load_file(model / "model.safetensors")
+    tensors["model.norm.weight"][0] = float("nan")
+    save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
+    output = finish(start(place, f"policy.model={model}", "name=refused"), code=2)
+    assert "Traceback" not in output
+    assert output.splitlines()[-1] == "error: policy weights must be finite, got NaN or infinity in 'model.norm.weight' of version 0"
+    assert not (place / "smoke" / "refused").exists()
 
 
 def test_a_run_whose_dialogues_break_stops_with_the_first_traceback_and_can_go_on(place):
