@@ -64,7 +64,7 @@ class Endpoints:
             read: turns the text into what it says, or raises Unusable; the question is asked again then, with another seed.
 
         Raises:
-            SimulatorError: no usable answer after all retries and waiting.
+            SimulatorError: no usable answer after all retries and waiting; SimulatorAwayError where that says nothing about the question.
         """
         self._settle()
         key = key_of(body_of(question, self.config))
@@ -179,8 +179,9 @@ class Endpoints:
                 self.counts["unusable"] += 1
                 if "seed" in body:
                     body["seed"] = (body["seed"] + 1) % NUM_SEEDS
-            self._require_retry(num_failures, server, SimulatorAwayError if isinstance(failure, Passing) else SimulatorError)
-            waited_s = await self._pause(self._backoff_s(num_failures), waited_s)
+            given_up = SimulatorAwayError if isinstance(failure, Passing) else SimulatorError
+            self._require_retry(num_failures, server, given_up)
+            waited_s = await self._pause(self._backoff_s(num_failures), waited_s, given_up)
 
     async def _ask(self, server: Server, body: dict[str, Any]) -> str | None:
         """An answer's text; None if the server went away while others were served there first."""
@@ -218,15 +219,15 @@ class Endpoints:
             raise error(f"retries must stay within simulator.retry_share={config.retry_share:g} of successes; {last}")
         self.counts["retries"] += 1
 
-    async def _pause(self, seconds: float, waited_s: float) -> float:
+    async def _pause(self, seconds: float, waited_s: float, error: type[SimulatorError] = SimulatorAwayError) -> float:
         """Waits, spread out a little; returns how long the question has waited in all.
 
         Raises:
-            SimulatorError: that would be longer than a question may wait.
+            SimulatorError: that would be longer than a question may wait; of the type `error`.
         """
         if waited_s + seconds > self.config.max_wait_s:
             complaints = "; ".join(f"{server.url}: {server.complaint}" for server in self._servers if server.complaint)
-            raise SimulatorError(f"a server must be ready within simulator.max_wait_s={self.config.max_wait_s:g} s; {complaints}")
+            raise error(f"a server must be ready within simulator.max_wait_s={self.config.max_wait_s:g} s; {complaints}")
         seconds *= self._rng.uniform(1.0, 1.1)
         await asyncio.sleep(seconds)
         return waited_s + seconds

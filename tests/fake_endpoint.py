@@ -124,8 +124,8 @@ class FakeEndpoint:
 
 
 @contextmanager
-def serving(endpoint: FakeEndpoint) -> Iterator[FakeEndpoint]:
-    """Serves it on an ephemeral port of loopback."""
+def serving(endpoint: FakeEndpoint, *, port: int = 0) -> Iterator[FakeEndpoint]:
+    """Serves it on a port of loopback, an ephemeral one where none is given."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -166,7 +166,7 @@ def serving(endpoint: FakeEndpoint) -> Iterator[FakeEndpoint]:
         daemon_threads = True
         request_queue_size = 128
 
-    server = Server(("127.0.0.1", 0), Handler)
+    server = Server(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     endpoint.url = f"http://127.0.0.1:{server.server_address[1]}/v1"

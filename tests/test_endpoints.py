@@ -33,7 +33,7 @@ from fake_endpoint import (
 from simulator.asking import read_felt, schema_to_judge
 from simulator.endpoint import Question
 from simulator.endpoint_config import AnswerFormat, EndpointConfig, TokenLimit
-from simulator.endpoints import COUNTS, Endpoints, SimulatorError, check_endpoints
+from simulator.endpoints import COUNTS, Endpoints, SimulatorAwayError, SimulatorError, check_endpoints
 
 pytest.importorskip("openai")
 
@@ -243,8 +243,14 @@ def test_an_outage_is_waited_out():
 def test_an_outage_that_lasts_fails_after_the_longest_wait():
     config = settings(max_wait_s=0.3)
     config.urls = [f"http://127.0.0.1:{free_port()}/v1"]
-    with pytest.raises(SimulatorError, match=r"a server must be ready within simulator.max_wait_s=0.3 s; http://127.0.0.1:\d+/v1: "):
+    with pytest.raises(SimulatorAwayError, match=r"a server must be ready within simulator.max_wait_s=0.3 s; http://127.0.0.1:\d+/v1: "):
         ask(config)
+
+
+def test_a_wait_that_runs_out_over_answers_of_no_use_does_not_say_that_nobody_is_there():
+    with serving(Fake(always=text("no"))) as server:
+        (found,), _ = ask_all(settings(server, max_wait_s=0.0), question())
+    assert type(found) is SimulatorError and "simulator.max_wait_s=0 s" in str(found)
 
 
 def test_a_retry_goes_to_another_server():

@@ -152,3 +152,26 @@ def test_a_server_that_fails_at_everything_for_a_while_is_waited_out_whatever_it
 
         assert [reaction.turn.change for reaction in asyncio.run(talk())] == [JUDGED["change"]] * 4
     assert outage.paused_s > 0.0
+
+
+def test_a_server_that_refuses_connections_for_longer_than_a_question_waits_is_waited_out_beside_the_circuit():
+    """Every time that the client knows is a hundredth of its default; all eight dialogues give up waiting, and then some probes."""
+    pytest.importorskip("openai")
+    names = ("first_backoff_s", "max_backoff_s", "max_wait_s", "circuit_pause_s")
+    quick = {name: getattr(LLMUserConfig(model="m"), name) / 100 for name in names}
+    with serving(FakeEndpoint()) as server:
+        user = LLMUser(LLMUserConfig(urls=[server.url], model="m", cache="off", **quick))
+    outage = Outage(60.0)
+    patient = PatientUser(user, outage)
+
+    async def talk():
+        dialogue = await patient.open(SCENARIO, VANILLA, seed=0)
+        asked = [asyncio.create_task(patient.react(dialogue, f"tell me more, please ({i})")) for i in range(8)]
+        while user.counts()["failures"] < 10 and not any(task.done() for task in asked):
+            await asyncio.sleep(0.05)
+        assert not server.requests
+        with serving(server, port=int(server.url.split(":")[2].removesuffix("/v1"))):
+            return await asyncio.gather(*asked)
+
+    assert [reaction.turn.change for reaction in asyncio.run(talk())] == [JUDGED["change"]] * 8
+    assert outage.paused_s > quick["max_wait_s"] and user.counts()["failures"] >= 10
