@@ -31,6 +31,7 @@ from policy.lora_config import LoraConfig
 from policy.ppo import CriticKind, PpoConfig
 from policy.prior_config import PriorConfig
 from policy.rollout_config import RolloutConfig
+from simulator.endpoint_config import EndpointConfig
 from simulator.register import Register
 from simulator.rule_user import RuleUserConfig
 from simulator.users import USERS
@@ -228,6 +229,7 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
     config.resampling.require(config.teacher.kind)
     if config.rollout.warmth > 0.0 and not isinstance(config.simulator, RuleUserConfig):
         raise ValueError(f"rollout.warmth must be 0 with a user that names no strategies it heard, got {config.rollout.warmth!r}")
+    require_patience(config)
     if config.learner.pull_to_start > 0.0 and config.policy.lora.rank:
         raise ValueError(
             f"learner.pull_to_start must be 0 with policy.lora.rank={config.policy.lora.rank}, got {config.learner.pull_to_start!r}: "
@@ -253,6 +255,21 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
             "the layers that both would read are frozen; take a critic of its own, or no adapters"
         )
     return config
+
+
+def require_patience(config: ExperimentConfig) -> None:
+    """Raises where dialogues would fail before anybody could tell that their user is away.
+
+    Raises:
+        ValueError: a dialogue may not take longer than one of its questions may wait.
+    """
+    user, rollout = config.simulator, config.rollout
+    if isinstance(user, EndpointConfig) and rollout.outage_s > 0 and rollout.dialogue_timeout_s <= user.max_wait_s:
+        raise ValueError(
+            f"rollout.dialogue_timeout_s must be above simulator.max_wait_s={user.max_wait_s:g} "
+            f"with rollout.outage_s={rollout.outage_s:g}, got {rollout.dialogue_timeout_s:g}: "
+            "dialogues would fail before an outage shows; raise the one or lower the other"
+        )
 
 
 def require_correction(config: ExperimentConfig) -> None:

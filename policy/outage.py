@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -15,12 +17,19 @@ from simulator.user import Reaction, UserSimulator
 
 T = TypeVar("T")
 
-AWAY = (OSError, SimulatorAwayError)
+AWAY = (ConnectionError, TimeoutError, socket.gaierror, SimulatorAwayError)
 """How a user fails that is not there: refused connections, calls without an answer. Whatever else it raises is about the dialogue."""
+NO_WAY_THERE = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH)
+"""The same of the network, for which Python has no exceptions of their own."""
 PAUSED = "paused_s"
 """Under which a worker counts the seconds of all outages that are over."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
 """Between two probes; doubled by each that fails."""
+
+
+def is_away(error: Exception) -> bool:
+    """Whether a user that failed so is not there; a file that is missing or locked is no outage."""
+    return isinstance(error, AWAY) or (isinstance(error, OSError) and error.errno in NO_WAY_THERE)
 
 
 class Outage:
@@ -45,6 +54,11 @@ class Outage:
         self._pause_s = FIRST_PAUSE_S
         self.paused_s = 0.0
         """Length of all outages that are over."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the last that was heard of the user is that it answers nobody."""
+        return self._since is not None
 
     def answered(self) -> None:
         """Somebody was: the outage is over, if there was one."""
@@ -83,10 +97,18 @@ class Outage:
 
 
 class PatientUser:
-    """The user, whose outages are waited out: a question that found it away is asked again, and the dialogue goes on where it stood."""
+    """The user, whose outages are waited out: a question that found it away is asked again, and the dialogue goes on where it stood.
 
-    def __init__(self, user: UserSimulator, outage: Outage, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._user, self._outage, self._clock = user, outage, clock
+    Args:
+        limit: of the dialogue's time, which stands still during an outage: each probe has all of it, and what follows has what was
+            left when the question was asked first.
+    """
+
+    def __init__(
+        self, user: UserSimulator, outage: Outage, *, limit: asyncio.Timeout | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._user, self._outage, self._limit, self._clock = user, outage, limit, clock
+        self._whole_s = self._left_s()
 
     async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
         """A new dialogue that holds the user's opening turn."""
@@ -104,17 +126,36 @@ class PatientUser:
             asks: whether somebody has to be there for an answer; what failed before shows that.
         """
         first_asked_s: float | None = None
-        while True:
-            if asks:
-                await self._outage.turn()
-            first_asked_s = self._clock() if first_asked_s is None else first_asked_s
-            try:
-                answer = await ask()
-            except AWAY:
-                asks = True
-                if not self._outage.failed(first_asked_s):
-                    raise
-            else:
-                if asks:
-                    self._outage.answered()
-                return answer
+        left_s, has_waited = self._left_s(), False
+        try:
+            while True:
+                if asks and self._outage.is_on:
+                    has_waited = True
+                    self._allow(None)
+                    await self._outage.turn()
+                    # No more than that, because a user may hang without an error.
+                    self._allow(self._whole_s)
+                first_asked_s = self._clock() if first_asked_s is None else first_asked_s
+                try:
+                    answer = await ask()
+                except (OSError, SimulatorAwayError) as error:
+                    asks = True
+                    if not is_away(error) or not self._outage.failed(first_asked_s):
+                        raise
+                else:
+                    if asks:
+                        self._outage.answered()
+                    return answer
+        finally:
+            if has_waited:
+                self._allow(left_s)
+
+    def _left_s(self) -> float | None:
+        """Seconds until the dialogue's limit; None without one."""
+        until = None if self._limit is None else self._limit.when()
+        return None if until is None else until - asyncio.get_running_loop().time()
+
+    def _allow(self, seconds: float | None) -> None:
+        """Lets the dialogue take so many seconds from now; None for as many as it likes."""
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)

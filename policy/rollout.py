@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from policy.engine import Completion, Generate, Sampling
+from policy.outage import Outage, PatientUser
 from policy.rollout_config import RolloutConfig
 from policy.thinking import Thought, take_apart, thought_of, turns_with_format, with_format
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
@@ -155,6 +156,7 @@ async def roll_out(
     generate: Generate,
     chat: Chat,
     config: RolloutConfig,
+    outage: Outage | None = None,
     format_weight: float = 1.0,
     sibling: int = 0,
     conduct: Conduct | None = None,
@@ -163,6 +165,7 @@ async def roll_out(
 
     Args:
         seed: the user's, and with `sibling` and the turn that of every reply.
+        outage: the user's, which is waited out and takes nothing off `rollout.dialogue_timeout_s`; None where each failure counts.
         format_weight: share of the reward that hangs on the form of the replies, where the agent thinks.
     """
     for attempt in range(config.retries + 1):
@@ -170,8 +173,9 @@ async def roll_out(
             Dialogue(scenario=scenario, difficulty=difficulty, seed=seed), chat=chat, format_weight=format_weight, warmth=config.warmth
         )
         try:
-            async with asyncio.timeout(config.dialogue_timeout_s):
-                await _converse(conversation, user=user, generate=generate, config=config, sibling=sibling, conduct=conduct or Conduct())
+            async with asyncio.timeout(config.dialogue_timeout_s) as limit:
+                asked = user if outage is None else PatientUser(user, outage, limit=limit)
+                await _converse(conversation, user=asked, generate=generate, config=config, sibling=sibling, conduct=conduct or Conduct())
             return conversation.rollout(num_attempts=attempt + 1)
         except Exception:  # noqa: BLE001 - the one boundary where anything that breaks becomes data
             conversation.fail(traceback.format_exc())
@@ -188,6 +192,7 @@ async def roll_out_group(
     generate: Generate,
     chat: Chat,
     config: RolloutConfig,
+    outage: Outage | None = None,
     format_weight: float = 1.0,
     conduct: Conduct | None = None,
     on_finished: Callable[[Rollout], None] | None = None,
@@ -198,7 +203,7 @@ async def roll_out_group(
     less noise when they are compared.
 
     Args:
-        format_weight: see `roll_out`.
+        outage, format_weight: see `roll_out`.
         on_finished: called with each rollout as soon as it is done.
     """
 
@@ -211,6 +216,7 @@ async def roll_out_group(
             generate=generate,
             chat=chat,
             config=config,
+            outage=outage,
             format_weight=format_weight,
             sibling=sibling,
             conduct=conduct,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from policy.chat import Chat
 from policy.engine import Completion, EngineConfig, EngineError, Generate, Request, Sampling, make_engine
-from policy.outage import PAUSED, Outage, PatientUser
+from policy.outage import PAUSED, Outage
 from policy.rollout import Conduct, Rollout, RolloutGroup, Task, roll_out_group, sampling_seed
 from policy.rollout_config import RolloutConfig
 from policy.weights import Broadcast, Receipt, Shipment, check_receipts
@@ -65,7 +65,6 @@ class RolloutWorker:
         self._chat = Chat(self._engine.tokenizer, self._system_prompt, thinking=config.thinking, keep_thoughts=config.keep_thoughts)
         self._user, self._scenarios = self._make_user(), self._make_scenarios()
         self._outage = Outage(self._config.outage_s)
-        self._patient_user = PatientUser(self._user, self._outage)
         if weights is not None:
             check_receipts([await self._engine.load_weights(weights)], weights)
         return self._engine.name
@@ -136,10 +135,11 @@ class RolloutWorker:
                 roll_out_group(
                     task,
                     self._scenarios.scenario(task.scenario_id),
-                    user=self._patient_user,
+                    user=self._user,
                     generate=generate,
                     chat=self._chat,
                     config=self._config,
+                    outage=self._outage,
                     format_weight=self._engine_config.format_weight,
                     conduct=conduct,
                     on_finished=on_finished,

@@ -21,7 +21,8 @@ class Reaction:
 class UserSimulator(Protocol):
     """A user without hidden state: the dialogue holds everything, so a reaction can be recomputed from a transcript.
 
-    Implementations may await a model; an exception means that the dialogue becomes an ERROR, never that it scores 0.
+    Implementations may await a model; an exception means that the dialogue becomes an ERROR, never that it scores 0. That nobody is there,
+    so that the same question may be asked again, is said by a ConnectionError, a TimeoutError, or `simulator.endpoints.SimulatorAwayError`.
     """
 
     async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:

@@ -217,6 +217,16 @@ def test_a_wrong_setting_of_the_llm_user_is_refused(override, message):
     assert refusal("simulator.kind=llm", "simulator.model=m", override) == message
 
 
+def test_a_dialogue_may_take_longer_than_one_of_its_questions_may_wait():
+    llm = ("simulator.kind=llm", "simulator.model=m")
+    assert refusal(*llm, "rollout.dialogue_timeout_s=90", "rollout.outage_s=600") == (
+        "rollout.dialogue_timeout_s must be above simulator.max_wait_s=120 with rollout.outage_s=600, got 90: "
+        "dialogues would fail before an outage shows; raise the one or lower the other"
+    )
+    for settings in (["rollout.outage_s=0"], ["simulator.max_wait_s=60", "rollout.outage_s=600"]):
+        assert load("smoke", [*llm, "rollout.dialogue_timeout_s=90", *settings]).rollout.dialogue_timeout_s == 90.0
+
+
 def test_how_the_llm_user_samples_biases_no_ratio():
     assert refusal("simulator.kind=llm", "simulator.model=m", "simulator.top_p=0.9").startswith("simulator.top_p is not a setting; did you")
 

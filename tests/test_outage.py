@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
+import socket
 
 import pytest
 
@@ -79,7 +81,16 @@ def ask(*replies: str, back_at: float, longest_s: float = 120.0, error: Exceptio
     return asyncio.run(run()), user, outage, time()
 
 
-@pytest.mark.parametrize("error", [ConnectionRefusedError("nobody"), TimeoutError(), SimulatorAwayError("HTTP 500 five times")])
+NOBODY_THERE = [
+    ConnectionRefusedError("nobody"),
+    TimeoutError(),
+    SimulatorAwayError("HTTP 500 five times"),
+    socket.gaierror("no such name for the moment"),
+    OSError(errno.EHOSTUNREACH, "no route to the host"),
+]
+
+
+@pytest.mark.parametrize("error", NOBODY_THERE, ids=repr)
 def test_an_outage_is_waited_out_where_the_dialogues_stand(error):
     found, _, outage, now = ask(*["hi"] * 20, back_at=61.0, error=error)
     assert all(isinstance(reaction, Reaction) for reaction in found)
@@ -127,10 +138,19 @@ def test_a_failure_about_one_question_is_not_waited_for_while_others_are_answere
     assert now < 2.0 and outage.paused_s < 1.0
 
 
-def test_an_error_that_does_not_say_that_nobody_is_there_is_raised_at_once():
-    for error in (ValueError("no such mood"), SimulatorError("the request must be taken")):
-        found, user, _, now = ask("hi", back_at=50.0, error=error)
-        assert found == [error] and user.asked_at == [1.0] and now == 1.0
+OF_ITS_OWN = [
+    ValueError("no such mood"),
+    SimulatorError("the request must be taken"),
+    FileNotFoundError("moods.json"),
+    PermissionError("moods.json"),
+    OSError(errno.ENOSPC, "no space left on the device"),
+]
+
+
+@pytest.mark.parametrize("error", OF_ITS_OWN, ids=repr)
+def test_an_error_that_does_not_say_that_nobody_is_there_is_raised_at_once(error):
+    found, user, _, now = ask("hi", back_at=50.0, error=error)
+    assert found == [error] and user.asked_at == [1.0] and now == 1.0
 
 
 def test_no_patience_means_that_every_failure_counts():

@@ -12,6 +12,7 @@ from omegaconf.errors import ConfigKeyError
 
 from policy.chat import Chat
 from policy.engine import Completion, Request
+from policy.outage import Outage
 from policy.rollout import Conduct, roll_out, roll_out_group, sampling_seed
 from policy.rollout_config import RolloutConfig
 from policy.worker import Lockstep
@@ -77,7 +78,7 @@ class FakeEngine:
         )
 
 
-def play(*, user=None, engine=None, chat=CHAT, sibling=0, conduct=None, **settings):
+def play(*, user=None, engine=None, chat=CHAT, sibling=0, conduct=None, outage=None, **settings):
     config = RolloutConfig(**{"retry_backoff_s": 0.0, **settings})
     return asyncio.run(
         roll_out(
@@ -88,6 +89,7 @@ def play(*, user=None, engine=None, chat=CHAT, sibling=0, conduct=None, **settin
             generate=engine or FakeEngine(),
             chat=chat,
             config=config,
+            outage=outage,
             sibling=sibling,
             conduct=conduct,
         )
@@ -224,6 +226,34 @@ def test_failure_of_the_engine_is_data_too():
 def test_dialogue_that_hangs_times_out():
     rollout = play(user=FakeUser(delay_s=30), dialogue_timeout_s=0.05, retries=1)
     assert rollout.dialogue.outcome is Outcome.ERROR
+    assert "TimeoutError" in rollout.dialogue.error
+
+
+def test_the_time_of_a_dialogue_stands_still_while_its_user_answers_nobody():
+    outage = Outage(60.0)
+    rollout = play(user=FakeUser(ends_after=3, breaks_at={2: 3}), outage=outage, dialogue_timeout_s=1.0, retries=0)
+    assert rollout.dialogue.outcome is Outcome.FAREWELL and rollout.dialogue.num_replies == 3
+    assert outage.paused_s > 1.0
+
+
+class FadingUser(FakeUser):
+    """Is away when it is asked first, and silent from then on."""
+
+    def __init__(self, *, answers):
+        super().__init__(breaks_at={1: 1})
+        self.answers = answers
+
+    async def react(self, dialogue, reply):
+        reaction = await super().react(dialogue, reply)
+        if dialogue.num_replies >= self.answers:
+            await asyncio.sleep(30)
+        return reaction
+
+
+@pytest.mark.parametrize("answers", [0, 1], ids=["during the outage", "after it"])
+def test_a_dialogue_that_hangs_times_out_in_spite_of_an_outage(answers):
+    rollout = play(user=FadingUser(answers=answers), outage=Outage(60.0), dialogue_timeout_s=0.5, retries=0)
+    assert rollout.dialogue.num_replies == answers
     assert "TimeoutError" in rollout.dialogue.error
 
 
