@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -77,7 +78,7 @@ class TrainingRun:
         """Practises once; returns what was measured, and the alarms that went off.
 
         Raises:
-            RuntimeError: too many dialogues broke, or new weights did not arrive.
+            RuntimeError: too many dialogues broke, too many optimiser steps were skipped, or new weights did not arrive.
         """
         teacher, learner, algorithm = self.parts.teacher, self.parts.learner, self.parts.algorithm
         success_emotion = self.config.teacher.success_emotion
@@ -94,7 +95,8 @@ class TrainingRun:
         heard = as_heard(on_panel, step=self.tally.step + 1) if self.config.probe.teaches else []
         probes = [measure(group, success_emotion=success_emotion) for group in heard]
         teacher.observe([*outcomes, *probes])
-        self.count_faults(groups, stale)
+        with self.left_behind(groups, stale):
+            self.parts.faults.observe(groups)
 
         panel = self.panel_metrics([group.rollouts[0] for group in on_panel]) if on_panel else {}
         chosen = self.config.resampling.with_contrast(learned(groups), learned(outcomes))
@@ -102,9 +104,10 @@ class TrainingRun:
         targets = algorithm.targets(batch, learner.values(batch))
         ages = off_policy_metrics(groups, policy_version=learner.policy_version, num_dropped=len(stale))
         sampled_by = learner.policy_version
-        metrics = ages | learner.update(*by_segment(batch, targets), spent=self.spent())
         is_exact = self.config.computes_in_float32 and not self.config.rollout.max_staleness
-        require_agreement(metrics["training/rollout_logprob_abs_diff_mean"], policy_version=sampled_by, is_exact=is_exact)
+        with self.left_behind(groups, stale):
+            metrics = ages | learner.update(*by_segment(batch, targets), spent=self.spent())
+            require_agreement(metrics["training/rollout_logprob_abs_diff_mean"], policy_version=sampled_by, is_exact=is_exact)
         metrics |= dialogue_metrics(groups, success_emotion=success_emotion) | signal_metrics(outcomes)
 
         self.tally.step += 1
@@ -205,14 +208,11 @@ class TrainingRun:
         ]
         self.recorder.dialogues(self.tally.step, records)
 
-    def count_faults(self, groups: Sequence[RolloutGroup], stale: Sequence[RolloutGroup]) -> None:
-        """Counts the dialogues that broke; where they are too many, the step's dialogues are left behind before the run stops.
-
-        Raises:
-            RuntimeError: they are.
-        """
+    @contextmanager
+    def left_behind(self, groups: Sequence[RolloutGroup], stale: Sequence[RolloutGroup]) -> Iterator[None]:
+        """Leaves the step's dialogues in the run's folder where they are what stops it."""
         try:
-            self.parts.faults.observe(groups)
+            yield
         except RuntimeError:
             self.record_dialogues(self.tally.step + 1, groups, stale)
             raise

@@ -123,7 +123,8 @@ class Learner:
             spent: share of the run's budget that is used up, by which the step size falls.
 
         Raises:
-            RuntimeError: three optimiser steps in a row were skipped because the loss or the gradient was not finite.
+            RuntimeError: three optimiser steps in a row were skipped because the loss or the gradient was not finite; it says why, of all
+                that this update skipped.
         """
         started, cpu_started = time.perf_counter(), time.process_time()
         self._lr = self.config.lr * (1.0 - (1.0 - self.config.lr_end) * min(1.0, spent))
@@ -270,7 +271,8 @@ class Learner:
         if self._skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
             raise RuntimeError(
                 f"the learner skipped {self._skipped_in_a_row} optimiser steps in a row at policy version {self.policy_version}: "
-                f"{reason}; lower learner.lr where the weights are at fault, then resume from the newest checkpoint"
+                f"{'; then '.join(self.why_skipped)}; lower learner.lr where the weights are at fault, "
+                "then resume from the newest checkpoint"
             )
 
     # Scoring -------------------------------------------------------------------------------------------------------------------

@@ -215,6 +215,18 @@ def test_three_steps_in_a_row_without_a_finite_gradient_stop_the_run_and_spare_t
     assert torch.equal(weights(student), before)
 
 
+def test_steps_that_are_skipped_within_one_update_are_told_with_all_their_reasons() -> None:
+    student = learner(num_minibatches=8)
+    batch = replace(random_batch(seed=0), uids=tuple(f"task-{row}" for row in range(12)))
+    targets = student.algorithm.targets(batch)
+    with torch.no_grad():
+        student.model.lm_head.weight.fill_(math.nan)
+    with pytest.raises(RuntimeError, match="skipped 3 optimiser steps in a row") as caught:
+        student.update(batch, targets)
+    assert len(student.why_skipped) == len(set(student.why_skipped)) == 3
+    assert all(reason in str(caught.value) for reason in student.why_skipped)
+
+
 def test_a_good_step_between_broken_ones_starts_the_count_again() -> None:
     student, batch = learner(), random_batch(seed=0)
     good = student.algorithm.targets(batch)

@@ -139,6 +139,21 @@ def test_the_dialogues_that_stop_a_run_are_left_behind(run):
     assert len(kept.played) == 6 and training.tally.step == 0
 
 
+def test_the_dialogues_of_an_update_that_stops_a_run_are_left_behind(run):
+    contrast = ("resampling.max_rounds=2", "resampling.contrast=reward", "teacher.strictness=0.3", "teacher.kind=fixed")
+    training, kept = run("learner.num_minibatches=3", *contrast)
+    observe = training.parts.teacher.observe
+
+    def spoil_the_weights(outcomes):
+        observe(outcomes)
+        torch.nn.init.constant_(training.parts.learner.model.lm_head.weight, torch.nan)
+
+    training.parts.teacher.observe = spoil_the_weights
+    with pytest.raises(RuntimeError, match=r"skipped 3 optimiser steps in a row .*; then .*; then "):
+        training.step()
+    assert len(kept.played) >= 6 and training.tally.step == 0 and not kept.measured
+
+
 def test_a_step_plays_its_groups_once_and_the_panel_can_be_kept_from_the_teacher(run):
     training, kept = run("probe.teaches=false")
     for _ in range(2):
