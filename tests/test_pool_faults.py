@@ -133,11 +133,12 @@ def test_an_engine_in_a_process_of_its_own_may_die_before_its_worker_or_after_it
 
 
 @pytest.mark.engine
-def test_a_simulator_that_fails_in_every_way_for_a_while_costs_no_dialogue_and_a_full_object_store_none_either(folder):
+def test_a_simulator_that_fails_in_every_way_for_a_while_costs_no_dialogue_and_a_full_object_store_none_either(tmp_path):
     """Answers too late, garbage, half a response and errors; then nothing but errors until a call has used up its own retries. Meanwhile
-    the object store holds more than it has room for, so that Ray moves it to the disk.
+    the object store has no room for the weights until Ray has moved to the disk all that it held.
     """
     pytest.importorskip("openai")
+    folder = save_tiny_policy(tmp_path, hidden=896, layers=1)  # 59 MB of weights
     misbehaves = [slow(5.0), garbage, cut_off, text("not JSON"), status(500), status(503)]
     tasks = tasks_of(*(scenario.scenario_id for scenario in load_bank().scenarios(Split.TRAIN)[:3]), group_size=2)
     with serving(FakeEndpoint(*misbehaves)) as server:
@@ -146,7 +147,9 @@ def test_a_simulator_that_fails_in_every_way_for_a_while_costs_no_dialogue_and_a
         small = ClusterConfig(object_store_mb=80)
         with make_pool(folder, user, scenarios=load_bank, num_engines=1, max_context=1024, cluster=small) as pool:
             held = [ray.put(np.full(5_000_000, i)) for i in range(3)]  # 40 MB each
+            assert not ray.experimental.get_object_locations(held)[held[-1]]["did_spill"]
             pool.load_weights(load(folder).named_parameters(), 1)
+            assert all(where["did_spill"] for where in ray.experimental.get_object_locations(held).values())
             pool.submit(tasks)
             first = pool.ready(3)
             assert not server.script
