@@ -15,14 +15,14 @@ from policy_factories import random_batch, tiny_model, tiny_tokenizer
 from experiments import bench
 from experiments.benchmarks import rollouts, training
 from experiments.benchmarks.dialogues import dialogues, embedded_user
-from experiments.benchmarks.figures import Figure, Settings, figure, ratios
+from experiments.benchmarks.figures import Figure, Settings, figure, ratio_of_medians, ratios
 from experiments.benchmarks.whole_dialogues import Rounds
 from policy.engine import EngineConfig
 from policy.rollout_config import RolloutConfig
 from simulator.dialogue import Speaker
 
 PUBLISHED = {
-    "rollouts": {"tokens_per_s", "ceiling_tokens_per_s", "ratio", "engines", "in_process_ratio"},
+    "rollouts": {"tokens_per_s", "ceiling_tokens_per_s", "ratio", "engines", "in_process_ratio", "two_over_one"},
     "slow_simulator": {"vs_serial", "vs_lockstep"},
     "training": {"tokens_per_s", "trl_tokens_per_s", "ratio", "peak_mb", "trl_peak_mb", "large_vocab"},
     "weights": {"sync_s"},
@@ -35,6 +35,7 @@ PUBLISHED = {
 def test_figure_is_the_median_with_its_range() -> None:
     assert figure([3.0, 1.0, 2.0]) == Figure(median=2.0, lowest=1.0, highest=3.0, repeats=3)
     assert ratios([2.0, 9.0, 8.0], [1.0, 3.0, 2.0]) == Figure(median=3.0, lowest=2.0, highest=4.0, repeats=3)
+    assert ratio_of_medians([2.0, 9.0, 8.0], [1.0, 4.0, 2.0]) == Figure(median=4.0, lowest=0.5, highest=9.0, repeats=3)
 
 
 def test_document_has_the_published_keys_and_a_reason_for_each_null() -> None:
@@ -109,6 +110,7 @@ def test_an_engine_with_a_core_beside_it_is_the_headline(cores: int, monkeypatch
     numbers = {key: value.median for key, value in found.items() if isinstance(value, Figure)}
     assert (numbers["rollouts.engines.1"], numbers["rollouts.engines.2"], numbers["weights.sync_s"]) == (100.0, 200.0, 0.5)
     assert (numbers["rollouts.in_process_ratio.1"], numbers["rollouts.in_process_ratio.2"]) == (0.5, 0.5)
+    assert numbers["rollouts.two_over_one"] == 2.0
     if cores == 2:
         assert (numbers["rollouts.tokens_per_s"], numbers["rollouts.ratio"]) == (150.0, 0.75)
     else:

@@ -57,3 +57,9 @@ def figure(values: Iterable[float]) -> Figure:
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Figure:
     """The median of ratios repeat by repeat: what slows down the machine for a while slows down both sides of a pair."""
     return figure(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def ratio_of_medians(ours: Sequence[float], theirs: Sequence[float]) -> Figure:
+    """For what was measured one after the other and not in pairs: the range is from our slowest over their fastest to the contrary."""
+    middle = statistics.median(ours) / statistics.median(theirs)
+    return Figure(median=middle, lowest=min(ours) / max(theirs), highest=max(ours) / min(theirs), repeats=min(len(ours), len(theirs)))

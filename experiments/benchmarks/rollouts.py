@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 
-from experiments.benchmarks.figures import Figures, Settings, figure, ratios
+from experiments.benchmarks.figures import Figures, Settings, figure, ratio_of_medians, ratios
 from experiments.benchmarks.whole_dialogues import Rounds, bench_rollouts
 from policy.engine import EngineConfig, EngineKind
 from policy.rollout_config import RolloutConfig
@@ -22,11 +22,12 @@ def measure(settings: Settings) -> Figures:
     their users are beside it; where all cores are engines', these sample more.
     """
     found: Figures = {}
-    for num_engines in (1, 2):
-        rounds = _rounds(settings, num_engines=num_engines, engine_process=False)
+    in_process = {num_engines: _rounds(settings, num_engines=num_engines, engine_process=False) for num_engines in (1, 2)}
+    for num_engines, rounds in in_process.items():
         found[f"rollouts.engines.{num_engines}"] = figure(rounds.rollout_tokens_per_s)
         found[f"rollouts.in_process_ratio.{num_engines}"] = ratios(rounds.rollout_tokens_per_s, rounds.offline_tokens_per_s)
-    found["weights.sync_s"] = figure(rounds.update_s)
+    found["rollouts.two_over_one"] = ratio_of_medians(in_process[2].rollout_tokens_per_s, in_process[1].rollout_tokens_per_s)
+    found["weights.sync_s"] = figure(in_process[2].update_s)
     if settings.engine is EngineKind.HF or importlib.util.find_spec("vllm") is None or (os.cpu_count() or 1) < 2 * settings.threads:
         reason = NO_PROCESS.format(settings.threads)
         return found | {f"rollouts.{name}": reason for name in ("tokens_per_s", "ceiling_tokens_per_s", "ratio")}
