@@ -30,7 +30,7 @@ KEYS = {
     "rollouts.engines.2": "tokens per second on two",
     "rollouts.in_process_ratio.1": "of that one engine to its own offline call, round by round",
     "rollouts.in_process_ratio.2": "of those two to theirs",
-    "rollouts.two_over_one": "rollouts.engines.2 over rollouts.engines.1, a ratio of medians: measured one after the other; 1.6 is aimed at",
+    "rollouts.two_over_one": "rollouts.engines.2 over rollouts.engines.1, a ratio of medians, not of rounds; 1.6 is aimed at",
     "slow_simulator.vs_serial": "throughput with users as slow as a model, over calling them one after the other; 15 is aimed at",
     "slow_simulator.vs_lockstep": "the same over turns in lockstep; 1.8 is aimed at",
     "training.tokens_per_s": "tokens read by an optimiser step on 64 dialogues, padding not counted, per second",

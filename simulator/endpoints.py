@@ -179,9 +179,9 @@ class Endpoints:
                 self.counts["unusable"] += 1
                 if "seed" in body:
                     body["seed"] = (body["seed"] + 1) % NUM_SEEDS
-            kind = SimulatorAwayError if isinstance(failure, Passing) else SimulatorError
-            self._require_retry(num_failures, server, kind)
-            waited_s = await self._pause(self._backoff_s(num_failures), waited_s, kind)
+            given_up = SimulatorAwayError if isinstance(failure, Passing) else SimulatorError
+            self._require_retry(num_failures, server, given_up)
+            waited_s = await self._pause(self._backoff_s(num_failures), waited_s, given_up)
 
     async def _ask(self, server: Server, body: dict[str, Any]) -> str | None:
         """An answer's text; None if the server went away while others were served there first."""
@@ -208,26 +208,26 @@ class Endpoints:
         server.hold(max(self._backoff_s(server.num_away) if error.retry_after_s is None else error.retry_after_s, SHORTEST_HOLD_S))
         return waited_s
 
-    def _require_retry(self, num_failures: int, server: Server, kind: type[SimulatorError]) -> None:
-        """Counts one more attempt, or raises an error of this kind when there is none left."""
+    def _require_retry(self, num_failures: int, server: Server, error: type[SimulatorError]) -> None:
+        """Counts one more attempt, or raises the error when there is none left."""
         config = self.config
         if num_failures > config.retries:
             last = f"the last, at {server.url}: {server.complaint}"
-            raise kind(f"the simulated user must answer within simulator.retries={config.retries} retries; {last}")
+            raise error(f"the simulated user must answer within simulator.retries={config.retries} retries; {last}")
         if not self._budget.spend():
             last = f"{server.url}: {server.complaint}"
-            raise kind(f"retries must stay within simulator.retry_share={config.retry_share:g} of successes; {last}")
+            raise error(f"retries must stay within simulator.retry_share={config.retry_share:g} of successes; {last}")
         self.counts["retries"] += 1
 
-    async def _pause(self, seconds: float, waited_s: float, kind: type[SimulatorError] = SimulatorAwayError) -> float:
+    async def _pause(self, seconds: float, waited_s: float, error: type[SimulatorError] = SimulatorAwayError) -> float:
         """Waits, spread out a little; returns how long the question has waited in all.
 
         Raises:
-            SimulatorError: that would be longer than a question may wait; of this kind.
+            SimulatorError: that would be longer than a question may wait; of the type `error`.
         """
         if waited_s + seconds > self.config.max_wait_s:
             complaints = "; ".join(f"{server.url}: {server.complaint}" for server in self._servers if server.complaint)
-            raise kind(f"a server must be ready within simulator.max_wait_s={self.config.max_wait_s:g} s; {complaints}")
+            raise error(f"a server must be ready within simulator.max_wait_s={self.config.max_wait_s:g} s; {complaints}")
         seconds *= self._rng.uniform(1.0, 1.1)
         await asyncio.sleep(seconds)
         return waited_s + seconds
