@@ -227,7 +227,7 @@ def test_what_cannot_be_parsed_becomes_an_error_without_a_reward_and_without_the
     with serving(FakeEndpoint(always=status(500, f"bad key {KEY}"), key=KEY)) as server:
         (rollout,) = roll_out(server, make_scenario(), group_size=1, api_key_env="MADE_UP_KEY", retries=1)
     assert rollout.dialogue.outcome is Outcome.ERROR and math.isnan(rollout.reward.total)
-    assert "SimulatorError" in rollout.dialogue.error and "bad key ***" in rollout.dialogue.error
+    assert "SimulatorAwayError" in rollout.dialogue.error and "bad key ***" in rollout.dialogue.error
     assert KEY not in rollout.dialogue.error
 
 
