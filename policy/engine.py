@@ -235,6 +235,8 @@ class EngineConfig(ThinkingConfig):
             return "policy.engine must be auto or hf where vLLM {}, got 'vllm'"
         if self.tensor_parallel > 1:
             return f"policy.tensor_parallel must be 1 where vLLM {{}}, got {self.tensor_parallel}"
+        if self.engine_process:
+            return "policy.engine_process must be false where vLLM {}, got true"
         if self.weight_transport is WeightTransport.NCCL:
             return "policy.weight_transport must be auto, rpc or file where vLLM {}, got 'nccl'"
         return ""

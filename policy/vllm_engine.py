@@ -31,9 +31,6 @@ _ENVIRONMENT = {
     "VLLM_LOOPBACK_IP": "127.0.0.1",
     "GLOO_SOCKET_IFNAME": "lo",
 }
-_OWN_PROCESS_ENVIRONMENT = {
-    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # not a copy of a process with threads
-}
 _CPU_ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # two engines bound "automatically" end up on the same core
     "TORCH_COMPILE_DISABLE": "1",  # else one small sampling function is compiled with a C++ compiler on the first prompt: 10 s and 1 GB
@@ -97,8 +94,7 @@ class VLLMEngine(SteppedEngine):
     def _build(self, vllm: ModuleType) -> Any:
         own_process, arguments = self._config.engine_process, vllm.EngineArgs(**self._arguments())
         if own_process:
-            for name, value in _OWN_PROCESS_ENVIRONMENT.items():
-                os.environ.setdefault(name, value)
+            os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # not a copy of a process with threads
         engine = vllm.LLMEngine.from_engine_args(arguments, enable_multiprocessing=own_process)
         if own_process:
             engine.collective_rpc("end_with_parent")

@@ -268,6 +268,7 @@ def test_settings_that_contradict_each_other_are_refused_in_one_sentence(setting
     ("settings", "message"),
     [
         ({"tensor_parallel": 2}, r"policy\.tensor_parallel must be 1 where vLLM cannot be imported \(gone\), got 2; pip install"),
+        ({"engine_process": True}, r"policy\.engine_process must be false where vLLM cannot be imported \(gone\), got true; pip install"),
         ({"weight_transport": WeightTransport.NCCL}, r"policy\.weight_transport must be auto, rpc or file where vLLM cannot.*got 'nccl'"),
     ],
 )
