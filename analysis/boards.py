@@ -48,7 +48,7 @@ class TeachingBoard:
         return values | {f"curriculum/groups_of/{intention}": float(len(found)) for intention, found in by_intention.items()}
 
     def pictures(self) -> dict[str, Picture]:
-        """How strict and how often each hidden intention was practised, over all steps so far; nothing before the first task."""
+        """How strict each hidden intention and each family was practised, and how often, so far; nothing before the first task."""
         if not self.groups:
             return {}
         ends, means, counts = by_time(self.groups, num_bins=NUM_BINS)
@@ -60,7 +60,14 @@ class TeachingBoard:
             totals[end] += num
         shares = {cell: 100.0 * num / totals[cell[1]] for cell, num in counts.items()}
         groups = draw(shares, title="share of the groups issued, %", high=max(shares.values()))
-        return {"curriculum/strictness_by_intention": strictness, "curriculum/groups_by_intention": groups}
+        _, by_family, _ = by_time(self.groups, num_bins=NUM_BINS, of=lambda group: group.family)
+        families = sorted({family for family, _ in by_family})
+        each = draw(by_family, rows=families, title="mean strictness issued, by family", high=1.0, form="{:.2f}")
+        return {
+            "curriculum/strictness_by_family": each,
+            "curriculum/strictness_by_intention": strictness,
+            "curriculum/groups_by_intention": groups,
+        }
 
 
 def evaluation_picture(records: Iterable[Mapping[str, Any]]) -> Picture | None:

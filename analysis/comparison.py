@@ -21,7 +21,7 @@ from analysis import paired, stats
 from analysis.arms import arm_record
 from analysis.comparison_text import as_text, verdict
 from analysis.contrast_words import answer
-from analysis.endpoints import AUC, ENDPOINTS, SECONDARY, sign_of
+from analysis.endpoints import AUC, ENDPOINTS, RELIABILITY, SECONDARY, sign_of
 from analysis.planned import Chosen, Contrast, Planned, read_chosen, read_planned
 from analysis.sweep import RunResult, Sweep, common_cells, differing, groups_alike, read_sweep, why_not_averaged, why_not_paired
 from simulator.output import check_out
@@ -208,8 +208,9 @@ def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Map
         record["settings_that_differ"] = list(dict.fromkeys(unlike))
     else:
         record["cannot"] = " ".join(notes) or f"{a} and {b} have no seed in common."
-    names = [plan.primary, *(name for name in SECONDARY if name != plan.primary)]
     pairs = [(a_runs[seed], b_runs[seed]) for seed in seeds]
+    probed = [name for name in RELIABILITY if any(run.scalars.get(name) is not None for pair in pairs for run in pair)]
+    names = [plan.primary, *(name for name in (*SECONDARY, *probed) if name != plan.primary)]
     record["endpoints"] = {name: difference(pairs, name, alpha=ALPHA / (num_primary if name == plan.primary else 1)) for name in names}
     main = record["endpoints"][plan.primary]
     if main and main["num_dropped"]:

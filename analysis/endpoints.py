@@ -9,11 +9,16 @@ GAIN = "heldout.gain"
 EMOTIONS = (AUC, "heldout.score", "heldout.worst_cell", "heldout.cvar20")
 """On the scale of emotions, 0-100."""
 SHARES = ("heldout.success_rate", "heldout.failure_rate")
+RELIABILITY = (
+    *("reliability.errors.plain.change", "reliability.errors.emotional.change", "reliability.errors.false_belief.change"),
+    "reliability.margin_nats.plain.change",
+)
+"""What training changed in the reliability probe: shares of errors, and by how many nats the right answer leads; of runs that took it."""
 COSTS = ("policy_tokens", "wall_s", "cpu_s")
-ENDPOINTS = (*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end", "start.score", GAIN)
+ENDPOINTS = (*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end", "start.score", GAIN, *RELIABILITY)
 SECONDARY = (*EMOTIONS, *SHARES)
 """What each contrast describes beside the primary endpoint."""
-LOWER_IS_BETTER = frozenset({"heldout.failure_rate", *COSTS})
+LOWER_IS_BETTER = frozenset({"heldout.failure_rate", *COSTS, *RELIABILITY[:3]})
 
 
 def sign_of(endpoint: str) -> float:
@@ -25,4 +30,6 @@ def digits_of(endpoint: str) -> int:
     """Decimals that suit its numbers."""
     if endpoint in COSTS:
         return 0
+    if endpoint.startswith("reliability.margin_nats"):
+        return 2
     return 1 if endpoint in (*EMOTIONS, "start.score", GAIN) else 3

@@ -9,6 +9,7 @@ from analysis.aftermath import num_alarms
 from analysis.before_after import BeforeAfter, before_after
 from analysis.figures import Figure, write_figures
 from analysis.page import write_page
+from analysis.reliability_sections import of_run
 from analysis.run_figures import held_out_figures, scores_figure, teaching_figures, training_figures
 from analysis.runs import REPORT, Run, read_run, setting
 from analysis.sections import Figures, alarms, all_transcripts, cost, dialogues, evaluation, repeat, teaching, training
@@ -43,6 +44,7 @@ def body(run: Run, held_out: BeforeAfter, taught: Teaching, figures: Figures) ->
         head(run, held_out, figures),
         training(run, figures),
         evaluation(run, figures),
+        of_run(run),
         teaching(taught.decisions, figures),
         alarms(run, held_out),
         dialogues(held_out),

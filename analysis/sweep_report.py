@@ -14,6 +14,7 @@ from analysis.contrast_words import MEANING, aim, on_contrast
 from analysis.endpoints import AUC
 from analysis.figures import FOLDER, Figure, write_figures
 from analysis.page import write_page
+from analysis.reliability_sections import of_arms
 from analysis.runs import CONFIG, REPORT, setting
 from analysis.sweep import Sweep, read_sweep
 from analysis.sweep_course import Courses, read_courses
@@ -115,6 +116,7 @@ def page(
         arms = ranked(courses.arms(), found)
         parts.append(f"<h2>What they reached</h2>{dots}{table_of_arms(found, arms)}{how_fast(found, arms)}{tuned_before(folder, arms)}")
         parts.append(f'<h2>With whom</h2><div class="grid-2">{drawn("score_by_strictness", "performance_profile")}</div>{drawn("cells")}')
+        parts.append(of_arms(found, arms))
     else:
         parts.append(f"<h2>How far they have come</h2>{table_of_runs(courses)}")
     parts += [

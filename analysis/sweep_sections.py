@@ -20,7 +20,7 @@ from analysis.runs import flatten, setting
 from analysis.sweep import BY_ITSELF
 from analysis.sweep_course import Course, Courses
 from analysis.transcripts import transcript
-from analysis.wording import duration, text, two_columns
+from analysis.wording import duration, grid_table, text, two_columns
 
 NBSP = "\N{NO-BREAK SPACE}"
 NUM_NOTES = 8
@@ -60,23 +60,6 @@ def answers(contrasts: Sequence[tuple[str, str, str]]) -> str:
 def items(sentences: Sequence[str]) -> str:
     """A list of sentences."""
     return "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences) + "</ul>"
-
-
-def grid_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, is_list: bool = False) -> str:
-    """A table whose first column is words and whose others are numbers.
-
-    Args:
-        is_list: the last column holds several numbers, which may stand in several lines.
-    """
-    classes = ["num"] * (len(header) - 2) + ["list" if is_list else "num"]
-    head = "".join(f'<th class="{kind}">{escape(name)}</th>' for kind, name in zip(["", *classes], header, strict=True))
-    body = "".join(
-        f"<tr><th>{escape(row[0])}</th>"
-        + "".join(f'<td class="{kind}">{escape(value)}</td>' for kind, value in zip(classes, row[1:], strict=True))
-        + "</tr>"
-        for row in rows
-    )
-    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 
 
 def table_of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:

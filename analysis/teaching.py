@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -26,6 +26,11 @@ class Group(NamedTuple):
     def intention(self) -> str:
         """The hidden intention, the first half of a family."""
         return self.family.partition("/")[0]
+
+
+def intention_of(group: Group) -> str:
+    """Its hidden intention."""
+    return group.intention
 
 
 class Decision(NamedTuple):
@@ -67,18 +72,23 @@ def read_teaching(run: Run) -> Teaching:
     return Teaching(groups=list(tasks.values()), decisions=decisions)
 
 
-def by_time(groups: Sequence[Group], *, num_bins: int) -> tuple[list[str], dict[tuple[str, str], float], dict[tuple[str, str], int]]:
-    """Mean strictness and number of groups, by hidden intention and stretch of steps.
+def by_time(
+    groups: Sequence[Group], *, num_bins: int, of: Callable[[Group], str] = intention_of
+) -> tuple[list[str], dict[tuple[str, str], float], dict[tuple[str, str], int]]:
+    """Mean strictness and number of groups, by what they have in common and stretch of steps.
+
+    Args:
+        of: what groups of one row have in common, the hidden intention unless said otherwise.
 
     Returns:
-        The stretches, named by their last step, in order; the means and the counts by (intention, stretch).
+        The stretches, named by their last step, in order; the means and the counts by (row, stretch).
     """
     last = max((group.step for group in groups), default=0)
     size = -(-last // num_bins) or 1
     ends = [str(min(end, last)) for end in range(size, last + size, size)]
     cells: dict[tuple[str, str], list[float]] = {}
     for group in groups:
-        cells.setdefault((group.intention, ends[(group.step - 1) // size]), []).append(group.strictness)
+        cells.setdefault((of(group), ends[(group.step - 1) // size]), []).append(group.strictness)
     return ends, {cell: fmean(values) for cell, values in cells.items()}, {cell: len(values) for cell, values in cells.items()}
 
 

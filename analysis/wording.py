@@ -33,3 +33,20 @@ def duration(seconds: float | None) -> str:
 def two_columns(rows: Sequence[tuple[str, Any]]) -> str:
     """A table of names and values."""
     return "<table>" + "".join(f"<tr><th>{escape(str(name))}</th><td>{escape(str(value))}</td></tr>" for name, value in rows) + "</table>"
+
+
+def grid_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, is_list: bool = False) -> str:
+    """A table whose first column is words and whose others are numbers.
+
+    Args:
+        is_list: the last column holds several numbers, which may stand in several lines.
+    """
+    classes = ["num"] * (len(header) - 2) + ["list" if is_list else "num"]
+    head = "".join(f'<th class="{kind}">{escape(name)}</th>' for kind, name in zip(["", *classes], header, strict=True))
+    body = "".join(
+        f"<tr><th>{escape(row[0])}</th>"
+        + "".join(f'<td class="{kind}">{escape(value)}</td>' for kind, value in zip(classes, row[1:], strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'

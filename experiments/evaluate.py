@@ -33,6 +33,8 @@ class EvaluationConfig:
     """>= 0, at which the policy speaks; 0 is greedy. As in training by default, so that what is judged is what is trained."""
     split: str = "heldout"
     """`heldout` during development; `sealed` once, for a confirmatory result."""
+    told_facts: int = 0
+    """0, or >= 2: questions of the reliability probe, put to the embedded policy before and after training."""
 
     def __post_init__(self) -> None:
         if not self.strictness or len(set(self.strictness)) < len(self.strictness):
@@ -48,6 +50,8 @@ class EvaluationConfig:
             raise ValueError(f"evaluation.temperature must be >= 0, got {self.temperature!r}; 0 is greedy")
         if self.split not in ("heldout", "sealed"):
             raise ValueError(f"evaluation.split must be 'heldout' or 'sealed', got {self.split!r}; training scenarios judge nothing")
+        if self.told_facts < 0 or self.told_facts == 1:
+            raise ValueError(f"evaluation.told_facts must be 0 or at least 2, got {self.told_facts!r}; 0 asks nothing")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,6 +67,7 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
         check_checkpoint(folder)
     check_model(config.policy)
     check_template(config)
+    check_told_facts(config)
     check_room(config)
     check_simulator(config)
     check_teacher(config)
@@ -146,6 +147,21 @@ def check_template(config: ExperimentConfig) -> None:
             config.algorithm.require_whole_dialogues()
     except (ValueError, OSError) as error:
         raise ConfigError(str(error)) from error
+
+
+def check_told_facts(config: ExperimentConfig) -> None:
+    """Raises when the reliability probe is asked for of a policy that did not learn to take up what it was told."""
+    if not config.evaluation.told_facts:
+        return
+    from policy.model import find_model
+    from policy.thinking import RECIPE
+
+    is_embedded = config.policy.model == "embedded" or (find_model(config.policy.model) / RECIPE).is_file()
+    if not is_embedded or config.policy.thinking:
+        raise ConfigError(
+            "evaluation.told_facts must be 0 but for the embedded policy without thoughts, which was taught to take up what users tell, "
+            f"got {config.evaluation.told_facts}; ask others by `python -m experiments reliability RUN --questions FILE` after the run"
+        )
 
 
 def check_room(config: ExperimentConfig) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -200,9 +201,19 @@ class Course:
         }
         reference = self.heldout.reference(self.parts.user, max_turns=config.rollout.max_turns)
         summary = summarise_run(self.folder, facts=facts, reference=reference, alarms=tally.alarms)
+        if config.evaluation.told_facts:
+            summary["reliability"] = self.reliability(config.evaluation.told_facts)
         self.recorder.summary(summary)
         report = write_report(self.folder)
         self.progress.say(closing_words(summary, folder=self.folder, report=report, runs=config.runs))
+
+    def reliability(self, num_facts: int) -> dict[str, Any]:
+        """What training cost, by the reliability probe: the policy of the last checkpoint against the one that training began with."""
+        from experiments.agents.told_facts import before_and_after
+
+        self.progress.say(f"asks {num_facts} facts in three ways, before and after training")
+        newest = self.folder / CHECKPOINTS / f"step_{self.tally.step}"
+        return before_and_after(model_folder(self.config), newest, num=num_facts)
 
 
 def initial_policy(config: ExperimentConfig, folder: Path) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fake_endpoint import KEY, FakeEndpoint, serving
+from tiny_policy import save_tiny_policy
 
 from experiments.__main__ import main
 from experiments.config import load, to_yaml
@@ -83,6 +84,14 @@ def test_a_model_folder_that_lacks_something_is_refused(capsys, tmp_path):
     (tmp_path / "model").mkdir()
     message = refused(capsys, "smoke", f"runs={tmp_path}/runs", f"policy.model={tmp_path}/model")
     assert message.endswith("without config.json")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_told_facts_are_asked_of_nobody_who_was_not_taught_to_take_them_up(capsys, tmp_path):
+    folder = save_tiny_policy(tmp_path / "tiny")
+    capsys.readouterr()
+    message = refused(capsys, "smoke", f"runs={tmp_path}/runs", f"policy.model={folder}", "policy.engine=hf", "evaluation.told_facts=8")
+    assert message.startswith("evaluation.told_facts must be 0 but for the embedded policy") and "--questions" in message
     assert not (tmp_path / "runs").exists()
 
 

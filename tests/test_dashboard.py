@@ -151,7 +151,7 @@ def test_a_chart_that_only_some_runs_have_comes_with_its_metric(tmp_path: Path) 
 
 def test_a_map_has_a_dark_cell_where_the_number_is_high() -> None:
     picture = heat_image({("a", "1"): 0.0, ("b", "2"): 1.0}, ["a", "b"], ["1", "2"], title="t", x_label="x", low=0.0, high=1.0, form="")
-    image = Image.open(io.BytesIO(picture.png))
+    image = Image.open(io.BytesIO(picture.png)).convert("RGB")
     assert image.size == (picture.width, picture.height)
     # Cells are 38 wide from x = 110 and 26 high from y = 34: a/1 is pale, b/2 dark, a/2 was not measured.
     assert image.getpixel((120, 40)) == (247, 251, 255)
@@ -169,7 +169,10 @@ def test_what_was_issued_is_counted_by_hidden_intention() -> None:
         "curriculum/groups_of/praise": 2.0,
         "curriculum/groups_of/advice": 1.0,
     }
-    assert set(board.pictures()) == {"curriculum/strictness_by_intention", "curriculum/groups_by_intention"}
+    pictures = board.pictures()
+    assert set(pictures) == {f"curriculum/{name}" for name in ("strictness_by_family", "strictness_by_intention", "groups_by_intention")}
+    # Three families have a row each, two hidden intentions as well.
+    assert pictures["curriculum/strictness_by_family"].height - pictures["curriculum/strictness_by_intention"].height == 26
     assert TeachingBoard().pictures() == {}
 
 

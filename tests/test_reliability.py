@@ -12,7 +12,17 @@ from fake_endpoint import FakeEndpoint, Reply, completion, garbage, serving
 
 from experiments.__main__ import main
 from experiments.agents.questions import Question, question_of, read_questions
-from experiments.agents.reliability import Condition, Item, Verdict, as_records, compare, from_records, mean_margins, summarise
+from experiments.agents.reliability import (
+    Condition,
+    Item,
+    Verdict,
+    as_records,
+    change_table,
+    compare,
+    from_records,
+    mean_margins,
+    summarise,
+)
 from experiments.agents.who import find_agent
 
 RIGHT, WRONG, UNCLEAR = Verdict.RIGHT, Verdict.WRONG, Verdict.UNCLEAR
@@ -72,6 +82,19 @@ def test_margins_are_averaged_and_paired_by_question():
     after = {"b": dict.fromkeys(Condition, 5.0), "a": dict.fromkeys(Condition, 2.0)}
     assert {cell["value"] for cell in mean_margins(after, seed=0).values()} == {3.5}
     assert {cell["value"] for cell in mean_margins(after, seed=0, less=before).values()} == {2.0}
+
+
+def test_before_after_and_change_stand_side_by_side():
+    before = [item("a", RIGHT, RIGHT, RIGHT), item("b", RIGHT, RIGHT, RIGHT)]
+    after = [item("a", RIGHT, RIGHT, RIGHT), item("b", WRONG, RIGHT, WRONG)]
+    nats = tuple({name: {str(condition): value for condition in Condition} for name in "ab"} for value in (3.0, 1.0))
+    found = change_table(before, after, margins=nats, seed=0)
+    assert found["n"] == 2
+    plain = found["errors"]["plain"]
+    assert (plain["before"], plain["after"], plain["change"]) == (0.0, 0.5, 0.5) and plain["change_ci95"] == [0.0, 1.0]
+    assert found["errors"]["emotional"]["change"] == 0.0
+    assert found["emotional_cost"]["change"] == -0.5
+    assert [found["margin_nats"]["false_belief"][name] for name in ("before", "after", "change")] == [3.0, 1.0, -2.0]
 
 
 def test_verdicts_survive_the_file():

@@ -175,6 +175,9 @@ def test_what_was_issued_is_summed_up_by_intention_and_time():
     assert ends == ["2", "4"]
     assert means == {("praise", "2"): pytest.approx(0.3), ("advice", "4"): 1.0}
     assert counts == {("praise", "2"): 2, ("advice", "4"): 1}
+    assert set(by_time(groups, num_bins=2, of=lambda group: group.family)[1]) == {
+        *(("praise/negative", "2"), ("praise/passive", "2"), ("advice/negative", "4")),
+    }
 
 
 def test_a_run_whose_teacher_left_nothing_has_a_page_too(tmp_path):

@@ -289,6 +289,22 @@ def test_what_the_teachers_issued_is_read_with_its_tokens(tmp_path):
     assert lows == pytest.approx([0.2, 0.2]) and highs == pytest.approx([0.6, 0.6])
 
 
+def test_what_training_cost_stands_by_arm_and_by_contrast_where_runs_were_probed(tmp_path):
+    for arm, changes in {"situated": (0.02, 0.04), "warm": (0.10, 0.20)}.items():
+        for seed, change in enumerate(changes):
+            errors = {name: {"change": change} for name in ("plain", "emotional", "false_belief")}
+            probe = {"reliability": {"n": 8, "errors": errors, "margin_nats": {"plain": {"change": -change}}}}
+            made_result(tmp_path / "sweep", arm, seed, summary=probe, metrics=steps_of(), teacher=tasks_of())
+    words = words_of(write_sweep_report(tmp_path / "sweep"))
+    told = words[words.index("What it cost: reliability") :]
+    assert "situated+3.0 [2.0, 4.0]" in told and "warm+15.0 [10.0, 20.0]" in told
+    assert "situated less warm-12.0 [" in told
+
+
+def test_a_sweep_without_the_probe_says_nothing_of_it(page):
+    assert "What it cost: reliability" not in words_of(page)
+
+
 def test_mean_curves_reach_as_far_as_all_runs():
     mean = mean_curve([Curve([0, 100], [0.0, 10.0]), Curve([0, 50], [10.0, 20.0])], points=3)
     # At 0, 25 and 50: (0 + 10) / 2, (2.5 + 15) / 2, (5 + 20) / 2.

@@ -27,6 +27,8 @@ from experiments.agents.intervals import resampled
 LINES = Path(__file__).with_name("reliability.toml")
 RELIABILITY = "reliability.json"
 FORMAT = 1
+Margins = Mapping[str, Mapping[str, float]]
+"""By question and condition, log p of the right answer less log p of the wrong one, nats."""
 
 
 class Condition(StrEnum):
@@ -113,9 +115,7 @@ def compare(before: Sequence[Item], after: Sequence[Item], *, seed: int) -> dict
     }
 
 
-def mean_margins(
-    margins: Mapping[str, Mapping[str, float]], *, seed: int, less: Mapping[str, Mapping[str, float]] | None = None
-) -> dict[str, dict[str, float | None]]:
+def mean_margins(margins: Margins, *, seed: int, less: Margins | None = None) -> dict[str, dict[str, float | None]]:
     """By condition, how much likelier the right answer is than the wrong one, in nats, over questions with intervals.
 
     It still moves where verdicts are all the same already.
@@ -131,6 +131,39 @@ def mean_margins(
         )
         for condition in Condition
     }
+
+
+def change_table(before: Sequence[Item], after: Sequence[Item], *, margins: tuple[Margins, Margins], seed: int) -> dict[str, Any]:
+    """Two agents that were asked the same, number by number.
+
+    Args:
+        before: verdicts of the first agent, and `margins` of both.
+        seed: of the bootstrap over questions.
+
+    Returns:
+        `n`, and by what is measured (`errors` and `margin_nats` by condition, `emotional_cost`, `sycophancy`) a cell: `before`,
+        `after`, `change` (paired by question) and its `change_ci95`.
+    """
+    old, new, changed = summarise(before, seed=seed), summarise(after, seed=seed), compare(before, after, seed=seed)
+    old_nats, new_nats = (mean_margins(nats, seed=seed) for nats in margins)
+    changed_nats = mean_margins(margins[1], seed=seed, less=margins[0])
+
+    def errors(condition: str) -> dict[str, Any]:
+        was, now = (found["conditions"][condition]["errors"] for found in (old, new))
+        return cell_of(was, now, changed["conditions"][condition])
+
+    return {
+        "n": changed["n"],
+        "errors": {str(condition): errors(condition) for condition in Condition},
+        **{name: cell_of(old[name], new[name], changed[name]) for name in ("emotional_cost", "sycophancy")},
+        "margin_nats": {name: cell_of(old_nats[name], new_nats[name], changed_nats[name]) for name in changed_nats},
+    }
+
+
+def cell_of(before: Mapping[str, Any], after: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """One number before and after, and the change with its interval."""
+    interval = [change["low"], change["high"]]
+    return {"before": before["value"], "after": after["value"], "change": change["value"], "change_ci95": interval}
 
 
 def column(items: Sequence[Item], condition: Condition, verdict: Verdict) -> np.ndarray:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.agents.reliability import Condition, Item, Verdict, chosen_line
+from experiments.agents.reliability import Condition, Item, Verdict, change_table, chosen_line
 from policy.chat import Chat
 from policy.demonstrations import Demonstration, DemonstrationConfig, demonstrate
 from policy.model import load_model
@@ -103,6 +103,22 @@ def choose_all(folder: Path, *, num: int, seed: int) -> tuple[list[Item], dict[s
         items.append(Item(name=fact.name, verdicts=verdicts))
         margins[fact.name] = {str(condition): round(value, 4) for condition, value in nats.items()}
     return items, margins, probe_hash(facts)
+
+
+def before_and_after(before: Path, after: Path, *, num: int, seed: int = 0) -> dict[str, Any]:
+    """The reliability of a policy and of what training made of it, as `summary.json` keeps it.
+
+    Args:
+        before: folder of the weights that training began with.
+        after: of those that it ended with.
+        num: questions, each asked in three ways.
+
+    Returns:
+        `change_table` of the two, with the probe's `hash` and `seed`.
+    """
+    asked = [choose_all(folder, num=num, seed=seed) for folder in (before, after)]
+    (old, old_nats, digest), (new, new_nats, _) = asked
+    return {"hash": digest, "seed": seed, **change_table(old, new, margins=(old_nats, new_nats), seed=seed)}
 
 
 @torch.no_grad()
