@@ -29,7 +29,7 @@ class Estimate:
     def text(self, digits: int) -> str:
         """`.98 [.96, .99]`; a dash for NaN."""
         if np.isnan(self.value):
-            return "-"
+            return "–"
         bounds = "" if np.isnan(self.low) else f" [{self.low:.{digits}f}, {self.high:.{digits}f}]"
         return f"{self.value:.{digits}f}{bounds}".replace(f"-{0:.{digits}f}", f"{0:.{digits}f}")
 

@@ -50,7 +50,7 @@ def contrasts_table(found: Mapping[str, Any]) -> str:
     for contrast in found["contrasts"]:
         name, endpoint = f"{contrast['a']} - {contrast['b']}", contrast["endpoints"][primary]
         if endpoint is None:
-            rows.append([name, "0", *["-"] * 6])
+            rows.append([name, "0", *["–"] * 6])
             continue
         d, better = estimate_of(endpoint["difference"]), estimate_of(endpoint["probability_of_improvement"])
         digits, effect = digits_of(primary), endpoint["minimal_detectable_effect"]["effect"]
@@ -59,11 +59,11 @@ def contrasts_table(found: Mapping[str, Any]) -> str:
                 name,
                 str(endpoint["num_pairs"]),
                 f"{d.value:+.{digits}f}",
-                interval(d, digits) or "-",
+                interval(d, digits) or "–",
                 f"{endpoint['p']:.3g}",
                 f"{endpoint['p_holm']:.3g}",
                 better.text(2),
-                "-" if not math.isfinite(effect) else f"{effect:.{digits}f}",
+                "–" if not math.isfinite(effect) else f"{effect:.{digits}f}",
             ]
         )
     return columns(rows) if len(rows) > 1 else ""
@@ -77,12 +77,12 @@ def arms_table(found: Mapping[str, Any]) -> str:
     for arm, record in found["arms"].items():
         seeds, averaged = str(len(record["seeds"])), record.get("endpoints")
         if not averaged:
-            rows.append([arm, seeds, *["-"] * (len(endpoints) + 4)])
+            rows.append([arm, seeds, *["–"] * (len(endpoints) + 4)])
             continue
         main, digits = averaged[primary], digits_of(primary)
         means = [mean_of(averaged[name], name, with_interval=name == primary) for name in endpoints]
-        spread = "-" if main is None or not math.isfinite(main["sd"]) else f"{main['sd']:.{digits}f}"
-        iqm = "-" if main is None else estimate_of(main["iqm"]).text(digits)
+        spread = "–" if main is None or not math.isfinite(main["sd"]) else f"{main['sd']:.{digits}f}"
+        iqm = "–" if main is None else estimate_of(main["iqm"]).text(digits)
         wall = averaged["wall_s"]["mean"]["value"] if averaged["wall_s"] else None
         alarms = sum(len(run["alarms"]) for run in record["runs"].values())
         rows.append([arm, seeds, *means, spread, iqm, duration(wall), str(alarms)])
@@ -92,7 +92,7 @@ def arms_table(found: Mapping[str, Any]) -> str:
 def mean_of(values: Mapping[str, Any] | None, endpoint: str, *, with_interval: bool) -> str:
     """The mean over runs, with its interval where asked for."""
     if values is None:
-        return "-"
+        return "–"
     mean, digits = estimate_of(values["mean"]), digits_of(endpoint)
     return mean.text(digits) if with_interval else f"{mean.value:.{digits}f}"
 

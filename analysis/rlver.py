@@ -348,8 +348,8 @@ def as_text(found: Sequence[Finding], notes: Sequence[str], *, num_runs: int) ->
     rows = [["finding", "measured", "value", "95 % interval", ""]]
     for finding in found:
         d = finding.estimate
-        between = "-" if math.isnan(d.low) else f"[{d.low:.2f}, {d.high:.2f}]"
-        rows.append([finding.claim, finding.measure, "-" if math.isnan(d.value) else f"{d.value:+.2f}", between, finding.mark])
+        between = "–" if math.isnan(d.low) else f"[{d.low:.2f}, {d.high:.2f}]"
+        rows.append([finding.claim, finding.measure, "–" if math.isnan(d.value) else f"{d.value:+.2f}", between, finding.mark])
     parts = [columns(rows), f"{num_runs} runs; a finding is reproduced where the interval lies above 0."]
     remarks = [*(f"{one.claim}: {one.reason}." for one in found if one.reason), *notes]
     if remarks:

@@ -226,7 +226,7 @@ def repeat(courses: Courses, found: Mapping[str, Any] | None, *, experiment: str
     notes = ["The working tree had changes that no commit holds."] if any(commit.endswith("+") for commit in commits) else []
     notes.append(f"Settings that were given on the command line too are among those below. {where_figures}")
     shared, own = settings_by_arm(courses)
-    differ = "\n".join(f"{arm}: {', '.join(f'{name}={value}' for name, value in changes.items()) or '-'}" for arm, changes in own.items())
+    differ = "\n".join(f"{arm}: {', '.join(f'{name}={value}' for name, value in changes.items()) or '–'}" for arm, changes in own.items())
     versions = [course.run.summary.get("versions") or {} for course in courses.runs if course.run.summary]
     kept = {name: ", ".join(distinct(v.get(name) for v in versions)) for name in dict.fromkeys(n for v in versions for n in v)}
     rows = [("code", ", ".join(commits) or "not recorded"), ("world", ", ".join(worlds) or "not recorded"), *kept.items()]

@@ -72,7 +72,7 @@ def test_one_scenario_has_no_interval():
 def test_nothing_measured_is_nothing_and_is_written_as_null():
     assert np.isnan(share(Sample.of([]), rng=rng()).value)
     assert NOTHING.to_dict() == {"value": None, "low": None, "high": None}
-    assert NOTHING.text(2) == "-" and Estimate(value=0.5, low=0.25, high=1.0).text(2) == "0.50 [0.25, 1.00]"
+    assert NOTHING.text(2) == "–" and Estimate(value=0.5, low=0.25, high=1.0).text(2) == "0.50 [0.25, 1.00]"
 
 
 def test_a_rank_correlation_knows_order_only_and_shares_ranks_in_ties():

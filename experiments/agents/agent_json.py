@@ -135,10 +135,10 @@ def percent(estimate: Mapping[str, float | None]) -> str:
     """A share as a percentage with its interval."""
     value, low, high = (estimate[name] for name in ("value", "low", "high"))
     if value is None:
-        return "-"
+        return "–"
     return f"{value:.0%}" if low is None or high is None else f"{value:.0%} [{low:.0%}, {high:.0%}]"
 
 
 def number(value: float | None, form: str) -> str:
     """The number in its form, a dash for none."""
-    return "-" if value is None or value != value else format(value, form)
+    return "–" if value is None or value != value else format(value, form)

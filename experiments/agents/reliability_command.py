@@ -254,6 +254,6 @@ def share(estimate: Mapping[str, float | None], *, sign: str = "") -> str:
     """A share or a difference of shares in percent, with its interval."""
     value, low, high = (estimate[name] for name in ("value", "low", "high"))
     if value is None:
-        return "-"
+        return "–"
     form = f"{sign}.1%"
     return f"{value:{form}}" if low is None or high is None else f"{value:{form}} [{low:{form}}, {high:{form}}]"
