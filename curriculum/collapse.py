@@ -15,7 +15,7 @@ from typing import Any
 
 from curriculum.checks import require_equal, require_fields
 from curriculum.collapse_config import CollapseConfig
-from curriculum.evidence import INDICATOR_METRICS, PANEL, RULES, Evidence
+from curriculum.evidence import AT_ONCE, INDICATOR_METRICS, PANEL, RULES, Evidence
 from curriculum.indicators.outcomes import largest_fall
 from curriculum.indicators.trends import EntropyLaw, fall_within, fit_entropy_law, spike_score, theil_sen_slope, updates_until
 
@@ -32,12 +32,12 @@ MAX_LOOKS = 64
 """Latest looks at the probe panel on which the law of reward and entropy is fitted."""
 MIN_LOOKS = 8
 """Looks below which it is not."""
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """A condition that has held for `patience` updates."""
+    """A condition that has held for `patience` updates, or that need not wait."""
 
     name: str
     step: int
@@ -121,7 +121,7 @@ class CollapseMonitor:
         self._held[name] = held = min(max(held, 0) + 1, limit) if message else max(min(held, 0) - 1, -limit)
         if held == -limit:
             self._active[name] = False
-        starts = held == limit and not self._active[name]
+        starts = held >= (1 if name in AT_ONCE else limit) and not self._active[name]
         self._active[name] = self._active[name] or starts
         return starts
 

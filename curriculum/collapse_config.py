@@ -61,6 +61,9 @@ class CollapseConfig:
     """(0, 100], nats per token: KL from the reference. Our proposal."""
     spike_high: float = 4.0
     """(0, 100]: robust standard deviations by which the gradient's norm stands out. Our proposal, after RAGEN (arXiv 2504.20073)."""
+    update_kl_high: float = 0.2
+    """(0, 100], nats per token: KL from the policy that sampled to the one being trained, mean over the minibatches; rings at once. Our
+    proposal: three times the most that healthy runs of the main job show (.06)."""
     density_low: float = 0.25
     """(0, 1]: share of its start below which reward density, or what the best of four siblings gains, counts as lost. Our proposal, after
     the cliff in reward variance that RAGEN (arXiv 2504.20073) describes."""
@@ -111,7 +114,7 @@ class CollapseConfig:
         require_between("collapse.patience", self.patience, 1, 100)
         require_between("collapse.entropy_window", self.entropy_window, 3, 200)
         require_between("collapse.exhaustion_updates", self.exhaustion_updates, 1e-6, 1000.0)
-        for name in ("covariance_high", "mismatch_high", "chi_square_high", "kl_high", "spike_high"):
+        for name in ("covariance_high", "mismatch_high", "chi_square_high", "kl_high", "spike_high", "update_kl_high"):
             require_between(f"collapse.{name}", getattr(self, name), 1e-9, 100.0)
         for name in ("length_ratio", "compression_ratio"):
             require_between(f"collapse.{name}", getattr(self, name), 1.0, 100.0)

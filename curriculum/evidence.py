@@ -24,6 +24,7 @@ INDICATOR_METRICS = {
     "effective_share": "training/effective_share",
     "kl": "actor/kl_loss",
     "gradient_norm": "actor/grad_norm",
+    "update_kl": "actor/ppo_kl",
     "reward_density": "curriculum/reward_density",
     "all_low_share": "curriculum/all_low_share",
     "all_high_share": "curriculum/all_high_share",
@@ -156,6 +157,14 @@ def _gradient_spike(watched: Watched) -> str | None:
     return f"The gradient's norm lies {score:.1f} robust deviations above its like." if score > watched.config.spike_high else ""
 
 
+def _step_too_large(watched: Watched) -> str | None:
+    moved = watched.now.get("update_kl")
+    if moved is None:
+        return None
+    says = f"Within one step of training the policy moves {moved:.2g} nats a token from the one that sampled: the step is too large."
+    return says if moved > watched.config.update_kl_high else ""
+
+
 def _spread_cliff(watched: Watched) -> str | None:
     fall = watched.spread_fall()
     if math.isnan(fall):
@@ -256,6 +265,7 @@ RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
     "weights_lost": (Evidence.POLICY, _weights_lost),
     "far_from_reference": (Evidence.POLICY, _above("kl", "kl_high", "The policy is {now:.3g} nats a token away from its reference.")),
     "gradient_spike": (Evidence.POLICY, _gradient_spike),
+    "step_too_large": (Evidence.POLICY, _step_too_large),
     "density_lost": (
         Evidence.SIGNAL,
         _share_below(
@@ -335,3 +345,6 @@ RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
     "strictness_disobeyed": (None, _disobeyed),
 }
 """Alarms by name: the family of evidence they belong to (None: a fault of the difficulty, no sign of collapse) and their rule."""
+
+AT_ONCE = frozenset({"step_too_large"})
+"""Alarms that wait for nothing: a policy can be gone after a single update, before there is a start to compare it with."""

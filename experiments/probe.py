@@ -21,6 +21,8 @@ class ProbeConfig:
     """>= 0: dialogues on the panel; 0 switches it off."""
     every: int = 5
     """> 0: steps between two looks."""
+    at_start: bool = False
+    """Whether the panel is also played with the first step's rollouts, before any update: a policy may be gone before the first look."""
     num_contexts: int = 16
     """0 or [2, 64]: first replies of the panel that are scored in the contexts of all of them, for `probe/retrieval_accuracy`; with 16 that
     is 256 short passes of the model a look, 0 leaves it out."""
@@ -38,7 +40,7 @@ class ProbeConfig:
 
     def is_due(self, step: int) -> bool:
         """Whether the panel is played together with this step's rollouts, with the weights that these are sampled from."""
-        return self.num_dialogues > 0 and step % self.every == 0
+        return self.num_dialogues > 0 and (step % self.every == 0 or (self.at_start and step == 1))
 
 
 @dataclass(frozen=True, kw_only=True)

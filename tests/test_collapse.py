@@ -31,6 +31,7 @@ HEALTHY = {
     "effective_share": 0.95,
     "kl": 0.05,
     "gradient_norm": 0.5,
+    "update_kl": 0.01,
     "alike_excess": 0.05,
     "groups_effective": 0.7,
     "reward_spread": 0.3,
@@ -187,6 +188,16 @@ def test_gradients_that_stay_far_above_their_like_ring():
     assert alarm.name == "gradient_spike" and "robust deviations above its like" in alarm.message
 
 
+def test_a_step_too_large_rings_at_the_first_update_and_a_usual_one_never():
+    monitor = CollapseMonitor(CollapseConfig())
+    assert watch(monitor, num_steps=40, update_kl=0.06) == []
+    monitor = CollapseMonitor(CollapseConfig())
+    (alarm,) = watch(monitor, num_steps=30, update_kl=lambda step: 1.5 / (step + 1))
+    assert (alarm.name, alarm.step) == ("step_too_large", 0) and "moves 1.5 nats a token" in alarm.message
+    assert watch(monitor, first=30, num_steps=10, update_kl=0.01) == []
+    assert names(watch(monitor, first=40, num_steps=10, update_kl=1.0)) == ["step_too_large"]
+
+
 def test_an_agent_that_never_adapted_to_its_users_cannot_lose_it():
     monitor = CollapseMonitor(CollapseConfig())
     watch(monitor, num_steps=10, strategy_by_intention=0.01, strategy_by_persona=0.01, retrieval=0.1)
@@ -307,7 +318,7 @@ def test_settings_are_a_structured_config_and_checked():
     for name in vars(CollapseConfig()):
         with pytest.raises(ValueError, match=f"collapse.{name} must be in"):
             CollapseConfig(**{name: -1})
-    assert len(RULES) == 29 and set(HEALTHY) == set(INDICATORS)
+    assert len(RULES) == 30 and set(HEALTHY) == set(INDICATORS)
 
 
 def test_the_page_on_collapse_has_every_alarm_and_the_thresholds_as_they_are():

@@ -45,6 +45,7 @@ def test_the_panel_spreads_over_families_and_strictness_and_never_changes():
 
 def test_the_panel_is_looked_at_every_few_steps_or_never():
     assert [step for step in range(1, 11) if ProbeConfig(every=5).is_due(step)] == [5, 10]
+    assert [step for step in range(1, 11) if ProbeConfig(every=5, at_start=True).is_due(step)] == [1, 5, 10]
     assert not ProbeConfig(num_dialogues=0).is_due(5)
 
 
