@@ -36,7 +36,8 @@ class KeptRuns:
     def sentences(self, num_runs: int) -> Iterator[str]:
         """How many are taken over, and why others are not."""
         if self.usable:
-            yield f"{len(self.usable)} of {num_runs} runs were kept in {self.folder} and are done: without weights and transcripts"
+            done = f"{len(self.usable)} of {num_runs} runs were kept in {self.folder} and are done: without weights and transcripts"
+            yield f"{done}; another name= runs them anew"
         for reason, cells in self.unusable.items():
             names = ", ".join(map(str, cells[:NAMED])) + (f" and {len(cells) - NAMED} more" if len(cells) > NAMED else "")
             yield f"not used of {self.folder}: {names}; {reason}"

@@ -206,7 +206,8 @@ def test_kept_runs_are_done_and_only_the_rest_is_left(earlier):
     kept = kept_runs(earlier)
     results = results_beside(earlier.runs) / "made" / "sweep"
     assert set(kept.usable) == set(earlier.cells()) - {Cell("fixed", 5)} and not kept.unusable
-    assert list(kept.sentences(6)) == [f"5 of 6 runs were kept in {results} and are done: without weights and transcripts"]
+    done = f"5 of 6 runs were kept in {results} and are done: without weights and transcripts"
+    assert list(kept.sentences(6)) == [f"{done}; another name= runs them anew"]
     kept.place(earlier)
     assert kept_runs(earlier).usable == []
     assert digest_of_tasks(read_lines(earlier.run_folder(Cell("frontier", 3)) / "teacher.jsonl")) == digest_of_tasks(tasks(0.03))
