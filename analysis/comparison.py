@@ -23,7 +23,17 @@ from analysis.comparison_text import as_text, verdict
 from analysis.contrast_words import answer
 from analysis.endpoints import AUC, ENDPOINTS, RELIABILITY, SECONDARY, sign_of
 from analysis.planned import Chosen, Contrast, Planned, read_chosen, read_planned
-from analysis.sweep import RunResult, Sweep, common_cells, differing, groups_alike, read_sweep, why_not_averaged, why_not_paired
+from analysis.sweep import (
+    RunResult,
+    Sweep,
+    common_cells,
+    groups_alike,
+    other_start,
+    read_sweep,
+    unlike_settings,
+    why_not_averaged,
+    why_not_paired,
+)
 from simulator.output import check_out
 
 COMPARISON = "comparison.json"
@@ -119,6 +129,8 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
         notes += said
     chosen = plan.contrasts or default_contrasts(sweep.arms)
     contrasts = [contrast_record(contrast, sweep, plan, elsewhere, num_primary=len(chosen)) for contrast in chosen]
+    for contrast, named in zip(contrasts, chosen, strict=True):
+        contrast["too_early"] = too_early(contrast, named, planned)
     adjust(contrasts, plan.primary)
     for contrast in contrasts:
         contrast["answer"] = answer(contrast, {"primary": plan.primary, "contrasts": chosen, "alpha": ALPHA})
@@ -130,7 +142,12 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
             "primary": plan.primary,
             "contrasts": [list(contrast) for contrast in chosen],
             "chosen_by": chosen_by(plan, planned),
-            "planned": planned and {"contrasts": [list(contrast) for contrast in planned.contrasts], "primary": planned.primary},
+            "planned": planned
+            and {
+                "contrasts": [list(contrast) for contrast in planned.contrasts],
+                "primary": planned.primary,
+                "seeds": list(planned.seeds),
+            },
             "alpha": ALPHA,
             "power": POWER,
             "level": stats.LEVEL,
@@ -161,16 +178,12 @@ def states_of_the_code(sweep: Sweep) -> list[str]:
 
 def initial_policies(sweep: Sweep) -> list[str]:
     """A remark if runs with the same settings of the policy did not all begin with the same weights, as far as that was recorded."""
-    starts: dict[str, set[str]] = {}
-    for run in sweep.runs:
-        policy = json.dumps(
-            {name: value for name, value in run.settings.items() if name.startswith("policy.")}, sort_keys=True, default=str
-        )
-        starts.setdefault(policy, set()).update([run.initial_policy] if run.initial_policy else [])
+    recorded = [run for run in sweep.runs if run.initial_policy]
+    starts = [sorted({run.initial_policy for run in group}) for group in groups_alike(recorded, apart=other_start)]
     return [
-        f"Runs with the same settings began with {len(found)} policies ({', '.join(sorted(found))}), as two builds of a prior need not be "
+        f"Runs with the same settings began with {len(found)} policies ({', '.join(found)}), as two builds of a prior need not be "
         "the same; only runs that began with the same one are paired."
-        for found in starts.values()
+        for found in starts
         if len(found) > 1
     ]
 
@@ -190,7 +203,7 @@ def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Map
     """
     a, pattern = contrast
     choice = elsewhere.get(pattern)
-    b, candidates = (choice.arm, choice.candidates) if choice else best_of(pattern, a, sweep, plan.primary)
+    b, candidates, passed_over = (choice.arm, choice.candidates, []) if choice else best_of(pattern, a, sweep, plan.primary)
     a_runs, b_runs = sweep.of(a), sweep.of(b)
     seeds, notes = comparable_seeds(a_runs, b_runs, names=(a, b))
     record: dict[str, Any] = {"a": a, "b": b, "seeds": seeds, "notes": notes, "cannot": None}
@@ -201,10 +214,12 @@ def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Map
         notes.append(f"Of {pattern} only {b} can be set against {a}.")
     elif candidates:
         notes.append(f"{b} was chosen on these very runs as the best of {', '.join(candidates)}, which favours it over {a}.")
+    if passed_over:
+        notes.append(f"{', '.join(passed_over)} had too few seeds to be chosen as the best {pattern}.")
     if candidates:
         record["b_chosen_from"] = candidates
     if seeds:
-        unlike = [name for seed in seeds for name in differing(a_runs[seed].settings, b_runs[seed].settings)]
+        unlike = [name for seed in seeds for name in unlike_settings(a_runs[seed].settings, b_runs[seed].settings)]
         record["settings_that_differ"] = list(dict.fromkeys(unlike))
     else:
         record["cannot"] = " ".join(notes) or f"{a} and {b} have no seed in common."
@@ -221,24 +236,40 @@ def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Map
     return record
 
 
-def best_of(pattern: str, a: str, sweep: Sweep, endpoint: str) -> tuple[str, list[str]]:
-    """An arm's name as it is, with no candidates; for a pattern, of the arms that fit the one over which `a` gains least, and all of them.
+def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | None) -> str:
+    """Why a planned contrast may not be answered as things stand; empty where it may, or where nothing was planned."""
+    if planned is None or named not in planned.contrasts:
+        return ""
+    a, pattern = named
+    if lacking := [str(seed) for seed in planned.seeds if seed not in contrast["seeds"]]:
+        return f"{a} against {pattern} is not answered before the plan's seeds are in: {', '.join(lacking)} cannot be paired yet."
+    if planned.choose and pattern in planned.choose.get("best", ()) and "b_chosen_on" not in contrast:
+        return f"{a} against {pattern} is not answered: {contrast['b']} was named by hand, and not chosen on {planned.choose.get('from')}."
+    return ""
 
-    Gains are means over the seeds on which `a` and a candidate may be compared, so that one from another world is not chosen, and of
-    these over the ones that all candidates have, so that an easy seed favours none.
+
+def best_of(pattern: str, a: str, sweep: Sweep, endpoint: str) -> tuple[str, list[str], list[str]]:
+    """The arm among those that fit a pattern over which `a` gains least, those it was chosen from, and those that had too few seeds.
+
+    An arm's own name stays as it is, with no candidates. Gains are means over the seeds on which `a` and a candidate may be compared, so
+    that one from another world is not chosen. Candidates are those with the most such seeds, and their common ones count, so that an easy
+    seed favours none and one arm with few seeds does not decide on which the others are judged.
     """
     if pattern in sweep.arms or not any(sign in pattern for sign in "*?["):
-        return pattern, []
+        return pattern, [], []
     a_runs = sweep.of(a)
-    candidates = [arm for arm in fnmatch.filter(sweep.arms, pattern) if arm != a]
-    seeds_of = {arm: set(comparable_seeds(a_runs, sweep.of(arm), names=(a, arm))[0]) for arm in candidates}
-    shared = set.intersection(*filter(None, seeds_of.values())) if any(seeds_of.values()) else set()
+    fitting = [arm for arm in fnmatch.filter(sweep.arms, pattern) if arm != a]
+    seeds_of = {arm: set(comparable_seeds(a_runs, sweep.of(arm), names=(a, arm))[0]) for arm in fitting}
+    most = max(map(len, seeds_of.values()), default=0)
+    whole = {arm: seeds for arm, seeds in seeds_of.items() if len(seeds) == most}
+    shared = set.intersection(*whole.values()) if most else set()
     gains = {}
-    for arm, seeds in seeds_of.items():
-        pairs = [(a_runs[seed], sweep.of(arm)[seed]) for seed in sorted(seeds & shared or seeds)]
+    for arm, seeds in whole.items():
+        pairs = [(a_runs[seed], sweep.of(arm)[seed]) for seed in sorted(shared or seeds)]
         if found := difference(pairs, endpoint, alpha=ALPHA):
             gains[arm] = sign_of(endpoint) * found["difference"]["value"]
-    return (min(gains, key=lambda arm: gains[arm]), sorted(gains)) if gains else (pattern, [])
+    passed_over = sorted(arm for arm in fitting if arm not in gains)
+    return (min(gains, key=lambda arm: gains[arm]), sorted(gains), passed_over) if gains else (pattern, [], [])
 
 
 def comparable_seeds(a_runs: Mapping[int, RunResult], b_runs: Mapping[int, RunResult], *, names: Contrast) -> tuple[list[int], list[str]]:

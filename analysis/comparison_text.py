@@ -35,6 +35,7 @@ def as_text(found: Mapping[str, Any]) -> str:
 def contrast_notes(contrast: Mapping[str, Any]) -> list[str]:
     """What must be said about a contrast, besides how it came out."""
     notes = [contrast["cannot"]] if contrast["cannot"] else []
+    notes += [contrast["too_early"]] if contrast.get("too_early") and not contrast["cannot"] else []
     notes += [note for note in contrast["notes"] if note not in (contrast["cannot"] or "")]
     settings = [name for name in contrast.get("settings_that_differ", ()) if not name.startswith("teacher.")]
     if settings:

@@ -22,6 +22,7 @@ DECIDES_FROM = 5
 """Pairs below which a comparison describes and does not decide."""
 NUMBERS = ("no", "one", "two", "three", "four")
 SO_FEW = "so few describe and do not decide"
+TOO_EARLY = "what was planned is not complete, and nothing is decided before"
 
 
 def summary_of(found: Mapping[str, Any]) -> str:
@@ -79,12 +80,16 @@ def on_favourite(a: str, contrasts: Sequence[Contrast], plan: Plan) -> str:
         counts = sorted({contrast["endpoints"][plan["primary"]]["num_pairs"] for contrast in few})
         seeds = count_in_words(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         over, end = ("In one seed", "one seed describes and does not decide") if counts == [1] else (f"Over {seeds} seeds", SO_FEW)
+        if any(contrast.get("too_early") for contrast in few) and counts[0] >= DECIDES_FROM:
+            end = TOO_EARLY
         sentences.append(f"{over} {a} lay {grouped(few, plan)}; {end}.")
     return " ".join(sentences)
 
 
 def can_decide(contrast: Contrast, plan: Plan) -> bool:
-    """Whether so many pairs could, were they all to agree, get below alpha after Holm over all contrasts."""
+    """Whether so many pairs could, were they all to agree, get below alpha after Holm over all contrasts, and nothing planned lacks."""
+    if contrast.get("too_early"):
+        return False
     num = contrast["endpoints"][plan["primary"]]["num_pairs"]
     return num >= DECIDES_FROM and smallest_p(num) * len(plan["contrasts"]) <= plan["alpha"]
 

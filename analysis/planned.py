@@ -28,6 +28,8 @@ class Planned:
     """By arm or pattern, what was tried before its settings were fixed."""
     choose: Mapping[str, Any] | None = None
     """From which other sweep the best of several arms is taken."""
+    seeds: tuple[int, ...] = ()
+    """All of the file, whichever were asked for; empty where a plan was kept before they were."""
 
     def keep(self, folder: Path) -> None:
         """Writes it down when the sweep starts; a later sitting finds it there.
@@ -84,7 +86,8 @@ def read_planned(folder: Path) -> Planned | None:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         contrasts = tuple((str(a), str(b)) for a, b in kept["contrasts"])
-        return Planned(contrasts=contrasts, primary=str(kept["primary"]), tuning=dict(kept["tuning"]), choose=kept["choose"])
+        seeds = tuple(int(seed) for seed in kept.get("seeds", ()))
+        return Planned(contrasts=contrasts, primary=str(kept["primary"]), tuning=dict(kept["tuning"]), choose=kept["choose"], seeds=seeds)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path} must hold the sweep's contrasts, got something else ({error!r}); delete it and start the sweep again"

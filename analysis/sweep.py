@@ -25,6 +25,10 @@ BY_ITSELF = ("name", "seed", "resume", "runs", "experiment")
 """Settings in which two runs of a comparison may differ without being unlike."""
 NO_MATTER = ("cluster.", "checkpoint.", "sealed.", "teacher.trace")
 """Beginnings of further settings in which runs of one arm may differ: where they ran, what was saved, and whom they copied."""
+WITH_KINDS = ("teacher.", "algorithm.", "simulator.")
+"""Groups whose settings depend on a kind."""
+OF_THE_START = ("policy.model", "policy.prior.", "policy.thinking")
+"""Beginnings of the settings that decide which weights a run begins with."""
 SHORT = 0.98
 """A run whose last look lies before this share of the common range is named, because its last score is held to the end."""
 
@@ -224,13 +228,16 @@ def with_areas(runs: Sequence[RunResult]) -> tuple[list[RunResult], dict[int, fl
 
 
 def why_not(a: RunResult, b: RunResult) -> str:
-    """Why two runs must not be compared or averaged; empty where they may be."""
+    """Why two runs must not be compared or averaged; empty where they may be.
+
+    A setting that only one of them knows is no difference: it did not exist when the other began, and stood at its default.
+    """
     if a.world_hash != b.world_hash:
         return f"{a.name} and {b.name} ran in different worlds ({a.world_hash} and {b.world_hash})"
     for name in ("budget.policy_tokens", "budget.steps"):
         if a.settings.get(name) != b.settings.get(name):
             return f"{a.name} and {b.name} had unequal budgets ({name}: {a.settings.get(name)} and {b.settings.get(name)})"
-    for name in sorted(differing(a.settings, b.settings)):
+    for name in sorted(differing(a.settings, b.settings, known=True)):
         if name.startswith("evaluation."):
             return f"{a.name} and {b.name} were judged differently ({name}: {a.settings.get(name)} and {b.settings.get(name)})"
     return ""
@@ -243,18 +250,22 @@ def why_not_paired(a: RunResult, b: RunResult) -> str:
     """
     if reason := why_not(a, b):
         return reason
-    on_purpose = any(name.startswith("policy.") for name in differing(a.settings, b.settings))
-    if a.initial_policy and b.initial_policy and a.initial_policy != b.initial_policy and not on_purpose:
+    if a.initial_policy and b.initial_policy and a.initial_policy != b.initial_policy and not other_start(a, b):
         return f"{a.name} and {b.name} began with different policies ({a.initial_policy} and {b.initial_policy})"
     return ""
 
 
+def other_start(a: RunResult, b: RunResult) -> str:
+    """The setting by which two runs begin with other weights on purpose; empty where there is none."""
+    return next((name for name in differing(a.settings, b.settings, known=True) if name.startswith(OF_THE_START)), "")
+
+
 def why_not_averaged(a: RunResult, b: RunResult) -> str:
-    """Why two runs of one arm must not be averaged; empty where they may be. A setting that one of them does not know does not count."""
+    """Why two runs of one arm must not be averaged; empty where they may be."""
     if reason := why_not(a, b):
         return reason
-    for name in sorted(differing(a.settings, b.settings)):
-        if name in a.settings and name in b.settings and not name.startswith(NO_MATTER):
+    for name in sorted(differing(a.settings, b.settings, known=True)):
+        if not name.startswith(NO_MATTER):
             return f"{a.name} and {b.name} were run with different settings ({name}: {a.settings[name]} and {b.settings[name]})"
     return ""
 
@@ -275,12 +286,19 @@ def groups_alike(runs: Iterable[RunResult], *, apart: Callable[[RunResult, RunRe
     return sorted(groups, key=len, reverse=True)
 
 
-def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Dotted names of the settings in which two runs differ, a run's own name and seed aside."""
-    names = dict.fromkeys([*a, *b])
-    return [
-        name for name in names if name not in BY_ITSELF and json.dumps(a.get(name), default=str) != json.dumps(b.get(name), default=str)
-    ]
+def differing(a: Mapping[str, Any], b: Mapping[str, Any], *, known: bool = False) -> list[str]:
+    """Dotted names of the settings in which two runs differ, a run's own name and seed aside.
+
+    Args:
+        known: only of those that both runs know.
+    """
+    names = [name for name in dict.fromkeys([*a, *b]) if name not in BY_ITSELF and (not known or (name in a and name in b))]
+    return [name for name in names if json.dumps(a.get(name), default=str) != json.dumps(b.get(name), default=str)]
+
+
+def unlike_settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """As `differing`, but for settings that only one run knows outside of groups that have kinds: those did not exist yet."""
+    return [name for name in differing(a, b) if (name in a and name in b) or name.startswith(WITH_KINDS)]
 
 
 def measured(runs: Iterable[RunResult], endpoint: str) -> np.ndarray:

@@ -24,11 +24,12 @@ from analysis.endpoints import sign_of
 from analysis.kept import results_beside, results_of
 from analysis.planned import CHOSEN
 from analysis.runs import CONFIG
-from analysis.sweep import read_sweep
+from analysis.sweep import RunResult, read_sweep, why_not_paired
 from experiments.config import load_saved, to_plain
 from experiments.keys import ConfigError
 from experiments.same_run import differences
 from simulator.bank import world_hash
+from simulator.scenario import Split
 
 if TYPE_CHECKING:
     from experiments.config import ExperimentConfig
@@ -101,6 +102,7 @@ def read_choice(
     wanted: Mapping[str, Any],
     arms: Iterable[str],
     *,
+    asked: Iterable[str],
     folder: Path,
     runs: Path,
     endpoint: str,
@@ -110,7 +112,8 @@ def read_choice(
 
     Args:
         wanted: `from`, `seeds` and `best`, as in the sweep's file.
-        arms: those that were asked for; a pattern that fits only one of them leaves nothing to choose.
+        arms: all of the file, among which the best is chosen.
+        asked: those that were asked for. Where nothing can be chosen yet, a pattern that fits only one of them leaves nothing to choose.
         config_of: the settings that the sweep would give an arm, whatever the seed.
 
     Raises:
@@ -118,8 +121,9 @@ def read_choice(
     """
     if set(wanted) != {"from", "seeds", "best"}:
         raise ConfigError(f"choose must have the keys from, seeds and best, got {', '.join(wanted)}")
-    fitting = {pattern: fnmatch.filter(arms, pattern) for pattern in wanted["best"]}
-    candidates = {pattern: names for pattern, names in fitting.items() if len(names) > 1}
+    names, wished = list(arms), list(asked)
+    fitting = {pattern: fnmatch.filter(wished, pattern) for pattern in wanted["best"]}
+    candidates = {pattern: fnmatch.filter(names, pattern) for pattern, some in fitting.items() if some}
     origin, seeds = str(wanted["from"]), str(wanted["seeds"])
     try:
         numbers = seeds_from(seeds)
@@ -127,19 +131,22 @@ def read_choice(
         raise ConfigError(f"choose: seeds {error}") from error
     undecided = Choice(origin=origin, seeds=seeds, candidates=candidates, endpoint=endpoint, world_hash=world_hash())
     kept = kept_picks(undecided, folder)
-    for pattern, names in fitting.items():
-        if names and pattern in kept and kept[pattern].arm not in names:
-            raise ConfigError(
-                f"arms must hold {kept[pattern].arm}, which {folder / CHOSEN} has as the best {pattern}, got {', '.join(names)}"
-            )
-    settings = {pattern: {arm: config_of(arm) for arm in names} for pattern, names in candidates.items() if pattern not in kept}
-    try:
-        picks = tuple(
-            kept.get(pattern) or best_there_is(pattern, settings[pattern], runs, origin, numbers, endpoint) for pattern in candidates
-        )
-    except ValueError as error:
-        return replace(undecided, why_not=f"{error}; run {origin.partition('/')[0]} first, or name one of them with arms=")
-    return replace(undecided, picks=picks)
+    settings = {pattern: {arm: config_of(arm) for arm in some} for pattern, some in candidates.items() if pattern not in kept}
+    picks, why = [], ""
+    for pattern in candidates:
+        try:
+            picks.append(kept.get(pattern) or best_there_is(pattern, settings[pattern], runs, origin, numbers, endpoint))
+        except ValueError as error:
+            why = why or (str(error) if len(fitting[pattern]) > 1 else "")
+    if why:
+        several = {pattern: some for pattern, some in fitting.items() if len(some) > 1}
+        why = f"{why}; run {origin.partition('/')[0]} first, or name one of them with arms="
+        return replace(undecided, candidates=several, why_not=why)
+    for pick in picks:
+        if pick.arm not in fitting[pick.pattern]:
+            said = f"which {folder / CHOSEN} has as the best" if pick.pattern in kept else f"on {origin} the best"
+            raise ConfigError(f"arms must hold {pick.arm}, {said} {pick.pattern}, got {', '.join(fitting[pick.pattern])}")
+    return replace(undecided, picks=tuple(picks))
 
 
 def kept_picks(choice: Choice, folder: Path) -> dict[str, Pick]:
@@ -190,18 +197,25 @@ def best(pattern: str, arms: Mapping[str, ExperimentConfig], folder: Path, seeds
         arms: the settings that each candidate would be given.
 
     Raises:
-        ValueError: the sweep is not there, lacks a run of a candidate, or was run in another world or with other settings.
+        ValueError: the sweep is not there, lacks a run of a candidate, or was run in another world or with other settings; a run was judged
+            on the sealed half, or candidates began with different weights.
     """
     sweep = read_sweep(folder, seeds=seeds)
-    means = {}
+    means: dict[str, float] = {}
+    starts: dict[int, RunResult] = {}
     for arm, config in arms.items():
         found = sweep.of(arm)
         if lacking := [str(seed) for seed in seeds if seed not in found or found[seed].scalars[endpoint] is None]:
             raise ValueError(f"{folder} lacks {endpoint} of {arm} with seed {', '.join(lacking)}")
         if others := {run.world_hash for run in found.values()} - {world_hash()}:
             raise ValueError(f"{folder} was run in world {', '.join(sorted(others))}, this is {world_hash()}")
-        for seed in found:
+        for seed, run in found.items():
             require_settings(folder / arm / f"seed_{seed}", config)
+            if run.settings.get("evaluation.split") == Split.SEALED:
+                raise ValueError(f"{folder / arm / f'seed_{seed}'} was judged on the sealed half, on which nothing may be chosen")
+            first = starts.setdefault(seed, run)
+            if reason := why_not_paired(first, run):
+                raise ValueError(f"{folder} has candidates that may not be compared: {reason}")
         means[arm] = float(np.mean([run.scalars[endpoint] for run in found.values()]))
     return Pick(pattern=pattern, arm=max(means, key=lambda arm: sign_of(endpoint) * means[arm]), means=means)
 

@@ -11,8 +11,9 @@
     contrasts: [frontier:fixed_0.5]
 
 A group of settings of another `kind` than the base's (teacher, algorithm, simulator) replaces it whole. `{frontier}` stands for the
-teacher.jsonl of that arm's run with the *next* of the file's seeds, which is then run first, whichever seeds were asked for. Three more
-keys, where an experiment needs them:
+teacher.jsonl of that arm's run with the *next* of the file's seeds, which is then run first, whichever seeds were asked for; seeds that
+the file does not have replay runs of those it has. So what a run replays hangs on nothing but its seed. Three more keys, where an
+experiment needs them:
 
     differ: [policy.prior.]          # what arms may differ in although it must be the same elsewhere, because the experiment is about it
     tuning: {fixed_*: none}          # by arm, what was tried before its settings were fixed; then no arm may be left out
@@ -29,6 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from analysis.comparison import Plan
 from analysis.comparison_options import seeds as seeds_from
 from analysis.planned import Planned
 from analysis.runs import TEACHER, setting
@@ -72,7 +74,7 @@ class Sweep:
     """Settings that each arm changes, nested."""
     seeds: tuple[int, ...]
     ring: tuple[int, ...]
-    """Seeds in the order in which one run replays the next one's: the file's where those asked for are among them."""
+    """The file's seeds, in the order in which one run replays the next one's."""
     parallel: int
     """Runs side by side, > 0."""
     planned: Planned
@@ -131,8 +133,10 @@ class Sweep:
         return [Cell(arm, self.next_seed(cell.seed)) for text in texts for arm in REFERENCE.findall(text)]
 
     def next_seed(self, seed: int) -> int:
-        """The seed after `seed`, the first after the last."""
-        return self.ring[(self.ring.index(seed) + 1) % len(self.ring)]
+        """The seed after `seed`, the first after the last; for a seed that the file does not have, one of the file's."""
+        if seed in self.ring:
+            return self.ring[(self.ring.index(seed) + 1) % len(self.ring)]
+        return self.ring[seed % len(self.ring)]
 
     def config(self, cell: Cell) -> ExperimentConfig:
         """The settings of one run.
@@ -223,34 +227,45 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
         base=base,
         arms=arms,
         seeds=seeds,
-        ring=everyone if set(seeds) <= set(everyone) else seeds,
+        ring=everyone,
         parallel=whole_numbers("parallel", own.get("parallel", tree.get("parallel", 1)), least=1)[0],
         planned=Planned(
             contrasts=tuple(parse_contrast(text, tree["arms"]) for text in tree.get("contrasts") or ()),
             primary=primary,
             tuning={arm: str(said) for arm, said in (tree.get("tuning") or {}).items()},
             choose=tree.get("choose"),
+            seeds=everyone if set(seeds) <= set(everyone) else seeds,
         ),
         differ=tuple(tree.get("differ") or ()),
         words=tuple(overrides),
     )
+    try:
+        Plan(contrasts=sweep.planned.contrasts, primary=primary)
+    except ValueError as error:
+        raise ConfigError(f"{path_of(experiment).name}: {str(error).replace('--', '')}") from error
     if "choose" in tree:
-        sweep = chosen(sweep, tree["choose"])
+        sweep = chosen(sweep, tree["choose"], all_arms=chosen_arms(tree["arms"], None))
     check(sweep, all_arms=list(tree["arms"]))
     return sweep
 
 
-def chosen(sweep: Sweep, wanted: Mapping[str, Any]) -> Sweep:
+def chosen(sweep: Sweep, wanted: Mapping[str, Any], *, all_arms: Mapping[str, dict[str, Any]]) -> Sweep:
     """The sweep without the arms that were not chosen; see `experiments.choice`.
+
+    Args:
+        all_arms: those of the file: the best is chosen among them, whichever were asked for.
 
     Raises:
         ConfigError: as `read_choice` does, or a candidate's settings are wrong.
     """
+    whole = replace(sweep, arms=dict(all_arms))
 
     def config_of(arm: str) -> ExperimentConfig:
-        return sweep.config(Cell(arm, sweep.seeds[0]))
+        return whole.config(Cell(arm, sweep.seeds[0]))
 
-    choice = read_choice(wanted, sweep.arms, folder=sweep.folder, runs=sweep.runs, endpoint=sweep.planned.primary, config_of=config_of)
+    choice = read_choice(
+        wanted, all_arms, asked=sweep.arms, folder=sweep.folder, runs=sweep.runs, endpoint=sweep.planned.primary, config_of=config_of
+    )
     arms = {arm: settings for arm, settings in sweep.arms.items() if arm not in choice.rejected}
     return replace(sweep, arms=arms, choice=choice)
 
@@ -298,7 +313,7 @@ def check(sweep: Sweep, *, all_arms: Sequence[str]) -> None:
         if missing := sorted(needed - set(sweep.arms)):
             raise ConfigError(f"arm {arm} replays arm {missing[0]}, which must be among the arms, got {', '.join(sweep.arms)}")
         if needed and len(sweep.ring) < 2:
-            raise ConfigError(f"arm {arm} replays another seed's run, so seeds must be at least two, got {sweep.seeds[0]}")
+            raise ConfigError(f"arm {arm} replays another seed's run, so the file's seeds must be at least two, got {sweep.ring[0]}")
     require_alike({arm: sweep.config(Cell(arm, sweep.seeds[0])) for arm in sweep.arms}, differ=sweep.differ)
     require_tuning(sweep.planned.tuning, all_arms)
 

@@ -47,7 +47,27 @@ def grid(tmp_path, monkeypatch):
 
 
 def chosen(runs, arms=ARMS, name="judged", config_of=config_of):
-    return read_choice(WANTED, arms, folder=runs / "final" / name, runs=runs, endpoint="heldout.auc", config_of=config_of)
+    return read_choice(WANTED, ARMS, asked=arms, folder=runs / "final" / name, runs=runs, endpoint="heldout.auc", config_of=config_of)
+
+
+def test_the_best_is_chosen_among_all_arms_of_the_file_whichever_were_asked_for(grid):
+    with pytest.raises(ConfigError, match=r"arms must hold fixed_0.5, on grid/sweep the best fixed_\*, got fixed_0.1"):
+        chosen(grid, ("frontier", "fixed_0.1"))
+    found = chosen(grid, ("frontier", "fixed_0.5"))
+    assert [(pick.arm, sorted(pick.means)) for pick in found.picks] == [("fixed_0.5", ["fixed_0.1", "fixed_0.5"])]
+
+
+def test_nothing_is_chosen_on_runs_that_the_sealed_half_judged(grid):
+    run = grid / "grid" / "sweep" / "fixed_0.5" / "seed_1"
+    begin_with(run, config_of("fixed_0.5", "name=seed_1", "seed=1", "evaluation.split=sealed"))
+    assert "fixed_0.5/seed_1 was judged on the sealed half, on which nothing may be chosen" in chosen(grid).why_not
+
+
+def test_nothing_is_chosen_among_candidates_that_began_with_other_weights(grid):
+    for arm, weights in (("fixed_0.1", "aa"), ("fixed_0.5", "bb")):
+        config = grid / "grid" / "sweep" / arm / "seed_0" / "config.yaml"
+        config.write_text(config.read_text().replace("git_commit: c0ffee", f"git_commit: c0ffee\n  initial_policy: {weights}"))
+    assert "began with different policies (aa and bb)" in chosen(grid).why_not
 
 
 def test_the_best_of_each_kind_by_the_mean_over_the_seeds_is_kept_and_the_others_are_not(grid):

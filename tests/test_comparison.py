@@ -13,7 +13,7 @@ from made_run import make_run
 from made_sweep import BUDGET, CELLS, made_result, made_sweep
 
 from analysis.__main__ import main
-from analysis.comparison import Plan, compare, plain, write_comparison
+from analysis.comparison import Plan, compare, plain, plan_of, write_comparison
 from analysis.comparison_text import as_text
 from analysis.endpoints import AUC
 from analysis.paired import minimal_detectable_effect
@@ -341,8 +341,9 @@ def test_a_pattern_that_one_arm_fits_chooses_nothing(tmp_path):
 
 
 def test_settings_beside_the_teacher_are_told(tmp_path):
-    made_result(tmp_path, "a", 0)
-    made_result(tmp_path, "b", 0, settings="learner:\n  lr: 0.5\n", commit="decaf")
+    made_result(tmp_path, "a", 0, settings="learner:\n  lr: 0.1\n")
+    # Only b knows of a newer setting: it stood at its default in a.
+    made_result(tmp_path, "b", 0, settings="learner:\n  lr: 0.5\n  newer: 1\n", commit="decaf")
     text = as_text(compared(tmp_path, ("a", "b")))
     assert "a and b differ in more than the teacher: learner.lr." in text
     assert "The runs come from 2 states of the code (c0ffee, decaf)." in text
@@ -457,7 +458,7 @@ def test_runs_of_one_seed_that_began_with_different_weights_are_not_paired(tmp_p
 def test_runs_of_an_arm_with_other_settings_are_not_averaged_nor_paired_with_the_rest(tmp_path):
     for seed, rate in enumerate(("0.1", "0.1", "0.2")):
         made_result(tmp_path, "a", seed, settings=f"learner:\n  lr: {rate}\ncheckpoint:\n  every: {seed}\n")
-        made_result(tmp_path, "b", seed)
+        made_result(tmp_path, "b", seed, settings="learner:\n  lr: 0.3\n")
     found = compared(tmp_path, ("a", "b"))
     different = "a/seed_0 and a/seed_2 were run with different settings (learner.lr: 0.1 and 0.2)"
     assert f"a is not averaged: {different}." in found["notes"] and "endpoints" not in found["arms"]["a"]
@@ -471,6 +472,56 @@ def test_the_best_of_several_is_chosen_on_seeds_that_all_of_them_have(tmp_path):
         for seed, final in enumerate(finals):
             made_result(tmp_path, arm, seed, looks=((0, 20.0), (BUDGET, final)))
     assert compared(tmp_path, ("frontier", "fixed_*"))["contrasts"][0]["b"] == "fixed_1"
+
+
+def test_one_candidate_with_few_seeds_does_not_decide_on_which_the_others_are_judged(tmp_path):
+    # On seed 0 fixed_1 is the hardest to beat, over both seeds fixed_2 is; fixed_3 has run on seed 0 alone.
+    for arm, finals in {"frontier": [60.0, 60.0], "fixed_1": [65.0, 20.0], "fixed_2": [60.0, 62.0], "fixed_3": [30.0]}.items():
+        for seed, final in enumerate(finals):
+            made_result(tmp_path, arm, seed, looks=((0, 20.0), (BUDGET, final)))
+    contrast = compared(tmp_path, ("frontier", "fixed_*"))["contrasts"][0]
+    assert (contrast["b"], contrast["b_chosen_from"]) == ("fixed_2", ["fixed_1", "fixed_2"])
+    assert "fixed_3 had too few seeds to be chosen as the best fixed_*." in contrast["notes"]
+
+
+def test_runs_from_before_a_setting_existed_are_compared_with_later_ones(tmp_path):
+    for seed in (0, 1):
+        for arm, final in (("a", 60.0), ("b", 50.0)):
+            later = "" if seed == 0 else "policy:\n  engine_process: false\n"
+            run = made_result(tmp_path, arm, seed, looks=((0, 20.0), (BUDGET, final)), settings=later)
+            if seed == 1:
+                text = (run / "config.yaml").read_text().replace("  split: heldout\n", "  split: heldout\n  told_facts: 0\n")
+                (run / "config.yaml").write_text(text)
+    found = compared(tmp_path, ("a", "b"))
+    assert found["contrasts"][0]["seeds"] == [0, 1] and found["arms"]["a"]["endpoints"]["heldout.auc"]["num_runs"] == 2
+
+
+def test_weights_are_looked_at_although_one_run_knows_a_newer_setting_of_the_policy(tmp_path):
+    made_result(tmp_path, "a", 0, initial_policy="aa", settings="policy:\n  model: embedded\n  engine_process: false\n")
+    made_result(tmp_path, "b", 0, initial_policy="bb", settings="policy:\n  model: embedded\n")
+    found = compared(tmp_path, ("a", "b"))
+    assert "a/seed_0 and b/seed_0 began with different policies (aa and bb)" in found["contrasts"][0]["cannot"]
+    assert any("began with 2 policies" in note for note in found["notes"])
+
+
+def test_nothing_is_answered_before_the_plans_seeds_are_in(tmp_path):
+    finals = {"frontier": [70.0 + i for i in range(8)], "uniform": [50.0] * 8}
+    folder = made_sweep(tmp_path / "sweep", finals)
+    Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", seeds=tuple(range(8))).keep(folder)
+    assert compare(read_sweep(folder), plan_of(folder))["contrasts"][0]["answer"] == "yes"
+    found = compare(read_sweep(folder, seeds=range(7)), plan_of(folder))
+    assert found["contrasts"][0]["answer"] == "undecided"
+    assert found["contrasts"][0]["too_early"].endswith("before the plan's seeds are in: 7 cannot be paired yet.")
+    assert found["contrasts"][0]["too_early"] in as_text(found)
+    assert found["verdict"][0].endswith("what was planned is not complete, and nothing is decided before.")
+
+
+def test_a_baseline_that_was_named_by_hand_answers_no_planned_question(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0 + i for i in range(8)], "fixed_0.1": [50.0] * 8})
+    choose = {"from": "other/sweep", "seeds": "0-4", "best": ["fixed_*"]}
+    Planned(contrasts=(("frontier", "fixed_*"),), primary="heldout.auc", choose=choose, seeds=tuple(range(8))).keep(folder)
+    contrast = compare(read_sweep(folder), plan_of(folder))["contrasts"][0]
+    assert contrast["answer"] == "undecided" and "fixed_0.1 was named by hand" in contrast["too_early"]
 
 
 def test_what_training_added_is_an_endpoint(tmp_path):

@@ -87,6 +87,17 @@ def test_an_arm_replays_the_same_run_whichever_seeds_are_asked_for(write):
     assert len(planned("seeds=3").cells()) == 4
 
 
+def test_seeds_can_be_added_to_a_sweep_and_replay_the_runs_of_the_files_seeds(write):
+    write()
+    more = planned("seeds=3,5,6,7")
+    assert [str(need) for seed in more.seeds for need in more.needs(Cell("replayed", seed))] == [
+        *("frontier seed 5", "frontier seed 3"),
+        *("frontier seed 3", "frontier seed 5"),
+    ]
+    assert more.config(Cell("replayed", 5)).teacher.trace == planned().config(Cell("replayed", 5)).teacher.trace
+    assert planned("seeds=6").cells()[-1] == Cell("frontier", 3)
+
+
 def test_seeds_may_be_told_from_the_first_to_the_last(write):
     write()
     assert planned("seeds=3-5,8").seeds == (3, 4, 5, 8)
@@ -142,7 +153,6 @@ def test_overrides_choose_arms_and_seeds_or_go_to_every_arm(write):
         (["name=../x"], "name must consist of letters, digits and . _ + -, got '../x'"),
         (["parallel=0"], "parallel must be different whole numbers of at least 1"),
         (["arms=fixed,replayed"], "arm replayed replays arm frontier, which must be among the arms"),
-        (["seeds=1"], "arm replayed replays another seed's run, so seeds must be at least two"),
         (["algorithm.turn_credit=2"], "arm frontier: algorithm.turn_credit"),
         (["budgte.steps=2"], "budgte.steps is not a setting"),
     ],
@@ -161,6 +171,9 @@ def test_plans_that_cannot_be_run_are_refused_in_a_sentence(write, overrides, me
         ("{kind: fixed, strictness: 0.5}}", "{kind: fixed, strictness: 1.5}}", "arm fixed: teacher.strictness must be in [0, 1]"),
         ('"frontier:fixed"', '"frontier:fixd"', "contrasts must look like first:second"),
         ("parallel: 2", "side_by_side: 2", "got 'side_by_side' in made.yaml"),
+        ("seeds: [3, 5]", "seeds: [3]", "arm replayed replays another seed's run, so the file's seeds must be at least two, got 3"),
+        ('"frontier:fixed"', '"fixed:fixed"', "made.yaml: contrast must name two arms, got 'fixed' twice"),
+        ("parallel: 2", "primary: heldout.acu", "made.yaml: primary must be one of heldout.auc"),
     ],
 )
 def test_files_that_are_no_fair_sweep_are_refused_in_a_sentence(write, before, after, message):
