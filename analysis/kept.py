@@ -9,7 +9,6 @@ columns. So a sweep whose run directories are gone goes on with what is left to 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from analysis.copies import COPIED, digest_of_tasks
 from analysis.planned import CHOSEN, PLAN, read_planned
 from analysis.replies import REPLIES, replies_in
 from analysis.runs import (
@@ -180,23 +180,13 @@ def write_record(run: Path, draft: Path, *, runs: Path) -> None:
 
 def facts_of(run: Path, trace: str | None, num_steps: int) -> dict[str, Any]:
     """What stands in `kept.json`: which tasks it issued, which it copied, and what is not there any more."""
+    copied = (read_config(run / CONFIG).get(PROVENANCE) or {}).get(COPIED)
     return {
         "tasks": digest_of_tasks(read_lines(run / TEACHER)),
-        "copied_tasks": digest_of_tasks(read_lines(Path(trace))) if trace and Path(trace).is_file() else None,
+        COPIED: copied or (digest_of_tasks(read_lines(Path(trace))) if trace and Path(trace).is_file() else None),
         "every_so_many_steps": -(-num_steps // MAX_STEPS) or 1,
         "left_out": ["weights", f"transcripts but for {NUM_READ} held-out users", "TensorBoard", "rewards of single rollouts"],
     }
-
-
-def digest_of_tasks(lines: Iterable[Mapping[str, Any]]) -> str | None:
-    """A digest of the tasks in a teacher's log, in their order; None without any."""
-    digest, num = hashlib.sha256(), 0
-    for line in lines:
-        if line.get("event") == "task":
-            what = [line.get(name) for name in ("teacher_step", "family", "mode", "strictness", "difficulty")]
-            digest.update(json.dumps(what, sort_keys=True).encode())
-            num += 1
-    return digest.hexdigest()[:16] if num else None
 
 
 def relocated(tree: Any, old: str, new: str) -> Any:

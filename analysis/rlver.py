@@ -28,7 +28,7 @@ from analysis.paired import mean_difference
 from analysis.replies import replies_in
 from analysis.runs import read_run
 from analysis.stats import LEVEL
-from analysis.sweep import RunResult, groups_alike, read_sweep, why_not
+from analysis.sweep import RunResult, groups_alike, read_sweep, why_not, why_not_paired
 from simulator.dialogue import Outcome
 
 ALGORITHMS, MODES, USERS = ("grpo", "ppo"), ("plain", "think"), ("vanilla", "challenging")
@@ -151,10 +151,13 @@ def grpo_is_steadier(table: Table) -> Estimate:
 
 
 def ppo_reaches_higher(table: Table) -> Estimate:
-    """Score of PPO's best run less that of GRPO's, over mode and user."""
-    best = {cell: max(figures.score for figures in runs.values()) for cell, runs in table.items() if runs}
-    pairs = [(best.get(Cell("ppo", *place)), best.get(Cell("grpo", *place))) for place in itertools.product(MODES, USERS)]
-    return of_seeds([ppo - grpo for ppo, grpo in pairs if ppo is not None and grpo is not None])
+    """Score of PPO's best run less that of GRPO's, over mode and user; of seeds that both have: more runs have a better best."""
+    differences = []
+    for place in itertools.product(MODES, USERS):
+        ppo, grpo = (table.get(Cell(algorithm, *place), {}) for algorithm in ("ppo", "grpo"))
+        if seeds := ppo.keys() & grpo.keys():
+            differences.append(max(ppo[seed].score for seed in seeds) - max(grpo[seed].score for seed in seeds))
+    return of_seeds(differences)
 
 
 def thinking_understands(table: Table) -> Estimate:
@@ -267,10 +270,19 @@ def read_table(folder: Path) -> Reading:
 
 
 def largest_alike(runs: Sequence[RunResult], notes: list[str]) -> list[RunResult]:
-    """The largest group of runs of one world, budget and evaluation; why others are left out is added to the notes."""
+    """The largest group of runs of one world, budget and evaluation, and of these in each mode the largest with the same first weights.
+
+    Args:
+        notes: to which is added why others are left out.
+    """
     kept, *others = groups_alike(runs, apart=why_not) or [[]]
     notes += [f"{why_not(kept[0], group[0])}; {listed(group)} left out." for group in others]
-    return kept
+    found = []
+    for mode in MODES:
+        of_mode = groups_alike([run for run in kept if f"_{mode}_" in run.arm], apart=why_not_paired) or [[]]
+        notes += [f"{why_not_paired(of_mode[0][0], group[0])}; {listed(group)} left out." for group in of_mode[1:]]
+        found += of_mode[0]
+    return found
 
 
 def listed(runs: Sequence[RunResult]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.copies import why_no_copy
 from analysis.endpoints import AUC, ENDPOINTS, GAIN
 from analysis.learning_curves import Curve, area_under_curves, common_curves
 from analysis.runs import Run, flatten, read_run, setting
@@ -134,13 +135,15 @@ def read_result(place: Path) -> RunResult:
     """Reads one run.
 
     Raises:
-        ValueError: it is torn, unfinished or not what its folder says.
+        ValueError: it is torn, unfinished, not what its folder says, or no replay of the run that it names.
     """
     run = read_run(place)
     if run.summary is None:
         raise ValueError("it has not finished (no summary.json); resume it to have it counted")
     if run.summary.get("seed") != seed_of(place):
         raise ValueError(f"its summary says seed {run.summary.get('seed')!r}, its folder {seed_of(place)}")
+    if reason := why_no_copy(run):
+        raise ValueError(reason)
     settings = dict(flatten(run.config))
     if not isinstance(settings.get("budget.policy_tokens"), int):
         raise ValueError(f"budget.policy_tokens must stand in its config.yaml, got {settings.get('budget.policy_tokens')!r}")
@@ -175,7 +178,7 @@ def held_out(run: Run) -> tuple[Curve | None, dict[Cell, float]]:
     """A run's curve and its cells at the end; ERROR dialogues count in neither.
 
     Raises:
-        ValueError: a line lacks something.
+        ValueError: a line lacks something, or dialogues are missing that the summary counted.
     """
     during: dict[int, list[float]] = {}
     full: dict[int, dict[Cell, list[float]]] = {}
@@ -197,6 +200,9 @@ def held_out(run: Run) -> tuple[Curve | None, dict[Cell, float]]:
         raise ValueError(f"evaluation.jsonl must begin before training, got a first look at {looks[0]} policy tokens")
     curve = Curve(looks, [statistics.fmean(during[at]) for at in looks]) if looks else None
     last = full[max(full)] if len(full) > 1 else {}
+    counted, num = number(setting(run.summary, "heldout.n_dialogues")), sum(map(len, last.values()))
+    if last and counted not in (None, num):
+        raise ValueError(f"evaluation.jsonl holds {num} of the {counted:.0f} dialogues that its summary counted at the end")
     return curve, {cell: statistics.fmean(emotions) for cell, emotions in sorted(last.items())}
 
 

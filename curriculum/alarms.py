@@ -2,7 +2,7 @@
 
 A run has collapsed where the score of its probe panel, or of a third of it, stays below 80 % of its best so far, and .05 below it, for
 20 updates; the label is the first of these. The thirds are needed: a run that trades what is hard for what is easy can rise on the whole.
-A run that ends low after fewer updates has neither collapsed nor not: it is undecided, and counts in no share.
+A run that ends low after fewer updates has neither collapsed nor not: it is undecided, and counts in no share. So is one without a panel.
 
 Source: the label on the whole panel is the survey's; the thirds and the .05 are ours.
 """
@@ -111,8 +111,9 @@ def onset_of(course: Course, cells: Iterable[str] = CELLS) -> int | None:
 
 
 def undecided_of(course: Course, cells: Sequence[str] = CELLS) -> bool:
-    """Whether no cell of the panel fell for long enough, and one was still low at the end."""
-    return onset_of(course, cells) is None and any(is_undecided(*course.series(cell)) for cell in cells)
+    """Whether no cell of the panel fell for long enough, and one was still low at the end; or the panel was never looked at."""
+    looks = [course.series(cell) for cell in cells]
+    return onset_of(course, cells) is None and (not any(steps for steps, _ in looks) or any(is_undecided(*series) for series in looks))
 
 
 def first_rings(course: Course, config: CollapseConfig) -> dict[str, int]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from analysis.report import write_report
-from analysis.runs import CONFIG, PROVENANCE, read_config, setting
-from experiments.agents.who import fingerprint
+from analysis.runs import CONFIG
 from experiments.ahead import LANE
-from experiments.config import ExperimentConfig, to_yaml
+from experiments.beginning import begin, settings_text, write_over
+from experiments.config import ExperimentConfig
 from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
 from experiments.heldout import HeldOut, is_due, tenth_of
@@ -25,10 +25,10 @@ from experiments.parts import Parts, assemble, model_folder
 from experiments.progress import Progress, as_clock
 from experiments.recorder import CHECKPOINTS, Recorder
 from experiments.sealed import mark_sealed
-from experiments.summary import closing_words, git_commit, summarise_run, versions
+from experiments.summary import closing_words, summarise_run
 from experiments.train import Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
-from simulator.bank import preset_hash, world_hash
+from simulator.bank import world_hash
 
 
 def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCode:
@@ -48,9 +48,10 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
     tally = Tally(**saved) if saved else Tally()
     try:
         send_first_weights(parts)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / CONFIG).touch()
+        text = settings_text(config, folder)
+        begin(folder, text)
         with Interruption() as interruption, only_writer(folder):
+            write_over(folder / CONFIG, text)
             course = Course(config, folder, parts, tally, interruption)
             return course.run(to_go_on=to_go_on or f"{config.experiment} resume={folder}", torn=torn)
     finally:
@@ -75,14 +76,6 @@ class Course:
     def __init__(self, config: ExperimentConfig, folder: Path, parts: Parts, tally: Tally, interruption: Interruption) -> None:
         self.config, self.folder, self.parts, self.tally, self.interruption = config, folder, parts, tally, interruption
         self.recorder = Recorder(folder, cut_after=(tally.step, tally.num_looks) if config.resume else None)
-        provenance = {
-            "versions": versions(),
-            "git_commit": git_commit(),
-            "world_hash": world_hash(),
-            "preset_hash": preset_hash(),
-            "initial_policy": initial_policy(config, folder),
-        }
-        (folder / CONFIG).write_text(to_yaml(replace(config, resume=""), provenance), encoding="utf-8")
         self.training = TrainingRun(config, parts, self.recorder, tally)
         self.progress = Progress(folder, spent=self.training.spent())
         self.heldout = HeldOut(config.evaluation, parts.bank, should_stop=lambda: interruption.requested)
@@ -214,12 +207,6 @@ class Course:
         self.progress.say(f"asks {num_facts} facts in three ways, before and after training")
         newest = self.folder / CHECKPOINTS / f"step_{self.tally.step}"
         return before_and_after(model_folder(self.config), newest, num=num_facts)
-
-
-def initial_policy(config: ExperimentConfig, folder: Path) -> str:
-    """The fingerprint of the weights that a run began with: two builds of one prior need not be the same on two machines."""
-    before = setting(read_config(folder / CONFIG), f"{PROVENANCE}.initial_policy") if config.resume else None
-    return str(before) if before else fingerprint(model_folder(config))
 
 
 def cpu_seconds() -> float:

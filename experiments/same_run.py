@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from analysis.runs import CONFIG, PROVENANCE, read_config, setting
+from analysis.copies import why_no_copy
+from analysis.runs import CONFIG, METRICS, PROVENANCE, read_config, read_run, setting
 from experiments.config import ExperimentConfig, load_saved, to_plain
 from experiments.keys import ConfigError, leaves
 from simulator.bank import world_hash
@@ -21,12 +22,18 @@ def refuse_other(sweep: Sweep, cell: Cell) -> None:
     folder = sweep.run_folder(cell)
     if not (folder / CONFIG).is_file():
         return
-    began_in = setting(read_config(folder / CONFIG), f"{PROVENANCE}.world_hash")
+    try:
+        began_in = setting(read_config(folder / CONFIG), f"{PROVENANCE}.world_hash")
+        saved = to_plain(load_saved(folder / CONFIG))
+    except ValueError as error:
+        raise ConfigError(f"{cell} was broken off before its settings were written: {error}; delete {folder} to run it anew") from error
     if began_in != world_hash():
         raise ConfigError(f"{folder} was run in world {began_in}, this is {world_hash()}; take another name= for the sweep")
     # Through the schema, so that a setting which did not exist then stands at its default.
-    for name, before, now in differences(to_plain(load_saved(folder / CONFIG)), sweep.config(cell)):
+    for name, before, now in differences(saved, sweep.config(cell)):
         raise ConfigError(f"{folder} was run with {name}={before!r}, this sweep wants {now!r}; take another name= for the sweep")
+    if (folder / METRICS).is_file() and (reason := why_no_copy(read_run(folder))):
+        raise ConfigError(f"{cell} cannot be used: {reason}; delete {folder} for that")
 
 
 def differences(saved: Mapping[str, object], config: ExperimentConfig) -> Iterator[tuple[str, object, object]]:

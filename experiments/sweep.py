@@ -86,12 +86,22 @@ def keep_plan(sweep: Sweep) -> None:
 
 
 def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
-    """Runs one cell in this process, from the start or from its newest checkpoint."""
+    """Runs one cell in this process, from the start or from its newest checkpoint.
+
+    Raises:
+        ConfigError: it cannot work, or replays a run that has not ended.
+    """
     from experiments import preflight
     from experiments.run import run
 
+    for need in sweep.needs(cell):
+        if not is_done(sweep, need):
+            first = f"python -m experiments {shlex.join(words_of(sweep, need))}"
+            raise ConfigError(f"{cell} replays {need}, which must have ended before; run that first: {first}")
     folder = sweep.run_folder(cell)
     resuming = (folder / CONFIG).is_file()
+    if resuming:
+        refuse_other(sweep, cell)
     config = load_saved(folder / CONFIG, [f"resume={folder}"]) if resuming else sweep.config(cell)
     preflight.check(config, folder, resuming=resuming)
     keep_plan(sweep)

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.kept import RUNS, digest_of_tasks, relocated, results_of, unpack
+from analysis.copies import COPIED, digest_of_tasks
+from analysis.kept import RUNS, relocated, results_of, unpack
 from analysis.planned import read_planned
 from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, read_config, read_lines, setting
 from experiments.config import load_saved, to_plain
@@ -101,7 +102,7 @@ def why_not(sweep: Sweep, cell: Cell, kept: KeptRuns) -> str:
         saved = relocated(to_plain(load_saved(record / CONFIG)), RUNS, str(sweep.runs))
         for name, before, now in differences(saved, sweep.config(cell)):
             return f"{name} was {before!r} and is {now!r}"
-        copied = json.loads((record / KEPT).read_text(encoding="utf-8"))["copied_tasks"]
+        copied = json.loads((record / KEPT).read_text(encoding="utf-8"))[COPIED]
         for need in sweep.needs(cell):
             if copied is None or copied != tasks_of(sweep, need, kept):
                 return "the run that they copied is not the one here"

@@ -82,6 +82,10 @@ def test_a_run_that_ends_low_before_the_label_can_be_given_is_undecided():
     assert is_undecided(range(5, 35, 5), [0.6, 0.6, 0.2, 0.2, 0.2, 0.2])
 
 
+def test_a_run_whose_panel_was_never_looked_at_is_undecided():
+    assert undecided_of(Course(name="no panel", steps=[1, 2], values=[{"entropy": 1.0}, {"entropy": 0.1}]))
+
+
 def test_one_third_that_is_still_low_leaves_a_run_undecided_unless_another_has_collapsed():
     def late(step: int) -> float:
         return 0.5 if step < 50 else 0.1

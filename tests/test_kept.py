@@ -15,7 +15,8 @@ from test_sweep import planned, write  # noqa: F401 (a fixture)
 
 from analysis.__main__ import main
 from analysis.comparison import Plan, compare
-from analysis.kept import digest_of_tasks, keep_run, results_beside, unpack
+from analysis.copies import digest_of_tasks
+from analysis.kept import keep_run, results_beside, unpack
 from analysis.planned import Planned
 from analysis.report import write_report
 from analysis.rlver import figures_of

@@ -21,7 +21,7 @@ from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.one_writer import only_writer
 from experiments.same_run import differences, refuse_other
-from experiments.sweep import Course, compare_arms, keep_plan, run_sweep
+from experiments.sweep import Course, compare_arms, keep_plan, run_arm, run_sweep
 from experiments.sweep_plan import Cell, Sweep, describe, is_sweep, load_sweep
 from simulator.bank import world_hash
 
@@ -96,6 +96,14 @@ def test_seeds_can_be_added_to_a_sweep_and_replay_the_runs_of_the_files_seeds(wr
     ]
     assert more.config(Cell("replayed", 5)).teacher.trace == planned().config(Cell("replayed", 5)).teacher.trace
     assert planned("seeds=6").cells()[-1] == Cell("frontier", 3)
+
+
+def test_a_run_by_itself_waits_for_the_run_that_it_replays(write, tmp_path):
+    write()
+    sweep = planned(f"runs={tmp_path}")
+    with pytest.raises(ConfigError, match=r"replayed seed 3 replays frontier seed 5, which must have ended before; .* --cell frontier 5"):
+        run_arm(sweep, Cell("replayed", 3))
+    assert not sweep.folder.exists()
 
 
 def test_seeds_may_be_told_from_the_first_to_the_last(write):

@@ -1,0 +1,67 @@
+"""What a run writes down before its first step: its settings and where they come from, whole from their first moment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from analysis.copies import COPIED, digest_of_tasks
+from analysis.runs import CONFIG, PROVENANCE, TEACHER, read_config, read_lines, setting
+from experiments.agents.who import fingerprint
+from experiments.config import ExperimentConfig, to_yaml
+from experiments.parts import model_folder
+from experiments.summary import git_commit, versions
+from simulator.bank import preset_hash, world_hash
+
+
+def settings_text(config: ExperimentConfig, folder: Path) -> str:
+    """What stands in a run's `config.yaml`: every setting, and where it comes from."""
+    provenance = {
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "world_hash": world_hash(),
+        "preset_hash": preset_hash(),
+        "initial_policy": initial_policy(config, folder),
+        **copied_tasks(config, folder),
+    }
+    return to_yaml(replace(config, resume=""), provenance)
+
+
+def begin(folder: Path, settings: str) -> None:
+    """Makes a run's folder, unless it is there; its settings are whole from their first moment."""
+    if (folder / CONFIG).is_file():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".{CONFIG}.{os.getpid()}.tmp"
+    draft.write_text(settings, encoding="utf-8")
+    try:
+        os.link(draft, folder / CONFIG)
+    except FileExistsError:
+        pass  # another process was faster, and has the lock by now
+    except OSError:
+        draft.replace(folder / CONFIG)  # a file system without links
+    draft.unlink(missing_ok=True)
+
+
+def write_over(path: Path, text: str) -> None:
+    """Writes a file that this process has locked, and that is therefore not exchanged for another; at no time is it empty."""
+    with path.open("r+b") as file:
+        file.write(text.encode("utf-8"))
+        file.truncate()
+
+
+def initial_policy(config: ExperimentConfig, folder: Path) -> str:
+    """The fingerprint of the weights that a run began with: two builds of one prior need not be the same on two machines."""
+    before = setting(read_config(folder / CONFIG), f"{PROVENANCE}.initial_policy") if config.resume else None
+    return str(before) if before else fingerprint(model_folder(config))
+
+
+def copied_tasks(config: ExperimentConfig, folder: Path) -> dict[str, str | None]:
+    """The digest of the tasks that a run was given to replay, once and for all; nothing of one that replays none."""
+    trace = getattr(config.teacher, "trace", None)
+    if not trace:
+        return {}
+    before = setting(read_config(folder / CONFIG), f"{PROVENANCE}.{COPIED}") if config.resume else None
+    place = Path(trace) / TEACHER if Path(trace).is_dir() else Path(trace)
+    return {COPIED: before or digest_of_tasks(read_lines(place))}
