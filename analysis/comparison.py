@@ -134,7 +134,7 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
     adjust(contrasts, plan.primary)
     for contrast in contrasts:
         contrast["answer"] = answer(contrast, {"primary": plan.primary, "contrasts": chosen, "alpha": ALPHA})
-    notes += states_of_the_code(sweep) + initial_policies(sweep)
+    notes += tuned_before(chosen, planned) + states_of_the_code(sweep) + initial_policies(sweep)
     found: dict[str, Any] = {
         "sweep": sweep.folder.name,
         "experiment": sweep.folder.absolute().parent.name,
@@ -167,6 +167,13 @@ def chosen_by(plan: Plan, planned: Planned | None) -> str:
     if planned is not None and (set(plan.contrasts), plan.primary) == (set(planned.contrasts), planned.primary):
         return "plan"
     return "name" if plan.contrasts else "default"
+
+
+def tuned_before(contrasts: Sequence[Contrast], planned: Planned | None) -> list[str]:
+    """A remark on what was tried before for each arm that others are set against, as the plan states it."""
+    tuning = planned.tuning if planned else {}
+    said = {a: next((tuning[name] for name in tuning if fnmatch.fnmatch(a, name)), "none") for a, _ in contrasts}
+    return [f"Before these runs {arm} was tuned: {what}." for arm, what in said.items() if not what.startswith("none")]
 
 
 def states_of_the_code(sweep: Sweep) -> list[str]:

@@ -516,6 +516,14 @@ def test_nothing_is_answered_before_the_plans_seeds_are_in(tmp_path):
     assert found["verdict"][0].endswith("what was planned is not complete, and nothing is decided before.")
 
 
+def test_what_the_favourite_was_tuned_on_stands_among_the_remarks(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0], "uniform": [50.0]})
+    Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", tuning={"front*": "on seeds 0 to 2", "uniform": "none"}).keep(
+        folder
+    )
+    assert "Before these runs frontier was tuned: on seeds 0 to 2." in compare(read_sweep(folder), plan_of(folder))["notes"]
+
+
 def test_a_baseline_that_was_named_by_hand_answers_no_planned_question(tmp_path):
     folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0 + i for i in range(8)], "fixed_0.1": [50.0] * 8})
     choose = {"from": "other/sweep", "seeds": "0-4", "best": ["fixed_*"]}
