@@ -62,10 +62,11 @@ def test_each_contrast_is_said_with_its_interval(page):
     # Areas are (20 + final) / 2: the differences are 5, 7.5 and 6.5, their mean 6.33, sd 1.26, t(.975, 2) = 4.303.
     # Final scores differ by twice as much.
     # Three of three: Clopper and Pearson's lower bound is .025^(1/3).
+    p = "Here p = 0.25 (0.5 after Holm's correction over 2 contrasts)"
     expected = (
         "frontier less uniform: +6.3 (95% interval +3.2 to +9.5), better in 3 of 3 seeds, probability of improvement 1.00 (0.29 to 1.00)"
     )
-    assert f"{expected}; at the end +12.7 (+6.4 to +18.9). Its p is 0.25, 0.5 after Holm over 2; with this spread" in words_of(page)
+    assert f"{expected}; at the end +12.7 (+6.4 to +18.9). {p}; with this spread, 3 seeds would detect a difference of" in words_of(page)
 
 
 def test_the_page_and_the_command_say_the_same(tmp_path, capsys):
@@ -106,7 +107,7 @@ def test_eight_seeds_decide(tmp_path):
     finals = {"frontier": [70.0 + i for i in range(8)], "uniform": [50.0 + i * 1.5 for i in range(8)]}
     words = words_of(write_sweep_report(made(tmp_path, finals)))
     assert "frontier does better than uniform." in words
-    assert "decided (p 0.00781, 0.00781 after Holm over 1)" in words
+    assert "Decided: p = 0.00781 (0.00781 after Holm's correction over 1 contrast)." in words
 
 
 def test_seeds_that_could_decide_one_contrast_describe_many(tmp_path):
