@@ -110,4 +110,10 @@ def test_the_page_says_how_fast_a_score_was_reached_and_what_was_tuned(tmp_path)
     assert "How fast a held-out score of 60 was reached" in page
     assert '<th>frontier</th><td class="num">2 of 2</td><td class="num">500</td><td class="num">650 of 1,000</td>' in page
     assert '<th>uniform</th><td class="num">0 of 2</td><td class="num">not by half of the runs</td>' in page
-    assert "<tr><th>frontier</th><td>single runs</td></tr><tr><th>uniform</th><td>none</td></tr>" in page
+    assert '<th>frontier</th><td class="list">single runs</td></tr><tr><th>uniform</th><td class="list">none</td></tr>' in page
+
+
+def test_a_score_that_no_run_reached_takes_one_sentence(tmp_path):
+    words = read_page(write_sweep_report(made(tmp_path, {"frontier": (50.0,), "uniform": (40.0,)}))).words
+    assert "No run of any arm reached a held-out score of 60 on the small grid." in words
+    assert "How fast" not in words and "restricted mean" not in words
