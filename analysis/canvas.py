@@ -22,6 +22,10 @@ TITLE_HEIGHT = 28.0
 """Above a picture by itself."""
 DPI = 150
 """Of a PNG: one and a half pixels to a pixel of the page."""
+NARROW = 540.0
+"""Pictures up to this width shrink with the page; wider ones stay readable, and what the screen cannot hold is scrolled to."""
+LEAST, MOST = 0.7, 1.14
+"""Of its own width, how far a picture that stands by itself follows the page."""
 MARK = "mark"
 """First word of an artist's gid that goes into the SVG: `mark <class> <words>`."""
 SMALL, WORDS, HEADING = 8.0, 8.6, 9.4
@@ -132,10 +136,9 @@ def on_the_page(picture: bytes, plot: Plot) -> str:
     text = re.sub(r' transform="rotate\(-?0 [^"]*"', "", text)
     unit = 72.0 / PIXELS
     box = f"0 {TITLE_HEIGHT * unit:g} {plot.width * unit:g} {plot.height * unit:g}"
-    classes = "figure drawn hero" if plot.is_hero else "figure drawn"
-    root = (
-        f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" class="{classes}" viewBox="{box}" role="img" aria-label="{escape(plot.label)}">'
-    )
+    bounds = f' style="min-width:{LEAST * plot.width:.0f}px;max-width:{MOST * plot.width:.0f}px"' if plot.is_hero else ""
+    kind = f'xmlns:xlink="http://www.w3.org/1999/xlink" class="figure drawn"{bounds}'
+    root = f'<svg {kind} viewBox="{box}" role="img" aria-label="{escape(plot.label)}">'
     return re.sub(r"<svg[^>]*>", lambda _: root, text, count=1, flags=re.DOTALL).strip()
 
 

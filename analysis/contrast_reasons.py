@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from analysis.contrast_words import listed
 from analysis.learning_curves import Curve
 from analysis.sweep import Sweep, common_cells
 from analysis.sweep_course import Course, Courses, value_at
 from analysis.teaching import read_teaching
 
-FIFTHS = ("first", "second", "third", "fourth", "last")
+NUM_PARTS = 5
+"""Of the budget, one after the other."""
 POINTS = 21
-"""At which a curve is read in each fifth."""
+"""At which a curve is read in each of them."""
 SIGNALS = (
     ("curriculum/reward_density", "reward density", "{:.2f}"),
     ("curriculum/zero_variance_share", "groups without contrast", "{:.0%}"),
@@ -51,9 +54,11 @@ def over_the_budget(a: str, b: str, ours: Sequence[Course], theirs: Sequence[Cou
     parts = by_fifths([course.curve for course in ours], [course.curve for course in theirs])
     if not parts:
         return ""
-    widest = max(range(len(parts)), key=lambda i: abs(parts[i]))
-    numbers = ", ".join(f"{part:+.1f}" for part in parts)
-    return f"In fifths of the budget {a} lay {numbers} from {b}, the most in the {FIFTHS[widest]}."
+    shown = [round(part, 1) + 0.0 for part in parts]
+    numbers = [f"{part:+.1f}" for part in shown]
+    if min(shown) > 0.0:
+        return f"{a} led {b} by {listed(numbers)} points in successive fifths of the budget."
+    return f"{a} less {b} in successive fifths of the budget: {listed(numbers)} points."
 
 
 def by_fifths(ours: Sequence[Curve], theirs: Sequence[Curve]) -> list[float]:
@@ -65,8 +70,9 @@ def by_fifths(ours: Sequence[Curve], theirs: Sequence[Curve]) -> list[float]:
     if not first < last:
         return []
     parts = []
-    for i in range(len(FIFTHS)):
-        at = np.linspace(first + (last - first) * i / len(FIFTHS), first + (last - first) * (i + 1) / len(FIFTHS), POINTS)
+    edges = np.linspace(first, last, NUM_PARTS + 1)
+    for start, end in pairwise(edges):
+        at = np.linspace(start, end, POINTS)
         heights = [[fmean(value_at(curve, float(x)) for curve in side) for x in at] for side in (ours, theirs)]
         differences = np.array(heights[0]) - np.array(heights[1])
         parts.append(float(np.trapezoid(differences, at) / (at[-1] - at[0])))

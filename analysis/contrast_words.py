@@ -43,7 +43,8 @@ def limits(found: Mapping[str, Any]) -> list[str]:
     counts = [endpoint["num_pairs"] for contrast in found["contrasts"] if (endpoint := contrast["endpoints"][primary])]
     said = [beside_the_plan(plan), power_of_so_few(min(counts), num, plan["alpha"]) if counts else ""]
     if 0 < len(counts) < num:
-        said.append(f"{num - len(counts)} of {num} contrasts cannot be computed; they count for Holm with p = 1.")
+        counted = "; they count for Holm with p = 1" if max(counts) > 1 else ""
+        said.append(f"{num - len(counts)} of {num} contrasts cannot be computed{counted}.")
     if plan["chosen_by"] == "default" and num > 1:
         said.append(f"No contrast was named beforehand, so Holm corrects for all {num}.")
     return [sentence for sentence in said if sentence]
@@ -152,7 +153,7 @@ def aim(contrasts: Sequence[Contrast], plan: Plan) -> str:
 
 
 def on_contrast(contrast: Contrast, plan: Plan) -> str:
-    """One contrast with its numbers, in a sentence or two."""
+    """One contrast with its numbers, in a sentence or two; of a single pair neither p nor a probability, which would say nothing."""
     primary = plan["primary"]
     endpoint = contrast["endpoints"][primary]
     if endpoint is None:
@@ -163,15 +164,16 @@ def on_contrast(contrast: Contrast, plan: Plan) -> str:
     num, wins = endpoint["num_pairs"], sum(sign_of(primary) * difference > 0 for difference in endpoint["differences"])
     seeds = f"better in {wins} of {num} seeds" if num > 1 else f"{'better' if wins else 'not better'} in the one seed"
     said = f"{contrast['a']} less {contrast['b']}: {d['value']:+.{digits}f}{interval}, {seeds}"
+    if num == 1:
+        return f"{said}{at_the_end(contrast, primary)}."
     said += f"{chance(endpoint)}{at_the_end(contrast, primary)}"
-    p = f"{endpoint['p']:.3g}, {endpoint['p_holm']:.3g} after Holm over {len(plan['contrasts'])}"
+    over = len(plan["contrasts"])
+    p = f"p = {endpoint['p']:.3g} ({endpoint['p_holm']:.3g} after Holm's correction over {over} contrast{'' if over == 1 else 's'})"
     effect = finite(endpoint["minimal_detectable_effect"]["effect"])
-    would = f"with this spread {num} seeds find {effect:.{digits}f} four times in five" if effect is not None else ""
+    would = f"; with this spread, {num} seeds would detect a difference of {effect:.{digits}f} in four cases of five" if effect else ""
     if not can_decide(contrast, plan):
-        return f"{said}. Its p is {p}{f'; {would}' if would else ''}."
-    if endpoint["p_holm"] <= plan["alpha"]:
-        return f"{said}{f'; {would}' if would else ''}; decided (p {p})."
-    return f"{said}; not decided (p {p}){f'; {would}' if would else ''}."
+        return f"{said}. Here {p}{would}."
+    return f"{said}{would}. {'Decided' if endpoint['p_holm'] <= plan['alpha'] else 'Not decided'}: {p}."
 
 
 def chance(endpoint: Mapping[str, Any]) -> str:

@@ -18,6 +18,16 @@ COSTS = ("policy_tokens", "wall_s", "cpu_s")
 ENDPOINTS = (*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end", "start.score", GAIN, *RELIABILITY)
 SECONDARY = (*EMOTIONS, *SHARES)
 """What each contrast describes beside the primary endpoint."""
+IN_WORDS = {
+    AUC: "the area under the held-out score",
+    "heldout.score": "the final held-out score",
+    "heldout.worst_cell": "the score of the worst cell",
+    "heldout.cvar20": "the mean of the worst fifth",
+    "heldout.success_rate": "the share of users won over",
+    "heldout.failure_rate": "the share of users who left",
+    GAIN: "the gain over the start",
+}
+"""What an axis calls those that have a short name for it."""
 LOWER_IS_BETTER = frozenset({"heldout.failure_rate", *COSTS, *RELIABILITY[:3]})
 
 

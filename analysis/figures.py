@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from analysis.canvas import Plot, on_the_page
+from analysis.canvas import NARROW, Plot, on_the_page
 
 FOLDER = "figures"
 """Beside the page: `<name>.svg`, `<name>.png` and `<name>.csv` of each figure."""
@@ -48,7 +48,8 @@ class Figure:
         if self.plot is None:
             drawing = f'<p class="none">{escape(self.nothing)}</p>'
         else:
-            drawing = on_the_page(self.pictures("svg")["svg"], self.plot)
+            kind = "" if self.plot.width <= NARROW else " hero" if self.plot.is_hero else " full"
+            drawing = f'<div class="scroll{kind}">{on_the_page(self.pictures("svg")["svg"], self.plot)}</div>'
         return f"<figure>{title}{drawing}<figcaption>{escape(self.caption)}</figcaption></figure>"
 
 

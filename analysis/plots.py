@@ -253,14 +253,16 @@ def dot_rows(
     label: str,
     x_label: str,
     zero: float | None = None,
-    width: float = 720.0,
+    width: float = WIDE,
     within: tuple[float, float] | None = None,
+    is_hero: bool = False,
 ) -> Plot | None:
     """A row for each arm or contrast: every run a small ring, the mean a dot on its interval; None without rows.
 
     Args:
         zero: draw a line there.
         within: bounds of the axis; an interval that leaves them ends in an arrow. None takes all values and intervals.
+        is_hero: it stands by itself on the page.
     """
     if not rows:
         return None
@@ -302,7 +304,7 @@ def dot_rows(
             sheet.text(right + 14, top + step * (i + 0.5) + 4, row.note)
         sheet.text(right, bottom + 30, x_label, colour="soft", ha="right")
 
-    return Plot(width=width, height=bottom + 36.0, label=label, paint=paint, is_hero=width > WIDE)
+    return Plot(width=width, height=bottom + 36.0, label=label, paint=paint, is_hero=is_hero)
 
 
 def lattice(panels: Sequence[Panel], *, columns: int, x_label: str, label: str, size: tuple[float, float] = (270.0, 168.0)) -> Plot | None:

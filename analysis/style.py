@@ -36,11 +36,12 @@ body { margin: 0; background: var(--ground); color: var(--ink); }
 body { font: 15px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 main { max-width: 1120px; margin: 0 auto; padding: 32px 24px 64px; }
 p { margin: 0 0 .6em; }
+@media (max-width: 623px) { main { padding: 24px 16px 48px; } }
 h1 { font-size: 25px; line-height: 1.35; font-weight: 600; margin: 6px 0 8px; max-width: 38em; text-wrap: pretty; }
 h2 { font-size: 18px; margin: 44px 0 4px; }
 h3 { font-size: 14px; margin: 0 0 2px; }
 code, pre { font: 13px/1.5 ui-monospace, "SF Mono", Menlo, "DejaVu Sans Mono", monospace; }
-pre { background: var(--panel); padding: 12px 16px; border-radius: 8px; overflow-x: auto; }
+pre { background: var(--panel); padding: 12px 16px; border-radius: 8px; white-space: pre-wrap; overflow-wrap: anywhere; }
 a { color: var(--a); }
 summary { cursor: pointer; color: var(--soft); }
 .where, .lead, .note, figcaption { color: var(--soft); }
@@ -60,19 +61,32 @@ td.num, th.num { text-align: right; }
 .grid-3 { grid-template-columns: repeat(auto-fit, minmax(310px, 1fr)); }
 .grid-2, .pair { grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); }
 .alarm { border-left: 4px solid var(--b); padding: 6px 14px; background: var(--panel); margin: 8px 0; }
+.alarm summary { color: var(--ink); }
+.alarm ul { margin-top: 6px; }
 .quiet { border-left-color: var(--c); }
 .know { border-left: 4px solid var(--e); padding: 6px 14px; background: var(--panel); margin: 14px 0; font-size: 14px; }
 ul { margin: 4px 0 8px; padding-left: 20px; }
-.wide { overflow-x: auto; }
+.wide + h3, .note + h3 { margin-top: 22px; }
 .wide th, .wide td { padding-right: 18px; white-space: nowrap; }
+.wide th.num, .wide th.list { white-space: normal; }
+.wide tr:first-child th { vertical-align: bottom; }
+.wide td:last-child, .wide th:last-child { padding-right: 4px; }
 .wide td.list { white-space: normal; min-width: 13em; }
 """
 
 FIGURES = """
-figure { margin: 14px 0 0; overflow-x: auto; }
+figure { margin: 14px 0 0; min-width: 0; }
+.wide, .scroll { overflow-x: auto; background-repeat: no-repeat; background-attachment: local, local, scroll, scroll; }
+.wide, .scroll { background-position: left, right, left, right; }
+.wide, .scroll { background-size: 40px 100%, 40px 100%, 10px calc(100% - 2px), 10px calc(100% - 2px); }
+.wide, .scroll { background-image:
+  linear-gradient(to right, var(--ground) 40%, transparent), linear-gradient(to left, var(--ground) 40%, transparent),
+  linear-gradient(to right, var(--before), transparent), linear-gradient(to left, var(--before), transparent); }
 figcaption { margin-top: 2px; }
 svg.figure { display: block; width: 100%; height: auto; }
-svg.hero { max-width: 820px; min-width: 520px; }
+.full svg { min-width: 864px; }
+@media (max-width: 540px) { .hero + figcaption::before { content: "Scroll sideways to see all of it. "; } }
+@media (max-width: 911px) { .full + figcaption::before { content: "Scroll sideways to see all of it. "; } }
 svg text { fill: var(--soft); font-size: 11px; font-family: inherit; }
 svg.drawn text { fill: var(--ink); }
 svg.drawn { stroke-linejoin: round; }
@@ -107,10 +121,13 @@ PAPER = """
   .grid-3 { grid-template-columns: repeat(3, 1fr); }
   .facts { grid-template-columns: repeat(auto-fit, minmax(105px, 1fr)); }
   .wide th, .wide td { white-space: normal; padding-right: 9px; font-size: 8.5pt; }
+  .wide, .scroll { overflow: visible; background-image: none; }
+  .scroll svg { min-width: 0 !important; }
+  .hero + figcaption::before, .full + figcaption::before { content: none; }
   .grid-2, .pair { grid-template-columns: repeat(2, 1fr); }
   figure, tr, .turn, .facts, .alarm { break-inside: avoid; }
   h2, h3, header { break-after: avoid; }
-  details { display: none; }
+  details:not(.alarm) { display: none; }
 }
 """
 

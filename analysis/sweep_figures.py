@@ -13,19 +13,26 @@ from analysis.arms import THRESHOLDS
 from analysis.canvas import Plot, Sheet, hue, mark
 from analysis.cell_maps import Heat, maps
 from analysis.contrast_words import finite
-from analysis.endpoints import digits_of, sign_of
+from analysis.endpoints import AUC, IN_WORDS, digits_of, sign_of
 from analysis.figures import Figure
 from analysis.learning_curves import Curve
 from analysis.plots import FULL, LEFT, WIDE, Dots, Panel, Stroke, dot_rows, set_ranges
 from analysis.plots import lattice as lattice_of
 from analysis.sweep import Sweep
 from analysis.sweep_course import Course, Courses, issued_between, mean_curve
-from analysis.ticks import binned, running_mean, ticks_between
+from analysis.ticks import binned, number, running_mean, ticks_between
 
 Style = tuple[str, str]
 """Colour and mark of an arm."""
 EMOTION = (0.0, 100.0)
 OVERVIEW_HEIGHT = 380.0
+SMALL_GRID = "On the small held-out grid, as the curves are."
+FULL_GRID = "At the last evaluation, on the full held-out grid."
+RINGS = "Rings: one run each. Dot: their mean. Bar: 95% bootstrap interval over runs, too narrow with few of them."
+SLIM = 510.0
+"""Width at which differences can still be read on a telephone."""
+MAX_TICKS = 8
+"""Strictnesses that are each written on the axis; of more, round numbers."""
 POINTS = 41
 """Of a mean curve in a small frame."""
 
@@ -64,11 +71,10 @@ def contrasts_figure(found: Mapping[str, Any]) -> Figure:
         table += [(name, seed, value, None, None) for seed, value in zip(seeds, values, strict=True)]
         table.append((name, "mean", d["value"], low, high))
     reach = 1.6 * max((abs(value) for row in rows for value in (*row.values, row.mean)), default=1.0) or 1.0
-    plot = dot_rows(rows, label="differences between arms", x_label=f"difference in {primary}", zero=0.0, within=(-reach, reach))
-    caption = (
-        "Right of the line the first arm is higher. Rings: one seed each. Dot and bar: mean difference and Student's 95% interval; "
-        "an arrow where it goes on beyond the axis."
-    )
+    x_label = f"difference in {IN_WORDS.get(primary, primary)}"
+    plot = dot_rows(rows, label="differences between arms", x_label=x_label, zero=0.0, width=SLIM, within=(-reach, reach), is_hero=True)
+    many = "Rings: one seed each. Dot and bar: mean difference and Student's 95% interval; an arrow where it goes on beyond the axis."
+    caption = f"Right of the line the first arm is higher. {many if several(rows) else 'Dot: the one seed.'}"
     return Figure(
         name="contrasts",
         title="Differences on the same seeds",
@@ -77,6 +83,11 @@ def contrasts_figure(found: Mapping[str, Any]) -> Figure:
         header=("contrast", "seed", "difference", "low", "high"),
         rows=table,
     )
+
+
+def several(rows: Sequence[Dots]) -> bool:
+    """Whether any row holds more than one value."""
+    return any(len(row.values) > 1 for row in rows)
 
 
 def arms_figure(found: Mapping[str, Any], endpoint: str, *, name: str, title: str) -> Figure:
@@ -99,7 +110,7 @@ def arms_figure(found: Mapping[str, Any], endpoint: str, *, name: str, title: st
         name=name,
         title=title,
         plot=dot_rows(rows, label=title, x_label="mean final emotion of held-out users, 0 to 100", width=WIDE),
-        caption="Rings: one run each. Dot: their mean. Bar: 95% bootstrap interval over runs, too narrow with few of them.",
+        caption=f"{SMALL_GRID if endpoint == AUC else FULL_GRID} {RINGS if several(rows) else 'Dot: the one run.'}",
         header=("arm", "seed", "score", "low", "high"),
         rows=table,
     )
@@ -119,8 +130,9 @@ def learning_curves(courses: Courses, styles: Mapping[str, Style]) -> Figure:
         title=title,
         plot=overview(courses, drawn, styles, title) if drawn else None,
         caption=(
-            "Mean final emotion on the same small grid of held-out users at every look. Thin: one run each, dotted while unfinished. "
-            "Strong: the mean over an arm's finished runs, before there is one over those begun. Colour, dash and mark tell arms apart."
+            "Mean final emotion on the same small grid of held-out users at every look; final scores in the tables are of the full grid, "
+            "so a curve need not end at them. Thin: one run each, dotted while unfinished. Strong: the mean over an arm's finished runs, "
+            "before there is one over those begun. Colour, dash and mark tell arms apart."
         ),
         header=("arm", "seed", "policy_tokens", "score"),
         rows=[(course.arm, course.seed, look.policy_tokens, look.score) for course in drawn for look in course.looks],
@@ -214,8 +226,8 @@ def lattice(courses: Courses, arms: Sequence[str]) -> Figure:
         title="Each arm by itself",
         plot=lattice_of(panels, columns=len(LATTICE), x_label="policy tokens", label="courses of all arms"),
         caption=(
-            "Thin: one run each (running means where a step is noisy). Strong: their mean. Grey: the means of the other arms. "
-            "Shaded: where four of five issued tasks lie. Triangles: alarms."
+            "Held-out score: on the small grid. Thin: one run each (running means where a step is noisy). Strong: their mean. "
+            "Grey: the means of the other arms. Shaded: where four of five issued tasks lie. Triangles: alarms."
         ),
         header=("arm", "seed", "quantity", "policy_tokens", "value"),
         rows=rows,
@@ -263,12 +275,16 @@ def profiles(found: Mapping[str, Any], sweep: Sweep, styles: Mapping[str, Style]
     records = {arm: found["arms"][arm] for arm in styles if (found["arms"].get(arm) or {}).get("by_strictness")}
     by_strictness = {arm: record["by_strictness"] for arm, record in records.items()}
     shares = {arm: record["profile"] for arm, record in records.items()}
-    dots = [
-        (arm, float(d), fmean(score for (_, at), score in run.cells.items() if at == d))
+    dots = {
+        arm: [
+            (float(d), fmean(score for (_, at), score in run.cells.items() if at == d))
+            for run in sweep.of(arm).values()
+            for d in sorted({at for _, at in run.cells})
+        ]
         for arm in records
-        for run in sweep.of(arm).values()
-        for d in sorted({at for _, at in run.cells})
-    ]
+        if len(sweep.of(arm)) > 1
+    }
+    single = " Short strokes: one run each." if dots else ""
     return [
         profile_figure(
             by_strictness,
@@ -279,7 +295,8 @@ def profiles(found: Mapping[str, Any], sweep: Sweep, styles: Mapping[str, Style]
             x_label="strictness of the user",
             y_range=EMOTION,
             dots=dots,
-            caption="Mean over families at the last full evaluation. Lines: means over seeds. Dots: one run each.",
+            caption=f"Mean over families. {FULL_GRID} Lines: means over seeds.{single}",
+            ticks_at_points=True,
         ),
         profile_figure(
             shares,
@@ -289,8 +306,8 @@ def profiles(found: Mapping[str, Any], sweep: Sweep, styles: Mapping[str, Style]
             title="Share of runs and cells above a score",
             x_label="score, mean final emotion",
             y_range=(0.0, 1.0),
-            dots=(),
-            caption=f"Over families, strictness and seeds together, at {len(THRESHOLDS)} scores. The higher a line, the better.",
+            dots={},
+            caption=f"Over families, strictness and seeds together, at {len(THRESHOLDS)} scores; higher is better. {FULL_GRID}",
         ),
     ]
 
@@ -304,17 +321,21 @@ def profile_figure(
     title: str,
     x_label: str,
     y_range: tuple[float, float],
-    dots: Sequence[tuple[str, float, float]],
+    dots: Mapping[str, Sequence[tuple[float, float]]],
     caption: str,
+    ticks_at_points: bool = False,
 ) -> Figure:
     """A line for each arm, named at its end."""
     rows = [
         (arm, *values) for arm, line in lines.items() for values in zip(line[axis], line["value"], line["low"], line["high"], strict=True)
     ]
+    points = sorted({x for line in lines.values() for x in line[axis]})
+    ticks = points if ticks_at_points and len(points) <= MAX_TICKS else []
+    plot = profile_plot(lines, axis, styles, x_label=x_label, y_range=y_range, dots=dots, ticks=ticks, label=title) if lines else None
     return Figure(
         name=name,
         title=title,
-        plot=profile_plot(lines, axis, styles, x_label=x_label, y_range=y_range, dots=dots, label=title) if lines else None,
+        plot=plot,
         caption=caption,
         header=("arm", axis, "value", "low", "high"),
         rows=rows,
@@ -328,20 +349,31 @@ def profile_plot(
     *,
     x_label: str,
     y_range: tuple[float, float],
-    dots: Sequence[tuple[str, float, float]],
+    dots: Mapping[str, Sequence[tuple[float, float]]],
+    ticks: Sequence[float],
     label: str,
 ) -> Plot:
-    """The frame, with its arms beside it, the best first."""
+    """The frame, with its arms beside it, the best first.
+
+    Args:
+        dots: x and y of each arm's single runs.
+        ticks: what stands on the x axis, which leaves room on either side of them; empty takes round numbers.
+    """
     xs = [x for line in lines.values() for x in line[axis]]
+    start, end = min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1.0
+    room = 0.04 * (end - start) if ticks else 0.0
     width, height = FULL / 2 - 10.0, max(320.0, 60.0 + 17.0 * len(lines))
     right, bottom = width - label_width(list(lines)), height - 38.0
 
     def paint(sheet: Sheet) -> None:
         axes = sheet.axes(LEFT, 14, right, bottom)
-        set_ranges(axes, (min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1.0), y_range)
+        set_ranges(axes, (start - room, end + room), y_range)
+        if ticks:
+            axes.set_xticks(ticks, [number(x) for x in ticks])
         sheet.text(right, height - 3, x_label, colour="soft", ha="right")
-        for arm, x, y in dots:
-            axes.plot([x], [y], "o", color=hue(styles[arm][0]), markersize=2.6, alpha=0.5, clip_on=False)
+        for arm, runs in dots.items():
+            look = {"color": hue(styles[arm][0]), "markersize": 6.0, "markeredgewidth": 1.0, "alpha": 0.7}
+            axes.plot(*zip(*runs, strict=True), "_", gid=mark("run", arm), **look)
         for i, (arm, line) in enumerate(lines.items()):
             style = style_of(*styles[arm], num_points=len(line[axis]), start=i)
             axes.plot(line[axis], line["value"], linewidth=1.6, gid=mark("mean", arm), **style)
@@ -375,7 +407,7 @@ def cell_figure(sweep: Sweep, arms: Sequence[str]) -> Figure:
             label="scores by cell",
             in_a_row=max(min(int(FULL // (110.0 + 34.0 * max(len(levels), 1))), 4), 1),
         ),
-        caption="Mean over persona types and seeds at the last full evaluation, 0 to 100; dark is better.",
+        caption=f"Mean over persona types and seeds, 0 to 100; the darker the blue, the better. {FULL_GRID}",
         header=("arm", "hidden_intention", "strictness", "score"),
         rows=[(arm, *cell, score) for arm, cells in scores.items() for cell, score in sorted(cells.items())],
     )

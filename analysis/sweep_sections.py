@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from analysis.aftermath import aftermaths, told
+from analysis.aftermath import Aftermath, aftermaths, told
 from analysis.before_after import Record, typical, why_this_one
 from analysis.comparison_text import mean_of
 from analysis.contrast_words import finite
@@ -20,12 +20,19 @@ from analysis.runs import flatten, setting
 from analysis.sweep import BY_ITSELF
 from analysis.sweep_course import Course, Courses
 from analysis.transcripts import transcript
+from analysis.verdict import count
 from analysis.wording import duration, grid_table, text, two_columns
 
+ANEW = "again"
+"""Name of the sweep that repeats another one."""
 NBSP = "\N{NO-BREAK SPACE}"
 NUM_NOTES = 8
 """Remarks that stand open; more are folded in."""
 COLUMNS = (*EMOTIONS, GAIN)
+TABLE_NOTE = (
+    "Area: under the curves, on the small held-out grid. The other scores: at the last evaluation, on the full grid (the gain: over the "
+    "first), so a final score is not quite where a curve ends."
+)
 HEADINGS = ("area under the curve", "final score", "worst cell", "worst fifth", "gain over the start", "users who left")
 
 
@@ -63,8 +70,9 @@ def items(sentences: Sequence[str]) -> str:
 
 
 def table_of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:
-    """Every arm with its means, and what each of its runs scored."""
+    """Every arm with its means, and what each of its runs scored where an arm has several."""
     rows = []
+    has_seeds = any(len((found["arms"].get(arm) or {"runs": ()})["runs"]) > 1 for arm in arms)
     for arm in arms:
         record = found["arms"].get(arm) or {"runs": {}}
         averaged = record.get("endpoints") or {}
@@ -72,19 +80,20 @@ def table_of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:
         left = finite(((averaged.get("heldout.failure_rate") or {}).get("mean") or {}).get("value"))
         spread = finite((averaged.get(AUC) or {}).get("sd"))
         seeds = ", ".join(f"{seed}:{NBSP}{text(finite(run[AUC]), '{:.1f}')}" for seed, run in record["runs"].items())
-        rows.append([arm, *means, text(left, "{:.0%}"), text(spread, "{:.1f}"), seeds or "–"])
-    header = ("mean over seeds", *HEADINGS, "sd of the area", "area, seed by seed")
-    return grid_table(header, rows, is_list=True)
+        rows.append([arm, *means, text(left, "{:.0%}"), *([text(spread, "{:.1f}"), seeds or "–"] if has_seeds else [])])
+    header = ("mean over seeds", *HEADINGS, "sd of the area", "area, seed by seed") if has_seeds else ("the one run", *HEADINGS)
+    return f'{grid_table(header, rows, is_list=has_seeds)}<p class="note">{TABLE_NOTE}</p>'
 
 
 def how_fast(found: Mapping[str, Any], arms: Sequence[str]) -> str:
     """Policy tokens until a score is first reached; runs that never got there are censored where they ended."""
-    rows, threshold = [], None
+    rows, threshold, num_reached = [], None, 0
     for arm in arms:
         timed = (found["arms"].get(arm) or {}).get("tokens_to_threshold")
         if not timed:
             continue
         threshold = timed["threshold"]
+        num_reached += timed["num_reached"]
         median = finite(timed["kaplan_meier_median"])
         rows.append(
             [
@@ -96,8 +105,11 @@ def how_fast(found: Mapping[str, Any], arms: Sequence[str]) -> str:
         )
     if threshold is None:
         return ""
+    if not num_reached:
+        return f'<p class="note">No run of any arm reached a held-out score of {threshold:g} on the small grid.</p>'
     note = (
-        "Descriptive: a noisy curve crosses early. A run that did not get there counts as watched until its last look (censored). "
+        "Descriptive, on the small grid: a noisy curve crosses early. "
+        "A run that did not get there counts as watched until its last look (censored). "
         "Median by Kaplan and Meier; restricted mean: of the tokens until then, or until all runs were watched, whichever came first."
     )
     header = ("policy tokens to the threshold", "runs that reached it", "median", "restricted mean")
@@ -111,7 +123,7 @@ def tuned_before(folder: Path, arms: Sequence[str]) -> str:
     rows = [[arm, said] for arm in arms if (said := next((tuning[name] for name in tuning if fnmatch.fnmatch(arm, name)), ""))]
     if not rows:
         return ""
-    body = "".join(f"<tr><th>{escape(arm)}</th><td>{escape(said)}</td></tr>" for arm, said in rows)
+    body = "".join(f'<tr><th>{escape(arm)}</th><td class="list">{escape(said)}</td></tr>' for arm, said in rows)
     return f'<h3>What was tuned before</h3><div class="wide"><table><tr><th>arm</th><th>tuning budget</th></tr>{body}</table></div>'
 
 
@@ -133,14 +145,24 @@ def state_of(course: Course | None) -> str:
 
 
 def alarms(courses: Courses) -> str:
-    """Every alarm, and what happened after."""
-    told_of = [
-        f"<b>{escape(course.name)}</b>, {escape(item.name)} at step {item.step}: {escape(item.message)}<br>{escape(told(item))}"
-        for course in courses.runs
-        for item in aftermaths(course.run, course.looks)
-    ]
-    quiet = f'<p class="alarm quiet">None went off in {len(courses.runs)} runs.</p>'
-    return "<h2>Alarms, and what happened after</h2>" + ("".join(f'<p class="alarm">{line}</p>' for line in told_of) or quiet)
+    """A row for each run in which alarms went off; each of them, and what happened after, is folded in."""
+    title = "<h2>Alarms, and what happened after</h2>"
+    found = [(course, aftermaths(course.run, course.looks)) for course in courses.runs]
+    rows = [alarms_of_run(course, items) for course, items in found if items]
+    if not rows:
+        return f'{title}<p class="alarm quiet">None went off in {len(courses.runs)} runs.</p>'
+    first, rest = rows[:NUM_NOTES], rows[NUM_NOTES:]
+    more = f"<details><summary>{len(rest)} more runs</summary>{''.join(rest)}</details>" if rest else ""
+    note = "A row for each run with alarms, to be unfolded. Held-out scores here are of the small grid, as in the curves."
+    return f'{title}<p class="note">{note}</p>{"".join(first)}{more}'
+
+
+def alarms_of_run(course: Course, fired: Sequence[Aftermath]) -> str:
+    """Which alarms of a run went off when, and folded in what each said and what followed."""
+    when = ", ".join(f"{item.name} at step {item.step}" for item in fired)
+    lines = "".join(f"<li>{escape(item.name)} at step {item.step}: {escape(item.message)}<br>{escape(told(item))}</li>" for item in fired)
+    summary = f"<summary><b>{escape(course.name)}</b>, {count(len(fired), 'alarm')}: {escape(when)}</summary>"
+    return f'<details class="alarm">{summary}<ul>{lines}</ul></details>'
 
 
 def dialogues(courses: Courses, favourite: str) -> str:
@@ -217,13 +239,15 @@ def repeat(courses: Courses, found: Mapping[str, Any] | None, *, experiment: str
     arms, seeds = courses.arms(), sorted({course.seed for course in courses.runs})
     commits = distinct(course.run.provenance.get("git_commit") for course in courses.runs)
     worlds = distinct(course.run.provenance.get("world_hash") or setting(course.run.summary, "world_hash") for course in courses.runs)
-    words = f"seeds={','.join(map(str, seeds))} arms={','.join(arms)} name={sweep}"
+    name = ANEW if sweep != ANEW else f"{ANEW}_2"
+    words = f"seeds={','.join(map(str, seeds))} arms={','.join(arms)} name={name}"
     lines = [f"git checkout {commits[0].removesuffix('+')}"] if len(commits) == 1 else []
     lines.append(f'make experiment EXP={experiment} ARGS="{words}"')
     if found is not None and found["plan"]["chosen_by"] == "name":
         contrasts = " ".join(f"--contrast '{a}:{b}'" for a, b in found["plan"]["contrasts"])
-        lines.append(f".venv/bin/python -m analysis compare runs/{experiment}/{sweep} {contrasts}")
+        lines.append(f".venv/bin/python -m analysis compare runs/{experiment}/{name} {contrasts}")
     notes = ["The working tree had changes that no commit holds."] if any(commit.endswith("+") for commit in commits) else []
+    notes.append(f"Under its own name, {sweep}, runs that are finished or kept would be taken as they are, and nothing would run.")
     notes.append(f"Settings that were given on the command line too are among those below. {where_figures}")
     shared, own = settings_by_arm(courses)
     differ = "\n".join(f"{arm}: {', '.join(f'{name}={value}' for name, value in changes.items()) or '–'}" for arm, changes in own.items())

@@ -10,7 +10,7 @@ from test_report import read_page
 
 from analysis.comparison import Plan, compare
 from analysis.contrast_reasons import by_fifths, why
-from analysis.contrast_words import aim, on_contrast
+from analysis.contrast_words import aim, limits, on_contrast
 from analysis.learning_curves import Curve
 from analysis.planned import Planned
 from analysis.sweep import read_sweep
@@ -41,10 +41,28 @@ def test_what_went_with_a_contrast_is_told_from_curves_teachers_and_cells(tmp_pa
     found = found_in(folder)
     said = why(found["contrasts"][0], read_courses(folder), read_sweep(folder))
     # Means end at 75 and 63, both start at 20: the difference grows to 12 in a straight line. Strictness is step / 20.
-    assert said.startswith("In fifths of the budget frontier lay +1.2, +3.6, +6.0, +8.4, +10.8 from uniform, the most in the last.")
+    assert said.startswith("frontier led uniform by +1.2, +3.6, +6.0, +8.4 and +10.8 points in successive fifths of the budget.")
     assert "frontier issued strictness from 0.15 to 0.90, uniform from 0.15 to 0.90." in said
     assert "frontier against uniform: reward density 0.05 against 0.05, groups without contrast 25% against 25%, entropy at the end" in said
     assert "At the end uniform is ahead in none of 5 cells." in said
+
+
+def test_an_arm_that_does_not_lead_all_along_is_told_with_signs(tmp_path):
+    behind = made(tmp_path / "behind", {"frontier": (60.0,), "uniform": (70.0,)})
+    said = why(found_in(behind)["contrasts"][0], read_courses(behind), read_sweep(behind))
+    # The difference falls to -10 in a straight line.
+    assert said.startswith("frontier less uniform in successive fifths of the budget: -1.0, -3.0, -5.0, -7.0 and -9.0 points.")
+    level = made(tmp_path / "level", {"frontier": (69.8,), "uniform": (70.0,)})
+    said = why(found_in(level)["contrasts"][0], read_courses(level), read_sweep(level))
+    assert said.startswith("frontier less uniform in successive fifths of the budget: +0.0, -0.1, -0.1, -0.1 and -0.2 points.")
+
+
+def test_of_a_single_pair_neither_p_nor_a_probability_is_told(tmp_path):
+    found = found_in(made(tmp_path, {"frontier": (70.0,), "uniform": (60.0,)}))
+    assert on_contrast(found["contrasts"][0], found["plan"]) == "frontier less uniform: +5.0, better in the one seed; at the end +10.0."
+    assert limits({**found, "contrasts": [*found["contrasts"], {**found["contrasts"][0], "endpoints": {"heldout.auc": None}}]}) == [
+        "1 of 2 contrasts cannot be computed."
+    ]
 
 
 def test_cells_in_which_the_other_arm_leads_are_counted_and_the_widest_named(tmp_path):
@@ -73,12 +91,13 @@ def test_every_contrast_has_its_p_and_what_could_have_been_found(tmp_path):
     found = found_in(made(tmp_path, FEW))
     said = on_contrast(found["contrasts"][0], found["plan"])
     effect = found["contrasts"][0]["endpoints"]["heldout.auc"]["minimal_detectable_effect"]["effect"]
-    assert said.endswith(f"Its p is 0.5, 0.5 after Holm over 1; with this spread 2 seeds find {effect:.1f} four times in five.")
+    would = f"with this spread, 2 seeds would detect a difference of {effect:.1f} in four cases of five."
+    assert said.endswith(f". Here p = 0.5 (0.5 after Holm's correction over 1 contrast); {would}")
 
 
 def test_the_page_opens_with_answers_and_says_what_went_with_those_that_are_no_yes(tmp_path):
     words = read_page(write_sweep_report(made(tmp_path / "few", FEW))).words
-    assert "Undecided. frontier less uniform: +6.0" in words and "What went with it: In fifths of the budget frontier lay" in words
+    assert "Undecided. frontier less uniform: +6.0" in words and "What went with it: frontier led uniform by +1.2" in words
     words = read_page(write_sweep_report(made(tmp_path / "ahead", AHEAD))).words
     assert "Yes. frontier less uniform" in words and "What went with it" not in words
 
@@ -91,4 +110,10 @@ def test_the_page_says_how_fast_a_score_was_reached_and_what_was_tuned(tmp_path)
     assert "How fast a held-out score of 60 was reached" in page
     assert '<th>frontier</th><td class="num">2 of 2</td><td class="num">500</td><td class="num">650 of 1,000</td>' in page
     assert '<th>uniform</th><td class="num">0 of 2</td><td class="num">not by half of the runs</td>' in page
-    assert "<tr><th>frontier</th><td>single runs</td></tr><tr><th>uniform</th><td>none</td></tr>" in page
+    assert '<th>frontier</th><td class="list">single runs</td></tr><tr><th>uniform</th><td class="list">none</td></tr>' in page
+
+
+def test_a_score_that_no_run_reached_takes_one_sentence(tmp_path):
+    words = read_page(write_sweep_report(made(tmp_path, {"frontier": (50.0,), "uniform": (40.0,)}))).words
+    assert "No run of any arm reached a held-out score of 60 on the small grid." in words
+    assert "How fast" not in words and "restricted mean" not in words

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from made_sweep import BUDGET, made_result, made_sweep, steps_of, tasks_of
-from test_report import drawing_of, read_page
+from test_report import drawing_of, marks_of, read_page
 
 from analysis import comparison
 from analysis.__main__ import main
@@ -25,6 +25,8 @@ from analysis.sweep_report import write_sweep_report
 
 FINALS = {"frontier": (70.0, 80.0, 75.0), "uniform": (60.0, 65.0, 62.0), "fixed_0.5": (60.0, 85.0, 70.0)}
 ALARM = {"name": "density_lost", "step": 10, "message": "Reward density is <low>."}
+
+BY_STRICTNESS = "Final held-out score by strictness"
 
 
 def made(folder: Path, finals=FINALS, **facts) -> Path:
@@ -62,10 +64,11 @@ def test_each_contrast_is_said_with_its_interval(page):
     # Areas are (20 + final) / 2: the differences are 5, 7.5 and 6.5, their mean 6.33, sd 1.26, t(.975, 2) = 4.303.
     # Final scores differ by twice as much.
     # Three of three: Clopper and Pearson's lower bound is .025^(1/3).
+    p = "Here p = 0.25 (0.5 after Holm's correction over 2 contrasts)"
     expected = (
         "frontier less uniform: +6.3 (95% interval +3.2 to +9.5), better in 3 of 3 seeds, probability of improvement 1.00 (0.29 to 1.00)"
     )
-    assert f"{expected}; at the end +12.7 (+6.4 to +18.9). Its p is 0.25, 0.5 after Holm over 2; with this spread" in words_of(page)
+    assert f"{expected}; at the end +12.7 (+6.4 to +18.9). {p}; with this spread, 3 seeds would detect a difference of" in words_of(page)
 
 
 def test_the_page_and_the_command_say_the_same(tmp_path, capsys):
@@ -99,14 +102,65 @@ def test_alarms_of_one_step_are_counted_alike_in_the_strip_and_below(tmp_path):
     folder = made(tmp_path, {"frontier": (70.0,)})
     made_result(folder, "uniform", 0, metrics=steps_of(), summary={"collapse": {"alarms": [ALARM, {**ALARM, "name": "entropy_lost"}]}})
     text = write_sweep_report(folder).read_text(encoding="utf-8")
-    assert "<dt>alarms</dt><dd>2</dd><small>in 1 of 2 runs</small>" in text and text.count('<p class="alarm">') == 2
+    assert "<dt>alarms</dt><dd>2</dd><small>in 1 of 2 runs</small>" in text
+    assert re.findall(r'<details class="alarm"><summary><b>(.*?)</summary>', text) == [
+        "uniform/seed_0</b>, 2 alarms: density_lost at step 10, entropy_lost at step 10"
+    ]
+    assert text.count("Reward density is &lt;low&gt;.") == 2
+
+
+def test_beyond_eight_runs_with_alarms_the_rest_is_folded_in(tmp_path):
+    finals = {"frontier": [70.0] * 9, "uniform": [60.0]}
+    text = write_sweep_report(made(tmp_path, finals, summary={"collapse": {"alarms": [ALARM]}})).read_text(encoding="utf-8")
+    shown, _, folded = text.partition("<summary>2 more runs</summary>")
+    assert [part.count('<details class="alarm">') for part in (shown, folded)] == [8, 2]
+
+
+def test_one_seed_has_no_spread_no_list_of_seeds_and_no_strokes_of_runs(tmp_path):
+    page = write_sweep_report(made(tmp_path, {"frontier": [70.0], "uniform": [60.0]}))
+    words, text = words_of(page), page.read_text(encoding="utf-8")
+    assert "the one run" in words and "area, seed by seed" not in words and "sd of the area" not in words
+    assert "Dot: the one run." in words and "Dot: the one seed." in words and "Rings" not in words
+    assert marks_of(text, BY_STRICTNESS, "run") == [] and "Short strokes" not in words
+
+
+def test_runs_of_several_seeds_are_strokes_and_the_axis_has_the_strictnesses_of_users(page):
+    text = page.read_text(encoding="utf-8")
+    # Three seeds at .1, .5 and .9 in three arms.
+    assert len(marks_of(text, BY_STRICTNESS, "run")) == 27 and "Short strokes: one run each." in words_of(page)
+    words = [element.text for element in drawing_of(text, BY_STRICTNESS).iter() if element.tag.endswith("text")]
+    assert words[:3] == ["0.1", "0.5", "0.9"]
+
+
+def test_an_axis_of_differences_names_the_endpoint_in_words(page):
+    words = words_of(page)
+    assert "difference in the area under the held-out score" in words and "heldout.auc" not in words.partition("How to repeat it")[0]
+
+
+def test_captions_say_which_grid_a_number_is_of(page):
+    words = words_of(page)
+    assert "On the small held-out grid, as the curves are." in words and "At the last evaluation, on the full held-out grid." in words
+    assert "Area: under the curves, on the small held-out grid. The other scores: at the last evaluation, on the full grid" in words
+
+
+def test_wide_pictures_keep_their_letters_and_are_scrolled(page):
+    text = page.read_text(encoding="utf-8")
+    kinds = dict(re.findall(r'<h3>([^<]+)</h3><div class="(scroll[^"]*)">', text))
+    assert kinds["Held-out score over policy tokens"] == kinds["Each arm by itself"] == "scroll full"
+    assert kinds["Differences on the same seeds"] == kinds[BY_STRICTNESS] == "scroll"
+
+
+def test_the_command_that_repeats_a_sweep_starts_one_of_another_name(tmp_path):
+    assert "arms=fixed_0.5,frontier,uniform name=again" in words_of(write_sweep_report(made(tmp_path)))
+    folder = made_sweep(tmp_path / "again", {"frontier": [70.0], "uniform": [60.0]})
+    assert "arms=frontier,uniform name=again_2" in words_of(write_sweep_report(folder))
 
 
 def test_eight_seeds_decide(tmp_path):
     finals = {"frontier": [70.0 + i for i in range(8)], "uniform": [50.0 + i * 1.5 for i in range(8)]}
     words = words_of(write_sweep_report(made(tmp_path, finals)))
     assert "frontier does better than uniform." in words
-    assert "decided (p 0.00781, 0.00781 after Holm over 1)" in words
+    assert "Decided: p = 0.00781 (0.00781 after Holm's correction over 1 contrast)." in words
 
 
 def test_seeds_that_could_decide_one_contrast_describe_many(tmp_path):
