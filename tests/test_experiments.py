@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny_policy import save_tiny_policy
 
 from curriculum import TEACHERS
 from experiments import preflight
@@ -80,6 +81,12 @@ def test_a_run_on_a_gpu_is_refused_where_there_is_none_before_a_model_is_looked_
     monkeypatch.setattr("policy.capacity.num_gpus", lambda: 0)
     with pytest.raises(ConfigError, match=r"learner\.device must be cpu where torch finds no GPU, got 'cuda'; set it to cpu and cluster"):
         preflight.check(load("own_model"), tmp_path / "run", resuming=False)
+
+
+def test_a_model_of_ones_own_is_planned_where_there_is_a_gpu(monkeypatch, tmp_path):
+    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 1)
+    folder = save_tiny_policy(tmp_path / "tiny")
+    preflight.check(load("own_model", [f"policy.model={folder}"]), tmp_path / "run", resuming=False)
 
 
 def test_the_embedded_policys_step_size_is_warned_of_where_another_model_is_trained(tmp_path):
