@@ -1,4 +1,4 @@
-"""The composed, typed configuration: schema <- experiment file and its base <- dotted overrides <- checks, before anything heavy is imported."""
+"""The composed, typed configuration: schema <- experiment file and base <- overrides <- checks, before anything heavy is imported."""
 
 from __future__ import annotations
 
