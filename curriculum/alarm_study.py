@@ -16,7 +16,7 @@ from curriculum.alarms import CELLS, LOW_UPDATES, Course, Share, Verdict, judge,
 from curriculum.arms import RECORDED, Arm, configure, parse_arms
 from curriculum.benchmark import check_jobs
 from curriculum.collapse import RULES, CollapseConfig
-from curriculum.courses import course_of_run, course_of_student
+from curriculum.courses import course_of_run, course_of_student, runs_in
 from curriculum.students import STUDENTS
 from simulator.output import check_out
 
@@ -38,7 +38,7 @@ class Judged(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("--runs", nargs="+", type=Path, default=[], metavar="RUNDIR", help="folders of runs, or of kept ones")
+    parser.add_argument("--runs", nargs="+", type=Path, default=[], metavar="RUNDIR", help="folders of runs or sweeps, or of kept ones")
     parser.add_argument("--students", nargs="+", default=[], metavar="STUDENT", help=f"toy students, or all: {', '.join(BY_STRICTNESS)}")
     parser.add_argument("--teachers", nargs="+", default=list(ARMS), metavar="TEACHER", help=f"of the students (default {' '.join(ARMS)})")
     parser.add_argument("--seeds", type=int, default=8, help="seeds of each student with each arm (default 8)")
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.runs and not tasks:
             raise ValueError("--runs or --students must name something to judge alarms by")
         check_out(args.out)
-        judged = [judged_by(course_of_run(folder), config) for folder in args.runs]
+        judged = [judged_by(course_of_run(folder), config) for place in args.runs for folder in runs_in(place)]
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

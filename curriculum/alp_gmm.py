@@ -15,7 +15,7 @@ With groups of 8 chance alone makes an alp of about .1 to .2 where success is ne
 nothing is learned, and alp of real progress between neighbours in time is small against it: expect little more than uniform in short runs.
 
 Cost: a fit of 500 points takes .15 s of CPU with one axis and .25 s with three: 1.1 ms per group at the default rate, all told.
-Needs scikit-learn (`pip install scikit-learn`).
+Needs scikit-learn (`.venv/bin/pip install scikit-learn`).
 
 Defaults: fit_rate 250, k 2..10, random_share .2, history 500, as in the public code. There and in the paper the nearest is sought among all
 groups since the start; here among the history, so that memory stays flat.
@@ -175,7 +175,7 @@ class Histories:
 def require_sklearn() -> None:
     """Raises ValueError unless scikit-learn can be imported."""
     if find_spec("sklearn") is None:
-        raise ValueError("teacher.kind=alp_gmm needs scikit-learn, which is not installed; run `pip install scikit-learn`")
+        raise ValueError("teacher.kind=alp_gmm needs scikit-learn, which is not installed; run `.venv/bin/pip install scikit-learn`")
 
 
 def fit_mixture(points_ND: np.ndarray, *, seed: int) -> dict[str, Any]:

@@ -27,6 +27,12 @@ SAME_IN_TOYS = frozenset({"strategy_entropy"})
 """A toy student has no tokens: the entropy of its choice is the entropy of its strategy."""
 
 
+def runs_in(folder: Path) -> list[Path]:
+    """The runs of a sweep's folder, `<arm>/seed_<n>`; of any other folder the folder itself."""
+    found = sorted(path for path in folder.glob("*/seed_*") if path.is_dir())
+    return found or [folder]
+
+
 def course_of_run(folder: Path) -> Course:
     """What the folder of a run, or of what was kept of one, recorded of the indicators.
 

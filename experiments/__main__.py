@@ -98,6 +98,7 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
 def plan(config: ExperimentConfig, folder: Path) -> str:
     """What would happen, and with which settings."""
     from experiments.config import to_yaml
+    from experiments.preflight import cautions
 
     limit = f" or {config.budget.steps} steps" if config.budget.steps else ""
     return "\n".join(
@@ -106,6 +107,7 @@ def plan(config: ExperimentConfig, folder: Path) -> str:
             f"# trains {config.policy.model} by {config.algorithm.kind} on the {config.simulator.kind} user",
             f"# with tasks from the {config.teacher.kind} teacher, {config.groups_per_step} groups of {config.group_size} a step",
             f"# until {config.budget.policy_tokens:,} policy tokens{limit}",
+            *(f"# {caution}" for caution in cautions(config)),
             to_yaml(config),
         ]
     )

@@ -1,4 +1,4 @@
-"""The composed, typed configuration: schema <- experiment file <- dotted overrides <- checks, before anything heavy is imported."""
+"""The composed, typed configuration: schema <- experiment file and base <- overrides <- checks, before anything heavy is imported."""
 
 from __future__ import annotations
 
@@ -155,7 +155,20 @@ def load(experiment: str, overrides: Sequence[str] = ()) -> ExperimentConfig:
         close = difflib.get_close_matches(experiment, known, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise ConfigError(f"there is no experiment {experiment!r}, the experiments are {', '.join(known)}{hint}")
-    return compose(read_yaml(path_of(experiment)), parse_overrides(overrides), experiment=experiment)
+    return compose(read_experiment(experiment), parse_overrides(overrides), experiment=experiment)
+
+
+def read_experiment(experiment: str) -> dict[str, Any]:
+    """The settings in an experiment's file, on top of those of the experiment that it names as its `base`.
+
+    Raises:
+        ConfigError: one of the files cannot be read.
+    """
+    own = read_yaml(path_of(experiment))
+    if "base" not in own:
+        return own
+    base = read_experiment(str(own.pop("base")))
+    return merged({group: value for group, value in base.items() if not is_replaced(group, value, own)}, own)
 
 
 def load_saved(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:

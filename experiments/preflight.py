@@ -16,6 +16,7 @@ from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
 from policy.capacity import check_capacity
 from policy.engine import WeightTransport, check_weight_files
+from policy.learner_config import LearnerConfig
 from policy.lora_config import check_lora
 from simulator.bank import world_hash
 from simulator.scenario import Split
@@ -56,8 +57,8 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
 
     Raises:
         ConfigError: the run exists, its folder cannot be written or another process does, it has steps to go on from and no whole
-            checkpoint, the model or a package for it is not there, memory does not suffice, the simulated user lacks something, the
-            teacher cannot teach this run, or the sealed half has judged it before.
+            checkpoint, the GPU, the model or a package for it is not there, memory does not suffice, the simulated user lacks
+            something, the teacher cannot teach this run, or the sealed half has judged it before.
     """
     if not resuming and folder.exists():
         raise ConfigError(f"name must be new, got {folder.name!r}; {folder} is there: take another name, or go on with resume={folder}")
@@ -65,6 +66,7 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     check_writable(folder)
     if resuming:
         check_checkpoint(folder)
+    check_device(config)
     check_model(config.policy)
     check_template(config)
     check_told_facts(config)
@@ -72,6 +74,34 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     check_simulator(config)
     check_teacher(config)
     check_sealed(config, folder, resuming=resuming)
+
+
+def cautions(config: ExperimentConfig) -> list[str]:
+    """What a run may do and probably should not, a sentence each."""
+    if config.policy.model == "embedded" or config.policy.lora.rank or config.learner.lr != LearnerConfig().lr:
+        return []
+    from policy.thinking import RECIPE
+
+    if (Path(config.policy.model).expanduser() / RECIPE).is_file():
+        return []
+    return [
+        f"WARNING learner.lr={config.learner.lr:g} was found for the embedded policy and is far too large for most language models: "
+        f"set it for {config.policy.model} (1e-6 for billions of parameters), or begin with the experiment own_model"
+    ]
+
+
+def check_device(config: ExperimentConfig) -> None:
+    """Raises when the policy is to be trained on a GPU and this machine has none: asked before a model is looked for on the Hub."""
+    device = config.learner.device
+    if not device.startswith("cuda"):
+        return
+    from policy.capacity import num_gpus
+
+    if not num_gpus():
+        raise ConfigError(
+            f"learner.device must be cpu where torch finds no GPU, got {device!r}; "
+            "set it to cpu and cluster.gpus_per_engine to 0, or install for GPUs by `make setup ACCELERATOR=gpu` on a machine that has one"
+        )
 
 
 def check_writable(folder: Path, *, called: str = "runs") -> None:

@@ -22,6 +22,7 @@ from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.one_writer import only_writer
 from experiments.parts import Parts, assemble, model_folder
+from experiments.preflight import cautions
 from experiments.progress import Progress, as_clock
 from experiments.recorder import CHECKPOINTS, Recorder
 from experiments.sealed import mark_sealed
@@ -89,6 +90,8 @@ class Course:
             torn: why newer checkpoints than the one it goes on from were passed over.
         """
         self.progress.say(f"{'continues' if self.config.resume else 'writes'} {self.folder} after step {self.tally.step}")
+        for caution in cautions(self.config):
+            self.progress.say(caution)
         for reason in torn:
             self.progress.say(f"SKIPPED a newer checkpoint: {reason}")
         mark_sealed(self.config, self.folder)

@@ -11,7 +11,7 @@ class LearnerConfig:
     """Settings of the optimiser step, `learner.*`."""
 
     lr: float = 5e-4
-    """> 0; AdamW's step size after the warm-up. 5e-4 suits the embedded policy of about a million parameters, 1e-6 one of billions."""
+    """> 0; AdamW's step size after the warm-up. 5e-4 suits the embedded policy of two million parameters, 1e-6 one of billions."""
     beta1: float = 0.9
     """In [0, 1); how long the gradient is remembered."""
     beta2: float = 0.95

@@ -84,7 +84,9 @@ def calibrate_options(parser: argparse.ArgumentParser) -> None:
 
 def adversaries_options(parser: argparse.ArgumentParser) -> None:
     """Options of `adversaries`."""
-    parser.description = "Exit code 0: no trick pays; 1: one does; 2: the request cannot be met."
+    parser.description = (
+        "Exit code 0: no trick pays but the one that is known to (docs/users.md); 1: one does; 2: the request cannot be met."
+    )
     parser.add_argument("--split", choices=("train", "heldout"), default="train", help="whose scenarios (default train)")
     parser.add_argument("--per-family", type=int, default=4, help="scenarios of each family (default 4)")
     parser.add_argument("--register", choices=("open", "world"), help="only this register (default both)")

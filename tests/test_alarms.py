@@ -207,6 +207,14 @@ def test_the_command_judges_folders_and_students_and_writes_every_figure(tmp_pat
     assert [judged["name"] for judged in written["labels"]["whole"]["runs"]] == [str(run), "S2_slow fixed:strictness=0.9 seed 0"]
 
 
+def test_the_folder_of_a_sweep_stands_for_its_runs(tmp_path: Path, capsys):
+    for arm in ("a", "b"):
+        (tmp_path / arm).mkdir()
+        write_run(tmp_path / arm / "seed_0", [collapsing(step) for step in range(1, 81)])
+    assert main(["alarms", "--runs", str(tmp_path)]) == 0
+    assert "2 runs; 2 collapsed by the whole or a third" in capsys.readouterr().out
+
+
 def test_the_command_says_how_many_runs_it_left_out(tmp_path: Path, capsys):
     runs = [str(write_run(tmp_path / str(num), [collapsing(step) for step in range(1, num + 1)])) for num in (55, 80)]
     out = tmp_path / "alarms.json"

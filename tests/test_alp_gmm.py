@@ -42,7 +42,7 @@ def practise(teacher: AlpGmmTeacher, *, num_steps: int, first: int = 0) -> list[
 
 def test_missing_package_is_one_sentence_with_the_remedy(monkeypatch):
     monkeypatch.setattr("curriculum.alp_gmm.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"alp_gmm needs scikit-learn, .* run `pip install scikit-learn`"):
+    with pytest.raises(ValueError, match=r"alp_gmm needs scikit-learn, .* run `\.venv/bin/pip install scikit-learn`"):
         make_teacher()
 
 

@@ -7,25 +7,32 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny_policy import save_tiny_policy
 
 from curriculum import TEACHERS
+from experiments import preflight
 from experiments.catalogue import experiments
+from experiments.config import load
+from experiments.keys import ConfigError
 from experiments.sweep_plan import Cell, is_sweep, load_sweep
 
 ROOT = Path(__file__).resolve().parent.parent
 SWEEPS = sorted(name for name in experiments() if is_sweep(name))
+WITHOUT_GPU = ["policy.model=embedded", "learner.device=cpu", "cluster.gpus_per_engine=0"]
 PLAN_ALL = """
 import sys
 from experiments.__main__ import main
 for name in {names!r}:
-    assert main([name, "--dry-run"]) == 0, name
+    # A GPU and a model of the Hub are looked for in a dry run, too.
+    instead = {instead!r} if name == "own_model" else []
+    assert main([name, "--dry-run", *instead]) == 0, name
 heavy = {{"torch", "ray", "vllm", "transformers", "tensorboard", "matplotlib"}} & set(sys.modules)
 assert not heavy, heavy
 """
 
 
 def test_planning_any_experiment_imports_nothing_heavy_and_writes_nothing(tmp_path):
-    program = PLAN_ALL.format(names=sorted(experiments()))
+    program = PLAN_ALL.format(names=sorted(experiments()), instead=WITHOUT_GPU)
     environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
@@ -60,3 +67,33 @@ def test_rlvers_table_has_every_combination_of_algorithm_mode_and_user_once():
 def test_what_the_laptop_comparison_says_of_itself():
     assert "three seeds" in experiments()["quick_comparison"] and "do not decide" in experiments()["quick_comparison"]
     assert list(load_sweep("quick_comparison").arms) == ["frontier", "fixed_0.1", "fixed_0.5", "fixed_0.9", "uniform"]
+
+
+def test_a_model_of_ones_own_has_the_main_jobs_teacher_and_settings_of_its_own():
+    main_job, own = load("adaptive_curriculum"), load("own_model")
+    assert (own.teacher, own.simulator.kind, own.groups_per_step) == (main_job.teacher, main_job.simulator.kind, main_job.groups_per_step)
+    assert own.algorithm.turn_credit == main_job.algorithm.turn_credit and own.algorithm.entropy_coef == 0
+    assert (own.learner.lr, own.learner.num_minibatches, own.simulator.register) == (1e-6, 1, "open")
+    assert load("own_model", ["teacher.kind=fixed", "teacher.strictness=0.5", "learner.lr=2e-6"]).learner.lr == 2e-6
+
+
+def test_a_run_on_a_gpu_is_refused_where_there_is_none_before_a_model_is_looked_for(monkeypatch, tmp_path):
+    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 0)
+    with pytest.raises(ConfigError, match=r"learner\.device must be cpu where torch finds no GPU, got 'cuda'; set it to cpu and cluster"):
+        preflight.check(load("own_model"), tmp_path / "run", resuming=False)
+
+
+def test_a_model_of_ones_own_is_planned_where_there_is_a_gpu(monkeypatch, tmp_path):
+    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 1)
+    folder = save_tiny_policy(tmp_path / "tiny")
+    preflight.check(load("own_model", [f"policy.model={folder}"]), tmp_path / "run", resuming=False)
+
+
+def test_the_embedded_policys_step_size_is_warned_of_where_another_model_is_trained(tmp_path):
+    (warning,) = preflight.cautions(load("adaptive_curriculum", [f"policy.model={tmp_path}"]))
+    assert warning.startswith("WARNING learner.lr=0.0005 was found for the embedded policy") and "own_model" in warning
+    for quiet in ([], [f"policy.model={tmp_path}", "learner.lr=1e-6"], [f"policy.model={tmp_path}", "policy.lora.rank=8"]):
+        assert preflight.cautions(load("adaptive_curriculum", quiet)) == []
+    assert preflight.cautions(load("own_model")) == []
+    (tmp_path / "recipe.json").write_text("{}")
+    assert preflight.cautions(load("adaptive_curriculum", [f"policy.model={tmp_path}"])) == []
