@@ -13,6 +13,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -210,7 +211,7 @@ def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Map
     """
     a, pattern = contrast
     choice = elsewhere.get(pattern)
-    b, candidates, passed_over = (choice.arm, choice.candidates, []) if choice else best_of(pattern, a, sweep, plan.primary)
+    b, candidates = (choice.arm, choice.candidates) if choice else best_of(pattern, a, sweep, plan.primary)
     a_runs, b_runs = sweep.of(a), sweep.of(b)
     seeds, notes = comparable_seeds(a_runs, b_runs, names=(a, b))
     record: dict[str, Any] = {"a": a, "b": b, "seeds": seeds, "notes": notes, "cannot": None}
@@ -221,8 +222,6 @@ def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Map
         notes.append(f"Of {pattern} only {b} can be set against {a}.")
     elif candidates:
         notes.append(f"{b} was chosen on these very runs as the best of {', '.join(candidates)}, which favours it over {a}.")
-    if passed_over:
-        notes.append(f"{', '.join(passed_over)} had too few seeds to be chosen as the best {pattern}.")
     if candidates:
         record["b_chosen_from"] = candidates
     if seeds:
@@ -255,28 +254,35 @@ def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | N
     return ""
 
 
-def best_of(pattern: str, a: str, sweep: Sweep, endpoint: str) -> tuple[str, list[str], list[str]]:
-    """The arm among those that fit a pattern over which `a` gains least, those it was chosen from, and those that had too few seeds.
+def best_of(pattern: str, a: str, sweep: Sweep, endpoint: str) -> tuple[str, list[str]]:
+    """The arm among those that fit a pattern over which `a` gains least, and those it was chosen from.
 
-    An arm's own name stays as it is, with no candidates. Gains are means over the seeds on which `a` and a candidate may be compared, so
-    that one from another world is not chosen. Candidates are those with the most such seeds, and their common ones count, so that an easy
-    seed favours none and one arm with few seeds does not decide on which the others are judged.
+    An arm's own name stays as it is, with no candidates. Gains are over the seeds on which `a` and a candidate may be compared, so that one
+    from another world is not chosen. Two candidates are held against each other on the seeds that both have, so that an easy seed favours
+    none and one that has run on few decides nothing about the others; the best is beaten by the fewest.
     """
     if pattern in sweep.arms or not any(sign in pattern for sign in "*?["):
-        return pattern, [], []
+        return pattern, []
     a_runs = sweep.of(a)
-    fitting = [arm for arm in fnmatch.filter(sweep.arms, pattern) if arm != a]
-    seeds_of = {arm: set(comparable_seeds(a_runs, sweep.of(arm), names=(a, arm))[0]) for arm in fitting}
-    most = max(map(len, seeds_of.values()), default=0)
-    whole = {arm: seeds for arm, seeds in seeds_of.items() if len(seeds) == most}
-    shared = set.intersection(*whole.values()) if most else set()
-    gains = {}
-    for arm, seeds in whole.items():
-        pairs = [(a_runs[seed], sweep.of(arm)[seed]) for seed in sorted(shared or seeds)]
-        if found := difference(pairs, endpoint, alpha=ALPHA):
-            gains[arm] = sign_of(endpoint) * found["difference"]["value"]
-    passed_over = sorted(arm for arm in fitting if arm not in gains)
-    return (min(gains, key=lambda arm: gains[arm]), sorted(gains), passed_over) if gains else (pattern, [], [])
+    gains = {arm: gains_over(a_runs, sweep.of(arm), names=(a, arm), endpoint=endpoint) for arm in fnmatch.filter(sweep.arms, pattern)}
+    gains = {arm: by_seed for arm, by_seed in gains.items() if by_seed and arm != a}
+
+    def is_harder(x: str, y: str) -> bool:
+        both = gains[x].keys() & gains[y].keys()
+        return bool(both) and fmean(gains[x][seed] for seed in both) < fmean(gains[y][seed] for seed in both)
+
+    def rank(arm: str) -> tuple[int, float]:
+        return sum(is_harder(other, arm) for other in gains), fmean(gains[arm].values())
+
+    return (min(gains, key=rank), sorted(gains)) if gains else (pattern, [])
+
+
+def gains_over(a_runs: Mapping[int, RunResult], b_runs: Mapping[int, RunResult], *, names: Contrast, endpoint: str) -> dict[int, float]:
+    """By seed, how much better the first arm is, on the seeds on which both may be compared and measured it."""
+    pairs = {
+        seed: (a_runs[seed].scalars[endpoint], b_runs[seed].scalars[endpoint]) for seed in comparable_seeds(a_runs, b_runs, names=names)[0]
+    }
+    return {seed: sign_of(endpoint) * (a - b) for seed, (a, b) in pairs.items() if a is not None and b is not None}
 
 
 def comparable_seeds(a_runs: Mapping[int, RunResult], b_runs: Mapping[int, RunResult], *, names: Contrast) -> tuple[list[int], list[str]]:

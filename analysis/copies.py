@@ -34,6 +34,14 @@ def tasks_copied(run: Run) -> str | None:
     return None if found is None else str(found)
 
 
+def tasks_issued(folder: Path) -> str | None:
+    """The digest of what a run's teacher issued; of a kept run as it was written down, for its log lacks what follows from the rest."""
+    if (folder / KEPT).is_file():
+        found = json.loads((folder / KEPT).read_text(encoding="utf-8")).get("tasks")
+        return None if found is None else str(found)
+    return digest_of_tasks(read_lines(folder / TEACHER))
+
+
 def why_no_copy(run: Run) -> str:
     """Why a run is no replay of the run of its sweep that it names; empty where it is, or where that cannot be told.
 
@@ -45,7 +53,7 @@ def why_no_copy(run: Run) -> str:
     if not trace or copied is None:
         return ""
     arm, seed = Path(trace).parts[-3:-1] if len(Path(trace).parts) > 2 else ("", "")
-    source = run.folder.parent.parent / arm / seed / TEACHER
-    if not (source.is_file() or columns_of(source).is_file()) or digest_of_tasks(read_lines(source)) == copied:
+    source = run.folder.parent.parent / arm / seed
+    if not any(path.is_file() for path in (source / TEACHER, columns_of(source / TEACHER))) or tasks_issued(source) == copied:
         return ""
     return f"it replays another {arm}/{seed} than the one that is here, and must be run anew"

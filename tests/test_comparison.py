@@ -481,8 +481,14 @@ def test_one_candidate_with_few_seeds_does_not_decide_on_which_the_others_are_ju
         for seed, final in enumerate(finals):
             made_result(tmp_path, arm, seed, looks=((0, 20.0), (BUDGET, final)))
     contrast = compared(tmp_path, ("frontier", "fixed_*"))["contrasts"][0]
-    assert (contrast["b"], contrast["b_chosen_from"]) == ("fixed_2", ["fixed_1", "fixed_2"])
-    assert "fixed_3 had too few seeds to be chosen as the best fixed_*." in contrast["notes"]
+    assert (contrast["b"], contrast["b_chosen_from"]) == ("fixed_2", ["fixed_1", "fixed_2", "fixed_3"])
+
+
+def test_an_arm_that_is_ahead_in_seeds_is_not_the_best_for_that(tmp_path):
+    for arm, finals in {"frontier": [60.0, 60.0, 60.0], "fixed_1": [20.0, 20.0, 20.0], "fixed_2": [55.0, 55.0]}.items():
+        for seed, final in enumerate(finals):
+            made_result(tmp_path, arm, seed, looks=((0, 20.0), (BUDGET, final)))
+    assert compared(tmp_path, ("frontier", "fixed_*"))["contrasts"][0]["b"] == "fixed_2"
 
 
 def test_runs_from_before_a_setting_existed_are_compared_with_later_ones(tmp_path):

@@ -51,6 +51,16 @@ def test_a_kept_replay_keeps_what_it_copied_whatever_the_source_has_become(tmp_p
     assert json.loads((tmp_path / "kept" / "kept.json").read_text())[COPIED] == digest
 
 
+def test_a_kept_source_counts_by_what_was_written_down_of_it(tmp_path):
+    first = task(0.25) | {"difficulty": {"strictness": 0.25, "reserve": 0.2, "impatience": 0.2}, "propensity": 0.1}
+    source = made_result(tmp_path / "sweep", "frontier", 1, teacher=[first])
+    run = replayed(tmp_path / "sweep", copied=digest_of_tasks(read_lines(source / TEACHER)))
+    for each in (source, run):
+        keep_run(each, tmp_path / "kept" / each.relative_to(tmp_path / "sweep"), runs=tmp_path)
+    sweep = read_sweep(tmp_path / "kept")
+    assert sweep.notes == [] and sweep.of("yoked").keys() == {0}
+
+
 def test_what_is_replayed_is_written_down_once(tmp_path):
     source = made_result(tmp_path, "frontier", 1, teacher=[task(0.25)])
     digest = digest_of_tasks(read_lines(source / TEACHER))
