@@ -170,7 +170,9 @@ def on_contrast(contrast: Contrast, plan: Plan) -> str:
     over = len(plan["contrasts"])
     p = f"p = {endpoint['p']:.3g} ({endpoint['p_holm']:.3g} after Holm's correction over {over} contrast{'' if over == 1 else 's'})"
     effect = finite(endpoint["minimal_detectable_effect"]["effect"])
-    would = f"; with this spread, {num} seeds would detect a difference of {effect:.{digits}f} in four cases of five" if effect else ""
+    # A spread taken from two seeds is known to a factor of thirty: what it could detect says nothing.
+    is_known = effect and num > 2
+    would = f"; with this spread, {num} seeds would detect a difference of {effect:.{digits}f} in four cases of five" if is_known else ""
     if not can_decide(contrast, plan):
         return f"{said}. Here {p}{would}."
     return f"{said}{would}. {'Decided' if endpoint['p_holm'] <= plan['alpha'] else 'Not decided'}: {p}."

@@ -133,7 +133,12 @@ def test_a_recorder_leaves_maps_and_the_table_of_settings(tmp_path):
     resumed.close()
     events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0, "scalars": 0, "images": 0})
     events.Reload()
-    assert set(events.Tags()["images"]) == {"curriculum/strictness_by_intention", "curriculum/groups_by_intention", "eval/full_grid"}
+    assert set(events.Tags()["images"]) == {
+        "curriculum/strictness_by_family",
+        "curriculum/strictness_by_intention",
+        "curriculum/groups_by_intention",
+        "eval/full_grid",
+    }
     assert [event.value for event in events.Scalars("eval/auc")] == [42.0]
     # What the run issued before it was resumed is in the map, too.
     assert [group.step for group in resumed._taught.groups] == [9, 10]
