@@ -87,12 +87,17 @@ def test_seeds_enough_answer_yes_or_no_and_too_few_leave_it_undecided(tmp_path):
     assert answers["behind"][0] == "no"
 
 
-def test_every_contrast_has_its_p_and_what_could_have_been_found(tmp_path):
-    found = found_in(made(tmp_path, FEW))
+def test_every_contrast_has_its_p_and_what_could_have_been_found_once_its_spread_is_known(tmp_path):
+    found = found_in(made(tmp_path / "three", {"frontier": (70.0, 80.0, 76.0), "uniform": (60.0, 66.0, 70.0)}))
+    endpoint = found["contrasts"][0]["endpoints"]["heldout.auc"]
+    p, effect = endpoint["p"], endpoint["minimal_detectable_effect"]["effect"]
+    would = f"with this spread, 3 seeds would detect a difference of {effect:.1f} in four cases of five."
     said = on_contrast(found["contrasts"][0], found["plan"])
-    effect = found["contrasts"][0]["endpoints"]["heldout.auc"]["minimal_detectable_effect"]["effect"]
-    would = f"with this spread, 2 seeds would detect a difference of {effect:.1f} in four cases of five."
-    assert said.endswith(f". Here p = 0.5 (0.5 after Holm's correction over 1 contrast); {would}")
+    assert said.endswith(f". Here p = {p:.3g} ({p:.3g} after Holm's correction over 1 contrast); {would}")
+    # A spread of two seeds is no spread: the same sentence ends with p.
+    found = found_in(made(tmp_path / "two", FEW))
+    said = on_contrast(found["contrasts"][0], found["plan"])
+    assert said.endswith(". Here p = 0.5 (0.5 after Holm's correction over 1 contrast).")
 
 
 def test_the_page_opens_with_answers_and_says_what_went_with_those_that_are_no_yes(tmp_path):
