@@ -114,11 +114,13 @@ def keep_marks(marks: Path, out: Path, *, opening: str) -> None:
     A run that has not finished leaves no mark here: where its folder is lost, so is what it was judged by, and it may be begun anew.
 
     Args:
-        out: where the sweep's records are; what is kept of marks lies beside all experiments.
+        out: where the sweep's records are. What is kept of marks lies in docs/results, of this project or another, beside all
+            experiments; of records anywhere else it lies among them.
     """
     if not marks.is_file():
         return
-    kept = out.parent.parent / MARKS
+    results = out.absolute().parent.parent
+    kept = (results if results.parts[-len(RESULTS.parts) :] == RESULTS.parts else out) / MARKS
     before = kept.read_text(encoding="utf-8").splitlines() if kept.is_file() else []
     found = [line for line in marks.read_text(encoding="utf-8").splitlines() if line not in before]
     new = [line for line in found if is_of_a_record(line, out, opening=opening)]

@@ -30,6 +30,8 @@ class Planned:
     """From which other sweep the best of several arms is taken."""
     seeds: tuple[int, ...] = ()
     """All of the file, whichever were asked for; empty where a plan was kept before they were."""
+    arms: tuple[str, ...] = ()
+    """As `seeds`."""
 
     def keep(self, folder: Path) -> None:
         """Writes it down when the sweep starts; a later sitting finds it there.
@@ -49,6 +51,11 @@ class Planned:
             draft = folder / f".{PLAN}.{os.getpid()}.tmp"
             draft.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             draft.replace(folder / PLAN)
+
+    @property
+    def num_runs(self) -> int:
+        """How many runs the file asks for; 0 where the plan does not say."""
+        return len(self.seeds) * len(self.arms)
 
     def words(self) -> str:
         """Its contrasts and endpoint."""
@@ -87,7 +94,10 @@ def read_planned(folder: Path) -> Planned | None:
         kept = json.loads(path.read_text(encoding="utf-8"))
         contrasts = tuple((str(a), str(b)) for a, b in kept["contrasts"])
         seeds = tuple(int(seed) for seed in kept.get("seeds", ()))
-        return Planned(contrasts=contrasts, primary=str(kept["primary"]), tuning=dict(kept["tuning"]), choose=kept["choose"], seeds=seeds)
+        arms = tuple(str(arm) for arm in kept.get("arms", ()))
+        return Planned(
+            contrasts=contrasts, primary=str(kept["primary"]), tuning=dict(kept["tuning"]), choose=kept["choose"], seeds=seeds, arms=arms
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path} must hold the sweep's contrasts, got something else ({error!r}); delete it and start the sweep again"

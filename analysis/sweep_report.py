@@ -14,6 +14,7 @@ from analysis.contrast_words import MEANING, aim, on_contrast
 from analysis.endpoints import AUC
 from analysis.figures import FOLDER, Figure, write_figures
 from analysis.page import write_page
+from analysis.planned import Planned, read_planned
 from analysis.reliability_sections import of_arms
 from analysis.runs import CONFIG, REPORT, setting
 from analysis.sweep import Sweep, read_sweep
@@ -109,7 +110,7 @@ def page(
     def drawn(*names: str) -> str:
         return "".join(figures[name].html() for name in names if name in figures)
 
-    parts = [head(courses, sweep, found, experiment=place.parent.name, name=place.name), drawn("contrasts")]
+    parts = [head(courses, sweep, found, read_planned(folder), experiment=place.parent.name, name=place.name), drawn("contrasts")]
     parts.append(f"<h2>How the arms learned</h2>{drawn('learning_curves', 'courses')}")
     if found is not None:
         dots = f'<div class="grid-2">{drawn("area", "final")}</div>'
@@ -133,7 +134,9 @@ def favourite_of(courses: Courses, found: Mapping[str, Any] | None) -> str:
     return found["contrasts"][0]["a"] if found and found["contrasts"] else courses.arms()[0]
 
 
-def head(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None, *, experiment: str, name: str) -> str:
+def head(
+    courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None, planned: Planned | None, *, experiment: str, name: str
+) -> str:
     """The verdict, the contrasts in words, what limits them, and the numbers one asks for first."""
     seeds = sorted({course.seed for course in courses.runs})
     where = f"{experiment} / {name} · {len(courses.arms())} arms · {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
@@ -147,18 +150,19 @@ def head(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None,
         lead += answers([(contrast["answer"], on_contrast(contrast, plan), reason) for contrast, reason in said])
     return (
         f'<p class="where">{escape(where)}</p><h1>{escape(headline(found, courses))}</h1>{lead}'
-        f"{facts(courses)}{remarks(to_know(found, courses))}"
+        f"{facts(courses, planned)}{remarks(to_know(found, courses))}"
     )
 
 
-def facts(courses: Courses) -> str:
+def facts(courses: Courses, planned: Planned | None) -> str:
     """A strip of numbers."""
     summaries = [course.run.summary for course in courses.runs if course.run.summary is not None]
     budgets = sorted({course.budget for course in courses.runs if course.budget})
     begun = len(courses.runs) + len(courses.unreadable)
+    whole = max(begun, planned.num_runs if planned else 0)
     with_alarms = sum(bool(num_alarms(course.run)) for course in courses.runs)
     shown = [
-        ("runs finished", f"{len(summaries)} of {begun}", "begun so far"),
+        ("runs finished", f"{len(summaries)} of {whole}", f"planned; {begun} begun" if whole > begun else "begun so far"),
         ("policy tokens a run", " or ".join(f"{budget:,}" for budget in budgets) or "–", "allowed to each arm"),
         ("CPU time", duration(sum(setting(summary, "cpu_s", 0.0) for summary in summaries)), "all finished runs"),
         ("alarms", str(sum(num_alarms(course.run) for course in courses.runs)), f"in {with_alarms} of {len(courses.runs)} runs"),

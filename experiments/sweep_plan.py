@@ -235,6 +235,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
             tuning={arm: str(said) for arm, said in (tree.get("tuning") or {}).items()},
             choose=tree.get("choose"),
             seeds=everyone if set(seeds) <= set(everyone) else seeds,
+            arms=tuple(tree["arms"]),
         ),
         differ=tuple(tree.get("differ") or ()),
         words=tuple(overrides),
@@ -267,7 +268,8 @@ def chosen(sweep: Sweep, wanted: Mapping[str, Any], *, all_arms: Mapping[str, di
         wanted, all_arms, asked=sweep.arms, folder=sweep.folder, runs=sweep.runs, endpoint=sweep.planned.primary, config_of=config_of
     )
     arms = {arm: settings for arm, settings in sweep.arms.items() if arm not in choice.rejected}
-    return replace(sweep, arms=arms, choice=choice)
+    planned = replace(sweep.planned, arms=tuple(arm for arm in all_arms if arm not in choice.rejected))
+    return replace(sweep, arms=arms, planned=planned, choice=choice)
 
 
 def chosen_arms(arms: Mapping[str, Any], names: Any) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from test_sweep import planned, write  # noqa: F401 (a fixture)
 from analysis.__main__ import main
 from analysis.comparison import Plan, compare
 from analysis.copies import digest_of_tasks
-from analysis.kept import keep_run, results_beside, unpack
+from analysis.kept import keep_run, keep_sweep, results_beside, unpack
 from analysis.planned import Planned
 from analysis.report import write_report
 from analysis.rlver import figures_of
@@ -315,6 +315,15 @@ def test_the_mark_of_an_opening_is_kept_and_still_guards_when_the_runs_are_gone(
     config = load("smoke", [f"runs={runs}", "evaluation.split=sealed"])
     with pytest.raises(ConfigError, match="the sealed half was opened for frontier"):
         check_sealed(config, runs / "smoke" / "second", resuming=False)
+
+
+def test_marks_of_records_that_lie_elsewhere_lie_among_them_and_those_in_results_of_another_checkout_beside_all(tmp_path):
+    folder = made_sweep(tmp_path / "runs" / "confirmation" / "sweep", FINALS)
+    leave_marks(tmp_path / "runs", "confirmation/sweep/frontier/seed_0")
+    keep_sweep(folder, tmp_path / "a" / "b" / "records")
+    assert {path.relative_to(tmp_path) for path in tmp_path.rglob(MARKS)} == {Path("runs") / MARKS, Path("a/b/records") / MARKS}
+    keep_sweep(folder, tmp_path / "checkout" / "docs" / "results" / "confirmation" / "sweep")
+    assert (tmp_path / "checkout" / "docs" / "results" / MARKS).is_file()
 
 
 def test_of_an_opening_over_several_sittings_what_was_kept_is_not_judged_again_and_what_was_broken_off_may_begin_anew(tmp_path):

@@ -68,6 +68,11 @@ def test_cells_come_seed_by_seed_with_the_settings_of_their_arm(write):
     assert sweep.run_folder(Cell("fixed", 5)) == Path("here/made/sweep/fixed/seed_5")
 
 
+def test_the_plan_names_the_arms_and_seeds_of_the_file_whichever_are_asked_for(write):
+    write()
+    assert planned().planned.num_runs == planned("arms=fixed", "seeds=3").planned.num_runs == 6
+
+
 def test_an_arm_that_replays_another_waits_for_the_next_seed(write):
     write()
     sweep = planned("name=first")

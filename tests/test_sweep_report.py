@@ -301,6 +301,13 @@ def test_the_page_keeps_to_the_plan_of_the_sweep(tmp_path):
     assert "uniform against yoked cannot be computed: yoked has no run that can be used." in words
 
 
+def test_the_page_tells_runs_that_are_planned_from_those_begun(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": (70.0, 80.0), "uniform": (60.0,)})
+    assert "runs finished3 of 3begun so far" in words_of(write_sweep_report(folder))
+    Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", seeds=(0, 1, 2), arms=("frontier", "uniform")).keep(folder)
+    assert "runs finished3 of 6planned; 3 begun" in words_of(write_sweep_report(folder))
+
+
 def test_a_broken_comparison_beside_the_runs_is_done_without(tmp_path):
     folder = made(tmp_path)
     (folder / "comparison.json").write_text("{", encoding="utf-8")
