@@ -242,6 +242,11 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
     config.resampling.require(config.teacher.kind)
     if config.rollout.warmth > 0.0 and not isinstance(config.simulator, RuleUserConfig):
         raise ValueError(f"rollout.warmth must be 0 with a user that names no strategies it heard, got {config.rollout.warmth!r}")
+    if config.rollout.binary_reward_at > 0.0 and config.algorithm.turn_credit > 0.0:
+        raise ValueError(
+            f"algorithm.turn_credit must be 0 with rollout.binary_reward_at={config.rollout.binary_reward_at:g}, got "
+            f"{config.algorithm.turn_credit!r}: it would tell each reply what it changed, which sparse feedback does not know"
+        )
     require_patience(config)
     if config.learner.pull_to_start > 0.0 and config.policy.lora.rank:
         raise ValueError(

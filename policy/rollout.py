@@ -17,7 +17,7 @@ from policy.rollout_config import RolloutConfig
 from policy.thinking import Thought, take_apart, thought_of, turns_with_format, with_format
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
-from simulator.reward import Reward, final_emotion, turn_rewards, turns_with_warmth, with_warmth
+from simulator.reward import Reward, binary, final_emotion, turn_rewards, turns_with_warmth, with_warmth
 from simulator.scenario import Scenario
 from simulator.user import UserSimulator
 
@@ -170,7 +170,7 @@ async def roll_out(
     """
     for attempt in range(config.retries + 1):
         conversation = _Conversation(
-            Dialogue(scenario=scenario, difficulty=difficulty, seed=seed), chat=chat, format_weight=format_weight, warmth=config.warmth
+            Dialogue(scenario=scenario, difficulty=difficulty, seed=seed), chat=chat, format_weight=format_weight, config=config
         )
         try:
             async with asyncio.timeout(config.dialogue_timeout_s) as limit:
@@ -255,10 +255,10 @@ async def _converse(
 class _Conversation:
     """A dialogue under way, and the arrays that grow with it."""
 
-    def __init__(self, dialogue: Dialogue, *, chat: Chat, format_weight: float, warmth: float) -> None:
+    def __init__(self, dialogue: Dialogue, *, chat: Chat, format_weight: float, config: RolloutConfig) -> None:
         self.dialogue = dialogue
         self._format_weight = format_weight
-        self._warmth = warmth
+        self._warmth, self._binary_at = config.warmth, config.binary_reward_at
         self._thoughts: list[Thought] = []
         self._segment_starts = [0]
         self.token_ids: list[int] = []
@@ -355,7 +355,8 @@ class _Conversation:
         """For the dialogue's end and for each turn; a dialogue that broke has none for its end."""
         if self.dialogue.outcome is Outcome.ERROR:
             return Reward(total=math.nan), turn_rewards(self.dialogue)
-        reward, by_turn = final_emotion(self.dialogue), turn_rewards(self.dialogue)
+        reward = binary(self.dialogue, at=self._binary_at) if self._binary_at else final_emotion(self.dialogue)
+        by_turn = turn_rewards(self.dialogue)
         if self._warmth:
             reward = with_warmth(reward, self.dialogue, weight=self._warmth)
             by_turn = turns_with_warmth(by_turn, self.dialogue, weight=self._warmth)

@@ -44,6 +44,9 @@ class RolloutConfig:
     warmth: float = 0.0
     """In [0, 1]; share of the reward that is paid for a warm register whatever the situation (`simulator.reward`), instead of for how the
     user feels in the end. For measuring what such a reward does; needs a user that names the strategies it heard."""
+    binary_reward_at: float = 0.0
+    """In [0, 100]; above 0 a dialogue is paid 1 if its user's final emotion is at least this, else nothing: sparse feedback, like a thumb up or
+    down. At 0 the final emotion itself is paid."""
     deterministic: bool = False
     """Sample every turn of all dialogues of an engine together and in a fixed order, so that two runs sample identical tokens. Slower."""
 
@@ -67,5 +70,7 @@ class RolloutConfig:
                 raise ValueError(f"rollout.{name} must not be negative, got {getattr(self, name)!r}")
         if not 0 <= self.warmth <= 1:
             raise ValueError(f"rollout.warmth must be in [0, 1], got {self.warmth!r}")
+        if not 0 <= self.binary_reward_at <= 100:
+            raise ValueError(f"rollout.binary_reward_at must be in [0, 100], got {self.binary_reward_at!r}")
         if not 0 <= self.max_error_share <= 1:
             raise ValueError(f"rollout.max_error_share must be in [0, 1], got {self.max_error_share!r}")

@@ -32,6 +32,11 @@ def final_emotion(dialogue: Dialogue) -> Reward:
     return Reward(total=value, terms={"emotion": value})
 
 
+def binary(dialogue: Dialogue, *, at: float) -> Reward:
+    """1 for a final emotion of at least `at`, 0-100, and 0 below: what a thumb up or down tells, and no more."""
+    return Reward(total=float(dialogue.emotion >= at), terms={"emotion": dialogue.emotion / 100.0})
+
+
 def turn_rewards(dialogue: Dialogue) -> list[float]:
     """The change of emotion after each agent turn over 10, each in [-1, 1]; one entry per reply that was answered."""
     return [turn.change / 10.0 for turn in dialogue.turns if turn.change is not None]

@@ -11,7 +11,7 @@ from experiments.config import load
 from experiments.keys import ConfigError
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.difficulty import VANILLA
-from simulator.reward import final_emotion, turn_rewards, turns_with_warmth, warmths, with_warmth
+from simulator.reward import binary, final_emotion, turn_rewards, turns_with_warmth, warmths, with_warmth
 
 
 def talk(*heard: tuple[str, ...], change: int = 5) -> Dialogue:
@@ -55,3 +55,17 @@ def test_a_bonus_needs_a_user_that_names_what_it_heard():
         load("smoke", ["rollout.warmth=0.5", "simulator.kind=llm", "simulator.model=a", "simulator.urls=[http://127.0.0.1:9/v1]"])
     with pytest.raises(ConfigError, match=r"rollout.warmth must be in \[0, 1\], got 2.0"):
         load("smoke", ["rollout.warmth=2.0"])
+
+
+def test_a_binary_reward_pays_for_how_it_ended_and_for_nothing_on_the_way():
+    dialogue = talk((), (), ())
+    assert [binary(dialogue, at=at).total for at in (54.0, 55.0, 56.0)] == [1.0, 1.0, 0.0]
+    assert binary(dialogue, at=70.0).terms == {"emotion": 0.55}
+
+
+def test_a_binary_reward_knows_no_turns():
+    assert load("smoke", ["rollout.binary_reward_at=70", "algorithm.turn_credit=0"]).rollout.binary_reward_at == 70.0
+    with pytest.raises(ConfigError, match=r"algorithm.turn_credit must be 0 with rollout.binary_reward_at=70, got 0.9: it would tell"):
+        load("smoke", ["rollout.binary_reward_at=70", "algorithm.turn_credit=0.9"])
+    with pytest.raises(ConfigError, match=r"rollout.binary_reward_at must be in \[0, 100\], got 101"):
+        load("smoke", ["rollout.binary_reward_at=101", "algorithm.turn_credit=0"])

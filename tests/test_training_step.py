@@ -199,3 +199,9 @@ def test_a_share_of_the_reward_is_paid_for_warmth_among_moody_users_too(run):
     training.step()
     assert {"emotion", "warmth"} == set(kept.played[0]["terms"])
     assert all(record["reward"] == pytest.approx(record["terms"]["warmth"]) for record in kept.played)
+
+
+def test_where_feedback_is_sparse_a_dialogue_is_paid_for_how_it_ended(run):
+    training, kept = run("rollout.binary_reward_at=20", "algorithm.turn_credit=0")
+    training.step()
+    assert [record["reward"] for record in kept.played] == [float(record["terms"]["emotion"] >= 0.2) for record in kept.played]
