@@ -45,8 +45,8 @@ class RolloutConfig:
     """In [0, 1]; share of the reward that is paid for a warm register whatever the situation (`simulator.reward`), instead of for how the
     user feels in the end. For measuring what such a reward does; needs a user that names the strategies it heard."""
     binary_reward_at: float = 0.0
-    """In [0, 100]; above 0 a dialogue is paid 1 if its user's final emotion is at least this, else nothing: sparse feedback, like a thumb up or
-    down. At 0 the final emotion itself is paid."""
+    """In [0, 100]; above 0 a dialogue is paid 1 if its user's final emotion is at least this, else nothing: sparse feedback, like a thumb
+    up or down. At 0 the final emotion itself is paid."""
     deterministic: bool = False
     """Sample every turn of all dialogues of an engine together and in a fixed order, so that two runs sample identical tokens. Slower."""
 
