@@ -61,6 +61,13 @@ class Measure(StrEnum):
     SUCCESS = "success"
 
 
+class ExploreBy(StrEnum):
+    """How the strictness of groups away from the frontier is drawn."""
+
+    UNIFORM = "uniform"
+    LEARNABILITY = "learnability"
+
+
 @dataclass
 class FrontierConfig(TeacherConfig):
     """Settings of `FrontierTeacher`."""
@@ -84,7 +91,10 @@ class FrontierConfig(TeacherConfig):
     ceiling_rate: float = 0.03
     """[0, 1]: weight of an easy group in the ceiling; 0 keeps it at 1."""
     explore: float = 0.05
-    """[0, 1]: share of groups at a uniformly drawn strictness."""
+    """[0, 1]: share of groups away from the frontier, at a strictness drawn by `explore_by`."""
+    explore_by: ExploreBy = ExploreBy.UNIFORM
+    """Evenly, or in proportion to p (1 - p), p being how groups fared at that strictness of late (`curriculum.bins`): no groups are spent
+    where all rollouts end alike, which under sparse feedback is most of the range."""
     jitter: float = 0.01
     """[0, .2]: half-width of the uniform noise on the strictness of a group."""
     allocation: AllocationConfig = field(default_factory=AllocationConfig)
@@ -139,6 +149,8 @@ class FrontierTeacher(LedgerTeacher):
         explore, replay = self.config.explore, (1.0 - self.config.explore) * self.forgetting.replay_share
         drawn = self.rng.random()
         if drawn < explore:
+            if self.config.explore_by is ExploreBy.LEARNABILITY:
+                return Choice(self.bins.draw_learnable(family, self.rng), Mode.LEARNABLE, explore)
             return Choice(float(self.rng.random()), Mode.UNIFORM, explore)
         if drawn < explore + replay:
             return Choice(self.bins.draw(family, self.target, self.rng), Mode.REPLAY, replay)
