@@ -1,7 +1,7 @@
 """Why a contrast came out as it did, from the learning curves, the teachers' logs and the cells of the last evaluation.
 
-What is said are facts beside each other, not causes: where in the budget two arms part, what either teacher issued, how much there was to
-learn from (reward density, groups without contrast, entropy), and in which cells the other arm is ahead at the end.
+What is said are facts beside each other, not causes: where in the budget two arms part and with which users, what either teacher issued,
+how much there was to learn from (reward density, groups without contrast, entropy), and in which cells the other arm is ahead at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from analysis.contrast_words import listed
 from analysis.learning_curves import Curve
 from analysis.sweep import Sweep, common_cells
-from analysis.sweep_course import Course, Courses, value_at
+from analysis.sweep_course import Course, Courses, curves_by_strictness, value_at
 from analysis.teaching import read_teaching
 
 NUM_PARTS = 5
@@ -41,6 +41,7 @@ def why(contrast: Mapping[str, Any], courses: Courses, sweep: Sweep) -> str:
         return ""
     said = [
         over_the_budget(a, b, ours, theirs),
+        with_whom(a, b, ours, theirs),
         what_was_issued(a, b, ours, theirs),
         what_could_be_learnt(a, b, ours, theirs),
         where_the_other_leads(a, b, seeds, sweep),
@@ -79,6 +80,17 @@ def by_fifths(ours: Sequence[Curve], theirs: Sequence[Curve]) -> list[float]:
     return parts
 
 
+def with_whom(a: str, b: str, ours: Sequence[Course], theirs: Sequence[Course]) -> str:
+    """The mean difference over the common tokens at each strictness of the held-out users."""
+    sides = [[curves_by_strictness(course.run) for course in side] for side in (ours, theirs)]
+    shared = sorted(set.intersection(*(set(curves) for side in sides for curves in side)))
+    parts = {at: by_fifths(*([curves[at] for curves in side] for side in sides)) for at in shared}
+    if len(shared) < 2 or not all(parts.values()):
+        return ""
+    numbers = [f"{round(fmean(each), 1) + 0.0:+.1f} at {at:g}" for at, each in parts.items()]
+    return f"By the strictness of the users who judged, {a} less {b} over the budget: {listed(numbers)}."
+
+
 def what_was_issued(a: str, b: str, ours: Sequence[Course], theirs: Sequence[Course]) -> str:
     """Mean strictness of the users that either teacher chose, at the start and at the end."""
     ends = [ends_of(side, "curriculum/strictness") for side in (ours, theirs)]
@@ -91,10 +103,7 @@ def what_was_issued(a: str, b: str, ours: Sequence[Course], theirs: Sequence[Cou
 def what_could_be_learnt(a: str, b: str, ours: Sequence[Course], theirs: Sequence[Course]) -> str:
     """Reward density, groups without contrast and entropy of either arm."""
     parts = []
-    for key, name, form in (
-        ("curriculum/reward_density", "reward density", "{:.2f}"),
-        ("curriculum/zero_variance_share", "groups without contrast", "{:.0%}"),
-    ):
+    for key, name, form in SIGNALS:
         means = [mean_over(side, key) for side in (ours, theirs)]
         if None not in means:
             mine, other = (form.format(mean) for mean in means)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -135,15 +135,50 @@ def looks(run: Run) -> list[Look]:
         ValueError: a line lacks something.
     """
     emotions: dict[tuple[int, int], list[float]] = {}
+    for grade in graded(run):
+        emotions.setdefault((grade.step, grade.policy_tokens), []).append(grade.emotion)
+    return [Look(*moment, statistics.fmean(scores)) for moment, scores in sorted(emotions.items())]
+
+
+def curves_by_strictness(run: Run) -> dict[float, Curve]:
+    """A run's learning curve with the users of each strictness, from the most lenient on; ERROR dialogues count nowhere.
+
+    Raises:
+        ValueError: a line lacks something.
+    """
+    emotions: dict[float, dict[int, list[float]]] = {}
+    for grade in graded(run):
+        emotions.setdefault(grade.strictness, {}).setdefault(grade.policy_tokens, []).append(grade.emotion)
+    curves = {}
+    for strictness, at in sorted(emotions.items()):
+        tokens = sorted(at)
+        curves[strictness] = Curve(tokens, [statistics.fmean(at[each]) for each in tokens])
+    return curves
+
+
+class Grade(NamedTuple):
+    """How one held-out dialogue of a look during training ended."""
+
+    step: int
+    policy_tokens: int
+    strictness: float
+    emotion: float
+
+
+def graded(run: Run) -> Iterator[Grade]:
+    """The held-out dialogues of all looks during training that came to an end.
+
+    Raises:
+        ValueError: a line lacks something.
+    """
     for line in run.evaluation():
         try:
             if line["in_during"] and line["outcome"] != Outcome.ERROR:
-                emotions.setdefault((line["step"], int(line["policy_tokens"])), []).append(float(line["emotion"]))
+                yield Grade(line["step"], int(line["policy_tokens"]), float(line["strictness"]), float(line["emotion"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"evaluation.jsonl must hold graded dialogues, got a line at step {line['step']} with a bad {error}"
             ) from error
-    return [Look(*moment, statistics.fmean(scores)) for moment, scores in sorted(emotions.items())]
 
 
 def issued(run: Run) -> list[Issued]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from made_sweep import made_sweep, steps_of, tasks_of
 from test_report import read_page
 
 from analysis.comparison import Plan, compare
-from analysis.contrast_reasons import by_fifths, why
+from analysis.contrast_reasons import by_fifths, why, with_whom
 from analysis.contrast_words import aim, limits, on_contrast
 from analysis.learning_curves import Curve
 from analysis.planned import Planned
@@ -45,6 +46,20 @@ def test_what_went_with_a_contrast_is_told_from_curves_teachers_and_cells(tmp_pa
     assert "frontier issued strictness from 0.15 to 0.90, uniform from 0.15 to 0.90." in said
     assert "frontier against uniform: reward density 0.05 against 0.05, groups without contrast 25% against 25%, entropy at the end" in said
     assert "At the end uniform is ahead in none of 5 cells." in said
+
+
+def test_with_which_users_two_arms_part_is_told_by_strictness(tmp_path):
+    folder = made(tmp_path, FEW)
+    for arm, less in (("frontier", 10.0), ("uniform", 4.0)):
+        for path in (folder / arm).glob("*/evaluation.jsonl"):
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            stricter = [{**line, "strictness": 0.9, "emotion": line["emotion"] - less} for line in lines if line["in_during"]]
+            path.write_text("".join(json.dumps(line) + "\n" for line in [*lines, *stricter]))
+    courses = read_courses(folder)
+    # 6 on average over the budget, as in the test above; with users of .9 as much less as they were made worse.
+    said = with_whom("frontier", "uniform", courses.of("frontier"), courses.of("uniform"))
+    assert said == "By the strictness of the users who judged, frontier less uniform over the budget: +6.0 at 0.5 and +0.0 at 0.9."
+    assert said in why(found_in(folder)["contrasts"][0], courses, read_sweep(folder))
 
 
 def test_an_arm_that_does_not_lead_all_along_is_told_with_signs(tmp_path):
