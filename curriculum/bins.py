@@ -136,18 +136,6 @@ class StrictnessBins:
         k = int(np.argmin(np.abs(success_K - target)))
         return float((k + rng.random()) / self.config.num_bins)
 
-    def draw_learnable(self, family: FamilyKey, rng: np.random.Generator) -> float:
-        """A strictness from a bin drawn in proportion to its learnability p (1 - p), p being the mean of the family's posterior there.
-
-        Source of the score: SFL, arXiv 2408.15099; with rewards of 0 or 1 it is the variance within a group.
-        """
-        posterior_K2 = self.posterior(family)
-        p_K = posterior_K2[:, 0] / posterior_K2.sum(axis=-1)
-        # A draw from the running sum: rng.choice checks its weights, which takes longer than all the rest.
-        sum_K = np.cumsum(p_K * (1.0 - p_K))
-        k = int(np.searchsorted(sum_K, rng.random() * sum_K[-1], side="right"))
-        return float((min(k, self.config.num_bins - 1) + rng.random()) / self.config.num_bins)
-
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
         """Takes in groups, each at the strictness and version with which it was issued."""
         newest = max([self._version, *(group.task.policy_version for group in groups)])

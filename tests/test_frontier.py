@@ -140,9 +140,9 @@ def test_impossible_and_mastered_families_do_not_drag_the_others():
     assert teacher.frontier(impossible) < 0.05 and teacher.frontier(mastered) > 0.95
 
 
-def test_exploring_by_learnability_goes_where_rollouts_differ_and_follows_the_learner():
+def test_exploring_by_contrast_goes_where_rollouts_differ_and_follows_the_learner():
     rng = np.random.default_rng(0)
-    teacher = make_teacher(explore=1.0, explore_by="learnability")
+    teacher = make_teacher(explore=1.0, explore_by="contrast")
 
     def practise(ability: float) -> list[float]:
         """The strictness issued in the last ten of forty steps to a student of fixed ability."""
@@ -150,7 +150,7 @@ def test_exploring_by_learnability_goes_where_rollouts_differ_and_follows_the_le
         for step in range(40):
             tasks = teacher.propose(16, policy_version=teacher._step)
             teacher.observe([make_outcome(task, rng.binomial(8, sigmoid(16.0 * (ability - task.strictness)))) for task in tasks])
-            assert {task.mode for task in tasks} == {Mode.LEARNABLE}
+            assert {task.mode for task in tasks} == {Mode.CONTRAST}
             issued += [task.strictness for task in tasks] if step >= 30 else []
         return issued
 

@@ -1,0 +1,113 @@
+"""Where rollouts of one group end differently, by strictness: what a group-relative advantage is made of, measured and not inferred.
+
+A group issued at strictness d to family f, while the policy was at version v, adds the unbiased variance u of its rollouts with weight
+discount^(v_now - v) to the bin of clip(d - offset_f, 0, 1), on one grid for all families. With n_j the weight and u_j the mean variance of
+bin j, and u the mean over all bins, each bin is judged with its neighbours and a little of what is true everywhere,
+
+    contrast_k = (sum_j w_kj n_j u_j + prior u) / (sum_j w_kj n_j + prior),     w_kj = exp(-(d_k - d_j)^2 / (2 smoothing^2))
+
+and drawn with a probability in proportion to contrast_k^sharpness. Bins that nobody visits fade back to the mean and are tried again.
+
+With rewards of 0 or 1 and users of one strictness that are all alike, contrast is p (1 - p), the learnability of SFL (arXiv 2408.15099).
+Where scenarios differ it is not: if half of them are always won and the others always lost, p (1 - p) is largest and nothing can be learnt.
+
+Source: our own; VCRL (arXiv 2509.19803) keeps the prompts whose groups vary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from curriculum.checks import require_between, require_fields, settle_types
+from curriculum.teacher import GroupOutcome
+
+
+@dataclass
+class ContrastConfig:
+    """How evidence fades and spreads, and how closely draws keep to it."""
+
+    num_bins: int = 20
+    """[2, 100]: bins of equal width over [0, 1]."""
+    discount: float = 0.9
+    """[0, 1]: weight that evidence keeps at each new version of the policy."""
+    smoothing: float = 0.05
+    """[.001, 1]: width of the kernel by which a bin hears its neighbours, in strictness."""
+    prior: float = 1.0
+    """[.01, 100]: worth, in groups, of the belief that a bin is like all others."""
+    sharpness: float = 2.0
+    """[0, 10]: power of the contrast to which draws are proportional; 0 draws evenly."""
+
+    def __post_init__(self) -> None:
+        settle_types(self, "teacher.contrast")
+        require_between("teacher.contrast.num_bins", self.num_bins, 2, 100)
+        require_between("teacher.contrast.discount", self.discount, 0.0, 1.0)
+        require_between("teacher.contrast.smoothing", self.smoothing, 0.001, 1.0)
+        require_between("teacher.contrast.prior", self.prior, 0.01, 100.0)
+        require_between("teacher.contrast.sharpness", self.sharpness, 0.0, 10.0)
+
+
+class ContrastCurve:
+    """The variance within groups by strictness. Shape: K bins."""
+
+    def __init__(self, config: ContrastConfig, *, values: Callable[[GroupOutcome], Sequence[float]]) -> None:
+        """Args:
+        values: what of a group's survivors is to differ, each in [0, 1].
+        """
+        self.config, self._values = config, values
+        self.centres_K = (np.arange(config.num_bins) + 0.5) / config.num_bins
+        self._kernel_KK = np.exp(-0.5 * np.square((self.centres_K[:, None] - self.centres_K[None, :]) / config.smoothing))
+        self._version = 0
+        self._num_K = np.zeros(config.num_bins)
+        self._sum_K = np.zeros(config.num_bins)
+
+    def contrast(self) -> np.ndarray:
+        """[K] mean variance within groups, by strictness relative to the family's offset; the same everywhere before any group came."""
+        num = self._num_K.sum()
+        everywhere = self._sum_K.sum() / num if num > 0.0 else 1.0
+        prior = self.config.prior
+        return (self._kernel_KK @ self._sum_K + prior * everywhere) / (self._kernel_KK @ self._num_K + prior)
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """A strictness relative to the family's offset, in [0, 1); anywhere while no group differed at all."""
+        # A draw from the running sum: rng.choice checks its weights, which takes longer than all the rest.
+        sum_K = np.cumsum(np.power(self.contrast(), self.config.sharpness))
+        if not sum_K[-1] > 0.0:
+            return float(rng.random())
+        k = int(np.searchsorted(sum_K, rng.random() * sum_K[-1], side="right"))
+        return float((min(k, self.config.num_bins - 1) + rng.random()) / self.config.num_bins)
+
+    def learn(self, groups: Sequence[GroupOutcome], *, offsets: Sequence[float]) -> None:
+        """Takes in groups of at least two survivors, each at the strictness and version with which it was issued.
+
+        Args:
+            offsets: of each group's family, in strictness.
+        """
+        newest = max([self._version, *(group.task.policy_version for group in groups)])
+        faded = self.config.discount ** (newest - self._version)
+        self._num_K *= faded
+        self._sum_K *= faded
+        self._version = newest
+        for group, offset in zip(groups, offsets, strict=True):
+            weight = self.config.discount ** (newest - group.task.policy_version)
+            k = min(max(int((group.task.strictness - offset) * self.config.num_bins), 0), self.config.num_bins - 1)
+            self._num_K[k] += weight
+            self._sum_K[k] += weight * float(np.var(self._values(group), ddof=1))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, sums and the version they are faded to."""
+        return {"version": self._version, "num": self._num_K.tolist(), "sum": self._sum_K.tolist()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores `state_dict()`; refuses arrays of other shapes."""
+        require_fields("teacher state's contrast", state, ("version", "num", "sum"))
+        num_K, sum_K = (np.array(state[name], dtype=float) for name in ("num", "sum"))
+        for name, array in (("num", num_K), ("sum", sum_K)):
+            if array.shape != self._num_K.shape:
+                raise ValueError(
+                    f"teacher state's contrast.{name} must have shape {self._num_K.shape}, got {array.shape}; resume with the same settings"
+                )
+        self._version, self._num_K, self._sum_K = state["version"], num_K, sum_K
