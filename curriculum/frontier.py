@@ -194,7 +194,8 @@ class FrontierTeacher(LedgerTeacher):
             self._learn_offset(group)
             self._learn_ceiling(group)
         self.bins.learn(groups)
-        self.contrast.learn(groups, offsets=[self.offset(group.task.family) for group in groups])
+        if self.config.explore_by is ExploreBy.CONTRAST:
+            self.contrast.learn(groups, offsets=[self.offset(group.task.family) for group in groups])
 
     def _learn_offset(self, group: GroupOutcome) -> None:
         key = str(group.task.family)
