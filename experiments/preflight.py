@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import re
 import tempfile
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
 from analysis.runs import CONFIG, METRICS, PROVENANCE, last_record, read_config, setting
-from experiments.config import ExperimentConfig, PolicyConfig
-from experiments.keys import ConfigError, checked_name
+from experiments.catalogue import experiments
+from experiments.config import DEFAULT_KINDS, ExperimentConfig, PolicyConfig, read_experiment
+from experiments.keys import ConfigError, checked_name, leaves
 from experiments.one_writer import check_no_writer
 from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
@@ -78,6 +80,11 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
 
 def cautions(config: ExperimentConfig) -> list[str]:
     """What a run may do and probably should not, a sentence each."""
+    return [*large_step(config), *left_behind(config)]
+
+
+def large_step(config: ExperimentConfig) -> list[str]:
+    """A caution where a language model would be trained by the embedded policy's step size."""
     if config.policy.model == "embedded" or config.policy.lora.rank or config.learner.lr != LearnerConfig().lr:
         return []
     from policy.thinking import RECIPE
@@ -88,6 +95,26 @@ def cautions(config: ExperimentConfig) -> list[str]:
         f"WARNING learner.lr={config.learner.lr:g} was found for the embedded policy and is far too large for most language models: "
         f"set it for {config.policy.model} (1e-6 for billions of parameters), or begin with the experiment own_model"
     ]
+
+
+def left_behind(config: ExperimentConfig) -> list[str]:
+    """A caution where another algorithm or user was chosen and the file has settings for the first which the other knows, too.
+
+    Not for teachers, whose settings share names by chance, nor for arms of a sweep, whose file says what they take over.
+    """
+    file = read_experiment(config.experiment) if config.experiment in experiments() else {}
+    if "arms" in file:
+        return []
+    found = []
+    for group in ("algorithm", "simulator"):
+        own = file.get(group) or {}
+        before, now = own.get("kind", DEFAULT_KINDS[group]), getattr(config, group).kind
+        has = dict(leaves(asdict(getattr(config, group))))
+        lost = {name: value for name, value in leaves(own) if name != "kind" and name in has and has[name] != value}
+        if before != now and lost:
+            settings = " ".join(f"{group}.{name}={value}" for name, value in lost.items())
+            found.append(f"NOTE {group}.kind={now} begins with its own defaults; {config.experiment} has for {before}: {settings}")
+    return found
 
 
 def check_device(config: ExperimentConfig) -> None:

@@ -23,7 +23,7 @@ from tqdm import tqdm
 from analysis.comparison import COMPARISON, Plan, as_text, compare, write_comparison
 from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary
 from analysis.sweep import read_sweep
-from experiments.config import load_saved
+from experiments.config import BudgetConfig, load_saved
 from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
 from experiments.interruption import Interruption
@@ -117,10 +117,11 @@ class Course:
         self.left = [cell for cell in sweep.cells() if not is_done(sweep, cell)]
         self.running: list[Running] = []
         self.failed: list[Cell] = []
+        self.budget = sweep.budget
         self.began, self.spent_before = time.monotonic(), self.spent()
-        self.token_s: float | None = None
-        """Seconds a policy token takes, all told, where one run goes alone; None before the first step is over."""
-        self.total = len(sweep.cells()) * sweep.budget
+        self.run_s: float | None = None
+        """Seconds that a run takes where it goes alone; None before the first step is over."""
+        self.total = len(sweep.cells())
         self.bar = tqdm(
             total=self.total, initial=self.spent_before, bar_format="{bar:20} {desc}", leave=False, disable=not sys.stderr.isatty()
         )
@@ -152,7 +153,7 @@ class Course:
 
     def start_what_can(self) -> None:
         """Starts runs whose needs are met, up to `parallel`; only one before the first step of all is over."""
-        alone = self.token_s is None
+        alone = self.run_s is None
         while len(self.running) < (1 if alone else self.sweep.parallel):
             cell = next((cell for cell in self.left if all(is_done(self.sweep, need) for need in self.sweep.needs(cell))), None)
             if cell is None:
@@ -181,20 +182,20 @@ class Course:
     def show(self) -> None:
         """The bar, and once, after the first step, what the rest will cost."""
         spent = self.spent()
-        if spent > self.spent_before and self.token_s is None:
+        if spent > self.spent_before and self.run_s is None:
             self.tell_cost(spent)
-        self.bar.set_description_str(f"{spent / self.total:.0%} of the tokens  {self.estimate(spent)} left", refresh=False)
+        self.bar.set_description_str(f"{spent / self.total:.0%} of the runs  {self.estimate(spent)} left", refresh=False)
         self.bar.update(spent - self.bar.n)
 
-    def tell_cost(self, spent: int) -> None:
+    def tell_cost(self, spent: float) -> None:
         """Says what the rest will cost, from the clock of the step that was just timed."""
         # A run that is done, or was kept, had another clock.
         cells = [*(item.cell for item in self.running), *self.sweep.cells()]
         parallel, took = self.sweep.parallel, as_clock(time.monotonic() - self.began)
         cell, step = next((cell, step) for cell in cells if (step := last_record(self.sweep.run_folder(cell) / METRICS)))
         num_tokens = step["perf/policy_tokens"] / step["step"]
-        self.token_s = seconds_of_run(self.sweep.config(cell), step, num_tokens=num_tokens) / self.sweep.budget
-        rest_s = self.token_s * (self.total - spent)
+        self.run_s = seconds_of_run(self.sweep.config(cell), step, num_tokens=num_tokens)
+        rest_s = self.run_s * (self.total - spent)
         rest = f"about {as_clock(rest_s)} for the rest"
         if parallel > 1:
             rest = (
@@ -204,17 +205,18 @@ class Course:
         self.say(f"first step after {took}; {rest}{others}")
         self.began, self.spent_before = time.monotonic(), spent
 
-    def estimate(self, spent: int) -> str:
+    def estimate(self, spent: float) -> str:
         """How long the rest takes, at the pace since the cost was told once that is a whole run's, until then at the first step's."""
-        if self.token_s is None:
+        if self.run_s is None:
             return "?"
         since = spent - self.spent_before
-        pace = (time.monotonic() - self.began) / since if since >= self.sweep.budget else self.token_s / self.sweep.parallel
+        pace = (time.monotonic() - self.began) / since if since >= 1.0 else self.run_s / self.sweep.parallel
         return as_clock(pace * (self.total - spent))
 
-    def spent(self) -> int:
-        """Policy tokens of all runs so far."""
-        return sum(tokens_of(self.sweep, cell) for cell in self.sweep.cells())
+    def spent(self) -> float:
+        """How many runs have been made so far, begun ones by the share of their budget."""
+        sweep = self.sweep
+        return sum(1.0 if is_done(sweep, cell) else share_spent(sweep.run_folder(cell), self.budget) for cell in sweep.cells())
 
     def stop_all(self, *, abandon: bool = False) -> None:
         """Asks what still runs to end, and waits for it.
@@ -263,10 +265,12 @@ def is_done(sweep: Sweep, cell: Cell) -> bool:
     return (sweep.run_folder(cell) / SUMMARY).is_file()
 
 
-def tokens_of(sweep: Sweep, cell: Cell) -> int:
-    """Policy tokens that a run has sampled so far."""
-    line = last_record(sweep.run_folder(cell) / METRICS)
-    return int(line["perf/policy_tokens"]) if line else 0
+def share_spent(folder: Path, budget: BudgetConfig) -> float:
+    """How much of its budget a run has used up so far, of tokens or of steps, whichever is more; in [0, 1]."""
+    line = last_record(folder / METRICS)
+    if line is None:
+        return 0.0
+    return min(max(line["perf/policy_tokens"] / budget.policy_tokens, line["step"] / budget.steps if budget.steps else 0.0), 1.0)
 
 
 def output_of(sweep: Sweep, cell: Cell) -> Path:

@@ -36,7 +36,7 @@ from analysis.planned import Planned
 from analysis.runs import TEACHER, setting
 from experiments.catalogue import experiments, path_of
 from experiments.choice import Choice, read_choice
-from experiments.config import ExperimentConfig, compose, merged, parse_overrides, read_experiment, read_yaml
+from experiments.config import BudgetConfig, ExperimentConfig, compose, merged, parse_overrides, read_experiment, read_yaml
 from experiments.fairness import require_alike, require_tuning
 from experiments.keys import ConfigError, checked_name, leaves
 from simulator.scenario import Split
@@ -92,9 +92,9 @@ class Sweep:
         return self.folder.parent.parent
 
     @property
-    def budget(self) -> int:
-        """Policy tokens of one run."""
-        return self.config(self.cells()[0]).budget.policy_tokens
+    def budget(self) -> BudgetConfig:
+        """What one run may spend; arms have equal budgets."""
+        return self.config(self.cells()[0]).budget
 
     def cells(self) -> list[Cell]:
         """Every run, seed by seed, so that a sweep broken off has whole seeds; then those of other seeds that arms replay."""
@@ -174,20 +174,22 @@ def describe(sweep: Sweep) -> str:
 
 def numbers(sweep: Sweep) -> list[str]:
     """How many runs, and what they may spend."""
-    cells = sweep.cells()
+    cells, budget = sweep.cells(), sweep.budget
     extra = cells[len(sweep.arms) * len(sweep.seeds) :]
     open_ones = sweep.choice.num_open if sweep.choice else 0
-    lines = [
-        f"# {len(sweep.arms)} arms x {len(sweep.seeds)} seeds of {sweep.budget:,} policy tokens each, {sweep.parallel} runs side by side"
-    ]
+    each = f"{budget.policy_tokens:,} policy tokens" + (f" or {budget.steps} steps" if budget.steps else "")
+    lines = [f"# {len(sweep.arms)} arms x {len(sweep.seeds)} seeds of {each} each, {sweep.parallel} runs side by side"]
     lines += [f"# and {', '.join(map(str, extra))}, which other runs replay"] if extra else []
-    said = f"{len(cells)} runs and {len(cells) * sweep.budget:,} policy tokens in all"
+    said = in_all(len(cells), budget)
     if open_ones:
-        left = len(cells) - open_ones * len(sweep.seeds)
-        said = f"{left} runs and {left * sweep.budget:,} policy tokens in all once the best are chosen; with all candidates {said}"
-    lines.append(f"# {said}")
-    lines[-1] += "; how long they take is said after the first step"
+        said = f"{in_all(len(cells) - open_ones * len(sweep.seeds), budget)} once the best are chosen; with all candidates {said}"
+    lines.append(f"# {said}; how long they take is said after the first step")
     return lines
+
+
+def in_all(num_runs: int, budget: BudgetConfig) -> str:
+    """So many runs, and what they spend together."""
+    return f"{num_runs} runs and {'at most ' if budget.steps else ''}{num_runs * budget.policy_tokens:,} policy tokens in all"
 
 
 def absent(contrast: tuple[str, str], arms: Iterable[str]) -> str:

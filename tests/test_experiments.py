@@ -77,6 +77,19 @@ def test_a_model_of_ones_own_has_the_main_jobs_teacher_and_settings_of_its_own()
     assert load("own_model", ["teacher.kind=fixed", "teacher.strictness=0.5", "learner.lr=2e-6"]).learner.lr == 2e-6
 
 
+def test_settings_of_the_file_that_another_algorithm_does_not_take_over_are_named():
+    (note,) = preflight.cautions(load("adaptive_curriculum", ["algorithm.kind=ppo"]))
+    assert note == (
+        "NOTE algorithm.kind=ppo begins with its own defaults; adaptive_curriculum has for grpo: "
+        "algorithm.turn_credit=0.9 algorithm.entropy_coef=0.03"
+    )
+    given = ["algorithm.kind=ppo", "algorithm.turn_credit=0.9", "algorithm.entropy_coef=0.03"]
+    for quiet in (given, ["algorithm.turn_credit=0"], ["teacher.kind=linear"]):
+        assert preflight.cautions(load("adaptive_curriculum", quiet)) == []
+    sweep = load_sweep("rlver_matrix")
+    assert [note for arm in sweep.arms for note in preflight.cautions(sweep.config(Cell(arm, 0)))] == []
+
+
 def test_a_run_on_a_gpu_is_refused_where_there_is_none_before_a_model_is_looked_for(monkeypatch, tmp_path):
     monkeypatch.setattr("policy.capacity.num_gpus", lambda: 0)
     with pytest.raises(ConfigError, match=r"learner\.device must be cpu where torch finds no GPU, got 'cuda'; set it to cpu and cluster"):

@@ -88,7 +88,7 @@ def test_an_arm_replays_the_same_run_whichever_seeds_are_asked_for(write):
     assert part.cells()[-1] == Cell("frontier", 7) and len(part.cells()) == 7
     assert part.cell("frontier", "7") == Cell("frontier", 7) and part.config(Cell("frontier", 7)).seed == 7
     assert "# and frontier seed 7, which other runs replay" in describe(part)
-    assert "7 runs and 35,000 policy tokens in all" in describe(part)
+    assert "7 runs and at most 35,000 policy tokens in all" in describe(part)
     assert len(planned("seeds=3").cells()) == 4
 
 
@@ -231,8 +231,8 @@ def test_dry_run_says_what_would_be_run_and_starts_nothing(write, tmp_path, caps
     write()
     assert main(["made", "--dry-run", f"runs={tmp_path / 'runs'}"]) == 0
     out = capsys.readouterr().out
-    assert "3 arms x 2 seeds of 5,000 policy tokens each, 2 runs side by side" in out
-    assert "6 runs and 30,000 policy tokens in all; how long they take is said after the first step" in out
+    assert "3 arms x 2 seeds of 5,000 policy tokens or 4 steps each, 2 runs side by side" in out
+    assert "6 runs and at most 30,000 policy tokens in all; how long they take is said after the first step" in out
     assert "fixed: teacher.kind=fixed, teacher.strictness=0.5" in out and "contrast frontier against fixed" in out
     assert not (tmp_path / "runs").exists()
     assert main(["made", "--cell", "fixed", "9"]) == 2 and "a cell must be one of the arms" in capsys.readouterr().err
@@ -285,10 +285,11 @@ def test_the_cost_is_told_from_the_first_steps_own_clock(write, tmp_path, monkey
     monkeypatch.setattr(course, "say", said.append)
     assert course.estimate(course.spent()) == "?"
     course.tell_cost(course.spent())
-    # Ten steps of 10 s, of which four make the budget of steps; 33 held-out dialogues of 1 s; six runs of 73 s less a fifth of one.
-    assert course.token_s == pytest.approx((4 * 10.0 + 11 * 3 * 1.0) / 1000)
+    # Ten steps of 10 s, of which four make the budget of steps; 33 held-out dialogues of 1 s; six runs of 73 s less half of one.
+    assert course.run_s == pytest.approx(4 * 10.0 + 11 * 3 * 1.0)
+    assert course.spent() == 0.5
     assert said[0].endswith(
-        "3:32 to 7:03 for the rest, as 2 runs slow each other down little or much, if the others cost what frontier does"
+        "3:21 to 6:42 for the rest, as 2 runs slow each other down little or much, if the others cost what frontier does"
     )
 
 
