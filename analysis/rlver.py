@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -25,53 +25,10 @@ from analysis.clusters import NOTHING, Estimate
 from analysis.comparison import write_comparison
 from analysis.comparison_text import columns
 from analysis.paired import mean_difference
-from analysis.replies import replies_in
-from analysis.runs import read_run
+from analysis.rlver_table import ALGORITHMS, CELLS, MODES, USERS, Cell, Figures, Reading, Table, read_table
 from analysis.stats import LEVEL
-from analysis.sweep import RunResult, groups_alike, read_sweep, why_not, why_not_paired
-from simulator.dialogue import Outcome
 
-ALGORITHMS, MODES, USERS = ("grpo", "ppo"), ("plain", "think"), ("vanilla", "challenging")
 RLVER = "rlver.json"
-
-
-class Cell(NamedTuple):
-    """A place in the table, and an arm of the sweep."""
-
-    algorithm: str
-    mode: str
-    user: str
-
-
-CELLS = tuple(map(Cell._make, itertools.product(ALGORITHMS, MODES, USERS)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figures:
-    """What one run contributes, from its held-out dialogues on the full grid."""
-
-    score: float
-    """Mean final emotion at the end, 0-100."""
-    gain: float
-    """That less the score before training."""
-    gain_at_equal_length: float
-    """The same at equal words per reply: the coefficient of `after training` beside that of log words per reply."""
-    leaning: float
-    """Share of replies in which understanding was heard less the share in which action was, at the end; [-1, 1]."""
-
-
-Table = Mapping[Cell, Mapping[int, Figures]]
-"""Runs by cell and seed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """A sweep as it was read."""
-
-    table: Table
-    notes: list[str]
-    """Which runs are left out or missing, and why."""
-    world_hashes: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +73,8 @@ def why_open(table: Table, look: Callable[[Table], Estimate]) -> str:
         return "there is no seed that all arms have"
     if look is gain_beyond_length:
         return f"that there is a gain is not sure ({whole_gain(table).text(1)} points)"
+    if look is thinking_is_robust:
+        return f"that a hard user costs anything is not sure ({moderate_over_challenging(table).text(1)} points)"
     return "there are no two runs of an arm that differ"
 
 
@@ -125,7 +84,13 @@ def moderate_over_challenging(table: Table) -> Estimate:
 
 
 def thinking_is_robust(table: Table) -> Estimate:
-    """How much more a policy that does not think loses by a hard user than one that thinks."""
+    """How much more a policy that does not think loses by a hard user than one that thinks.
+
+    NaN where it is not sure that a hard user costs anything: whoever gains less by one would count as less robust.
+    """
+    cost = moderate_over_challenging(table)
+    if cost.value <= 0.0 or cost.low <= 0.0:
+        return NOTHING
 
     def fall(table: Table, mode: str) -> dict[int, float]:
         return by_seed(table, lambda at: at("vanilla").score - at("challenging").score, [(algorithm, mode) for algorithm in ALGORITHMS])
@@ -161,8 +126,12 @@ def ppo_reaches_higher(table: Table) -> Estimate:
 
 
 def thinking_understands(table: Table) -> Estimate:
-    """How much more a policy that thinks leans towards understanding rather than action."""
-    return over_seeds(table, lambda at: at("think").leaning - at("plain").leaning, itertools.product(ALGORITHMS, USERS), varying="mode")
+    """How much more training made a policy that thinks lean towards understanding rather than action; the two priors may differ in it."""
+
+    def gained(figures: Figures) -> float:
+        return figures.leaning - figures.leaning_before
+
+    return over_seeds(table, lambda at: gained(at("think")) - gained(at("plain")), itertools.product(ALGORITHMS, USERS), varying="mode")
 
 
 def gain_beyond_length(table: Table) -> Estimate:
@@ -191,7 +160,7 @@ CLAIMS: tuple[tuple[str, str, Callable[[Table], Estimate]], ...] = (
     ("thinking is more robust to a hard user", "fall to CHALLENGING, plain - think", thinking_is_robust),
     ("GRPO is steadier", "log sd between seeds, PPO - GRPO", grpo_is_steadier),
     ("PPO's ceiling is higher", "best run, PPO - GRPO", ppo_reaches_higher),
-    ("thinking gives understanding, no thinking action", "understanding - action, think - plain", thinking_understands),
+    ("thinking gives understanding, no thinking action", "gain of understanding - action, think - plain", thinking_understands),
     ("length does not explain the gain", "gain at equal length - half the gain", gain_beyond_length),
 )
 
@@ -237,99 +206,6 @@ def mean_of(values: Iterable[float]) -> float:
     return float(np.mean(list(values)))
 
 
-def read_table(folder: Path) -> Reading:
-    """The finished runs of the sweep by cell and seed, as far as they may be set against each other.
-
-    Raises:
-        ValueError: there is none whose arm is a cell of the table.
-    """
-    sweep = read_sweep(folder)
-    cells = {"_".join(cell): cell for cell in CELLS}
-    notes = [note for note in sweep.notes if note.partition("/")[0] in cells]
-    runs = largest_alike([run for run in sweep.runs if run.arm in cells], notes)
-    table: dict[Cell, dict[int, Figures]] = {}
-    for run in runs:
-        try:
-            figures = figures_of(read_run(folder / run.arm / f"seed_{run.seed}").evaluation())
-        except (ValueError, KeyError, TypeError) as error:
-            notes.append(
-                f"{run.name} is left out: {error if isinstance(error, ValueError) else f'evaluation.jsonl has a line with a bad {error}'}"
-            )
-            continue
-        table.setdefault(cells[run.arm], {})[run.seed] = figures
-    if not table:
-        raise ValueError(
-            f"sweep must hold finished arms such as grpo_think_vanilla, got none in {str(folder)!r}; {' '.join(notes[:3])}".rstrip("; ")
-        )
-    everyone = {seed for found in table.values() for seed in found}
-    for cell, found in table.items():
-        if lacking := sorted(everyone - found.keys()):
-            notes.append(f"{'_'.join(cell)} lacks seed {', '.join(map(str, lacking))}; only seeds that all arms have are paired.")
-    worlds = sorted({run.world_hash for run in runs})
-    return Reading(table=table, notes=notes, world_hashes=worlds)
-
-
-def largest_alike(runs: Sequence[RunResult], notes: list[str]) -> list[RunResult]:
-    """The largest group of runs of one world, budget and evaluation, and of these in each mode the largest with the same first weights.
-
-    Args:
-        notes: to which is added why others are left out.
-    """
-    kept, *others = groups_alike(runs, apart=why_not) or [[]]
-    notes += [f"{why_not(kept[0], group[0])}; {listed(group)} left out." for group in others]
-    found = []
-    for mode in MODES:
-        of_mode = groups_alike([run for run in kept if f"_{mode}_" in run.arm], apart=why_not_paired) or [[]]
-        notes += [f"{why_not_paired(of_mode[0][0], group[0])}; {listed(group)} left out." for group in of_mode[1:]]
-        found += of_mode[0]
-    return found
-
-
-def listed(runs: Sequence[RunResult]) -> str:
-    """`a is`, `a, b are`."""
-    return f"{', '.join(run.name for run in runs)} {'is' if len(runs) == 1 else 'are'}"
-
-
-def figures_of(lines: Iterable[Mapping[str, Any]]) -> Figures:
-    """A run's figures from its evaluation records.
-
-    Raises:
-        ValueError: the full grid was not played both before and after training.
-    """
-    full: dict[int, list[Mapping[str, Any]]] = {}
-    for line in lines:
-        if line["grid"] == "full" and line["outcome"] != Outcome.ERROR:
-            full.setdefault(line["look"], []).append(line)
-    if len(full) < 2:
-        raise ValueError("evaluation.jsonl must hold the full grid before and after training, got it once or not at all")
-    before, after = full[min(full)], full[max(full)]
-    emotions = [np.array([line["emotion"] for line in side], dtype=float) for side in (before, after)]
-    trained_N = np.repeat([0.0, 1.0], [len(before), len(after)])
-    length_N = np.log([max(words_per_reply(line), 1.0) for line in (*before, *after)])
-    at_equal_length = np.linalg.lstsq(
-        np.stack([np.ones_like(trained_N), trained_N, length_N], axis=1), np.concatenate(emotions), rcond=None
-    )
-    return Figures(
-        score=float(emotions[1].mean()),
-        gain=float(emotions[1].mean() - emotions[0].mean()),
-        gain_at_equal_length=float(at_equal_length[0][1]),
-        leaning=leaning(after),
-    )
-
-
-def words_per_reply(line: Mapping[str, Any]) -> float:
-    """Words that the agent says in a reply, mean over a dialogue; 0 without replies."""
-    replies = replies_in(line)
-    return replies.words / replies.num if replies.num else 0.0
-
-
-def leaning(lines: Iterable[Mapping[str, Any]]) -> float:
-    """Share of answered replies in which understanding was heard less the share in which action was."""
-    found = [replies_in(line) for line in lines]
-    answered = sum(replies.answered for replies in found)
-    return sum(replies.understanding - replies.acting for replies in found) / answered if answered else math.nan
-
-
 def hold_against(folder: Path) -> str:
     """Runs the command: writes `rlver.json` into the sweep's folder and returns what is printed.
 
@@ -340,7 +216,7 @@ def hold_against(folder: Path) -> str:
     found, num_runs = findings(reading.table), sum(map(len, reading.table.values()))
     path = folder / RLVER
     write_comparison(as_record(found, reading, num_runs=num_runs), path)
-    return f"{as_text(found, reading.notes, num_runs=num_runs)}\n\n{path}"
+    return f"{as_text(found, reading.notes, table=reading.table, num_runs=num_runs)}\n\n{path}"
 
 
 def as_record(found: Sequence[Finding], reading: Reading, *, num_runs: int) -> dict[str, Any]:
@@ -349,20 +225,40 @@ def as_record(found: Sequence[Finding], reading: Reading, *, num_runs: int) -> d
         "num_runs": num_runs,
         "world_hashes": reading.world_hashes,
         "notes": reading.notes,
+        "cells": {
+            "_".join(cell): {str(seed): asdict(figures) for seed, figures in sorted(reading.table[cell].items())}
+            for cell in CELLS
+            if cell in reading.table
+        },
         "findings": [
             {"claim": one.claim, "measure": one.measure, **one.estimate.to_dict(), "mark": one.mark, "reason": one.reason} for one in found
         ],
     }
 
 
-def as_text(found: Sequence[Finding], notes: Sequence[str], *, num_runs: int) -> str:
+def cell_rows(table: Table) -> list[list[str]]:
+    """What the cells' runs came to, means over seeds, with what each seed scored."""
+    rows = [["cell", "score at the end", "of each seed", "gain", "understanding - action", "steps"]]
+    for cell in (cell for cell in CELLS if cell in table):
+        runs = [run for _, run in sorted(table[cell].items())]
+
+        def mean(name: str, runs: Sequence[Figures] = tuple(runs)) -> float:
+            return mean_of(getattr(run, name) for run in runs)
+
+        scores = " ".join(f"{run.score:.1f}" for run in runs)
+        leans = f"{mean('leaning_before'):+.2f} to {mean('leaning'):+.2f}"
+        rows.append([" ".join(cell), f"{mean('score'):.1f}", scores, f"{mean('gain'):+.1f}", leans, f"{mean('num_steps'):.0f}"])
+    return rows
+
+
+def as_text(found: Sequence[Finding], notes: Sequence[str], *, table: Table, num_runs: int) -> str:
     """The page that the command prints."""
     rows = [["finding", "measured", "value", "95 % interval", ""]]
     for finding in found:
         d = finding.estimate
         between = "–" if math.isnan(d.low) else f"[{d.low:.2f}, {d.high:.2f}]"
         rows.append([finding.claim, finding.measure, "–" if math.isnan(d.value) else f"{d.value:+.2f}", between, finding.mark])
-    parts = [columns(rows), f"{num_runs} runs; a finding is reproduced where the interval lies above 0."]
+    parts = [columns(cell_rows(table)), columns(rows), f"{num_runs} runs; a finding is reproduced where the interval lies above 0."]
     remarks = [*(f"{one.claim}: {one.reason}." for one in found if one.reason), *notes]
     if remarks:
         parts.append("To know:\n" + "\n".join(f"- {remark}" for remark in dict.fromkeys(remarks)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from made_run import played, scenarios
@@ -11,12 +12,13 @@ from made_sweep import BUDGET, made_result
 
 from analysis.__main__ import main
 from analysis.replies import replies_in
-from analysis.rlver import CELLS, USERS, Cell, Figures, figures_of, findings, leaning, read_table
+from analysis.rlver import findings
+from analysis.rlver_table import CELLS, USERS, Cell, Figures, figures_of, leaning, read_table, unlike_steps
 from experiments.recorder import dialogue_record
 
 
-def figures(score: float, *, leaning: float = 0.0, gain: float = 30.0, gain_at_equal_length: float = 28.0) -> Figures:
-    return Figures(score=score, gain=gain, gain_at_equal_length=gain_at_equal_length, leaning=leaning)
+def figures(score: float, *, gain: float = 30.0, gain_at_equal_length: float = 28.0, num_steps: int = 30) -> Figures:
+    return Figures(score=score, gain=gain, gain_at_equal_length=gain_at_equal_length, leaning_before=0.0, leaning=0.0, num_steps=num_steps)
 
 
 def score_of(cell: Cell, seed: int) -> float:
@@ -77,6 +79,30 @@ def test_length_explains_or_does_not_explain_only_a_gain_that_is_there(gain):
     found = next(finding for finding in findings(table) if finding.claim == "length does not explain the gain")
     assert found.mark == "undecided" and math.isnan(found.estimate.value)
     assert found.reason.startswith(f"that there is a gain is not sure ({gain:.1f} [")
+
+
+def test_robustness_to_hard_users_is_asked_only_where_they_cost_something():
+    table = made_table()
+    turned = {cell: table[cell._replace(user=USERS[1 - USERS.index(cell.user)])] for cell in CELLS}
+    found = next(finding for finding in findings(turned) if finding.claim == "thinking is more robust to a hard user")
+    assert found.mark == "undecided" and math.isnan(found.estimate.value)
+    assert found.reason.startswith("that a hard user costs anything is not sure (-12.0 [")
+
+
+def test_what_training_added_to_understanding_is_compared_and_not_how_the_priors_leaned():
+    def leans(cell: Cell) -> Figures:
+        before, after = (0.3, 0.4) if cell.mode == "think" else (-0.3, -0.3)
+        return replace(figures(50.0), leaning_before=before, leaning=after)
+
+    table = {cell: {seed: leans(cell) for seed in range(2)} for cell in CELLS}
+    assert by_claim(table)["thinking gives understanding, no thinking action"] == (pytest.approx(0.1), "reproduced")
+
+
+def test_arms_that_were_updated_more_often_than_others_are_named():
+    assert unlike_steps(made_table()) == []
+    table = {cell: {0: figures(50.0, num_steps=25 if cell.mode == "think" else 49)} for cell in CELLS}
+    (note,) = unlike_steps(table)
+    assert note.startswith("grpo_plain_vanilla took 49 steps and grpo_think_vanilla 25: they differ in how often they were updated")
 
 
 def test_seeds_that_disagree_leave_a_claim_undecided():
