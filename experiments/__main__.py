@@ -85,9 +85,11 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
 
     sweep = load_sweep(options.experiment, options.overrides)
     if options.dry_run:
+        from experiments.sweep import refused_arms
         from experiments.taking_over import kept_runs
 
-        print("\n".join([describe(sweep), *(f"# {said}" for said in kept_runs(sweep).sentences(len(sweep.cells())))]))
+        said = [*kept_runs(sweep).sentences(len(sweep.cells())), *refused_arms(sweep).values()]
+        print("\n".join([describe(sweep), *(f"# {sentence}" for sentence in said)]))
         return 0
 
     from experiments.sweep import run_arm, run_sweep

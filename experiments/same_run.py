@@ -14,7 +14,8 @@ from simulator.bank import world_hash
 if TYPE_CHECKING:
     from experiments.sweep_plan import Cell, Sweep
 
-MAY_DIFFER = ("cluster.", "checkpoint.", "resume", "runs", "name", "sealed.again")
+MAY_DIFFER = ("cluster.", "checkpoint.", "resume", "runs", "name", "experiment", "sealed.again")
+"""Settings that change nothing about how a run comes out, by the beginnings of their names."""
 
 
 def refuse_other(sweep: Sweep, cell: Cell) -> None:

@@ -34,6 +34,7 @@ from experiments.same_run import refuse_other
 from experiments.sealed import check_sealed
 from experiments.sweep_plan import Cell, Sweep
 from experiments.taking_over import kept_runs
+from experiments.teaching import check_teacher
 
 POLL_S = 2.0
 
@@ -61,6 +62,9 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     for cell in sweep.cells():
         refuse_other(sweep, cell)
         check_sealed(sweep.config(cell), sweep.run_folder(cell), resuming=(sweep.run_folder(cell) / CONFIG).is_file())
+    if refused := refused_arms(sweep):
+        rest = ",".join(arm for arm in sweep.arms if arm not in refused)
+        raise ConfigError(" ".join(refused.values()) + (f" Or go without: arms={rest}" if rest else ""))
     keep_plan(sweep)
     failed: list[Cell] = []
     with Interruption() as interruption, contextlib.suppress(KeyboardInterrupt):
@@ -69,6 +73,23 @@ def run_sweep(sweep: Sweep) -> ExitCode:
         print(f"interrupted; to go on, give the same command again ({sweep.folder} keeps what was done)", file=sys.stderr)
         return ExitCode.INTERRUPTED
     return ExitCode.FAILED if failed else ExitCode.FINISHED
+
+
+def refused_arms(sweep: Sweep) -> dict[str, str]:
+    """By arm that has runs to make, why its teacher cannot teach them here: known before hours are spent on the others.
+
+    A teacher that copies another run is not asked: there is nothing to copy yet.
+    """
+    refused = {}
+    for arm in sweep.arms:
+        cell = next((cell for cell in sweep.cells() if cell.arm == arm and not is_done(sweep, cell)), None)
+        if cell is None or sweep.needs(cell):
+            continue
+        try:
+            check_teacher(sweep.config(cell))
+        except ConfigError as error:
+            refused[arm] = f"arm {arm}: {error}."
+    return refused
 
 
 def keep_plan(sweep: Sweep) -> None:

@@ -3,23 +3,30 @@
 A record is taken over where the sweep would make just this run: the same plan, world and settings, and for an arm that copies another one,
 the copied run that is here. Any other stays where it is, and is told of with the reason. A run that was begun in the sweep's folder is
 never replaced.
+
+Where a sweep has no record of its own, the same run of another experiment's sweep of that name counts: same world, seed and settings,
+whatever its arm is called. Runs that copy another, and what the sealed half judges, are always a sweep's own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from analysis.copies import COPIED, digest_of_tasks
-from analysis.kept import RUNS, relocated, results_of, unpack
+from analysis.kept import RUNS, relocated, results_beside, results_of, unpack
 from analysis.planned import read_planned
 from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, read_config, read_lines, setting
+from analysis.sweep import seed_of
 from experiments.config import load_saved, to_plain
 from experiments.same_run import differences
 from experiments.sweep_plan import Cell, Sweep
 from simulator.bank import world_hash
+from simulator.scenario import Split
 
 NAMED = 3
 """Runs that are named one by one; of more, their number is told."""
@@ -30,40 +37,76 @@ class KeptRuns:
     """What is kept of a sweep's runs."""
 
     folder: Path
-    usable: list[Cell] = field(default_factory=list)
+    usable: dict[Cell, Path] = field(default_factory=dict)
+    """By run, its record."""
     unusable: dict[str, list[Cell]] = field(default_factory=dict)
-    """By reason."""
+    """By reason, of the sweep's own records."""
 
     def sentences(self, num_runs: int) -> Iterator[str]:
         """How many are taken over, and why others are not."""
-        if self.usable:
-            done = f"{len(self.usable)} of {num_runs} runs were kept in {self.folder} and are done: without weights and transcripts"
+        places = Counter(record.parent.parent for record in self.usable.values())
+        for place, number in places.items():
+            same = "" if place == self.folder else ", with the same settings,"
+            done = f"{number} of {num_runs} runs were kept in {place}{same} and are done: without weights and transcripts"
             yield f"{done}; another name= runs them anew"
         for reason, cells in self.unusable.items():
-            names = ", ".join(map(str, cells[:NAMED])) + (f" and {len(cells) - NAMED} more" if len(cells) > NAMED else "")
-            yield f"not used of {self.folder}: {names}; {reason}"
+            yield f"not used of {self.folder}: {named(cells)}; {reason}"
 
     def place(self, sweep: Sweep) -> None:
         """Unpacks those that can be used into the sweep's folder."""
-        for cell in self.usable:
-            unpack(record_of(sweep, cell), sweep.run_folder(cell), runs=sweep.runs)
+        for cell, record in self.usable.items():
+            unpack(record, sweep.run_folder(cell), runs=sweep.runs)
+
+
+def named(cells: Sequence[Cell]) -> str:
+    """The first few by name."""
+    return ", ".join(map(str, cells[:NAMED])) + (f" and {len(cells) - NAMED} more" if len(cells) > NAMED else "")
 
 
 def kept_runs(sweep: Sweep) -> KeptRuns:
     """Looks at every record of a run that the sweep has not begun."""
     kept = KeptRuns(results_of(sweep.folder))
-    open_cells = [cell for cell in sweep.cells() if is_record(record_of(sweep, cell)) and not is_begun(sweep.run_folder(cell))]
-    if not open_cells:
-        return kept
-    other_plan = plan_apart(sweep)
+    waiting = [cell for cell in sweep.cells() if not is_begun(sweep.run_folder(cell))]
+    open_cells = [cell for cell in waiting if is_record(record_of(sweep, cell))]
+    other_plan = plan_apart(sweep) if open_cells else ""
     # Runs that others copy come first: these are looked at with what is known of them.
     for cell in sorted(open_cells, key=lambda cell: len(sweep.needs(cell))):
-        reason = other_plan or why_not(sweep, cell, kept)
+        reason = other_plan or why_not(sweep, cell, record_of(sweep, cell), kept)
         if reason:
             kept.unusable.setdefault(reason, []).append(cell)
         else:
-            kept.usable.append(cell)
+            kept.usable[cell] = record_of(sweep, cell)
+    kept.usable.update(same_elsewhere(sweep, [cell for cell in waiting if cell not in open_cells and not sweep.needs(cell)], kept))
     return kept
+
+
+def same_elsewhere(sweep: Sweep, cells: Sequence[Cell], kept: KeptRuns) -> Iterator[tuple[Cell, Path]]:
+    """Runs without a record of their own that another experiment's sweep of this name has kept."""
+    if setting(sweep.base, "evaluation.split") == Split.SEALED:
+        return
+    seeds = {cell.seed for cell in cells}
+    found = sorted(results_beside(sweep.runs).glob(f"*/{sweep.folder.name}/*/seed_*"))
+    records = [path for path in found if path.parent.parent != kept.folder and is_record(path) and seed_of(path) in seeds]
+    # Most have another teacher: told apart by what they wrote down, since to read all settings through the schema takes long.
+    teachers = {path: teacher_of(path) for path in records}
+    wanted = {arm: to_plain(sweep.config(cell))["teacher"] for arm, cell in {cell.arm: cell for cell in cells}.items()}
+    for cell in cells:
+        alike = (
+            path
+            for path, saved in teachers.items()
+            if seed_of(path) == cell.seed and all(saved.get(name, value) == value for name, value in wanted[cell.arm].items())
+        )
+        same = next((path for path in alike if not why_not(sweep, cell, path, kept)), None)
+        if same:
+            yield cell, same
+
+
+def teacher_of(record: Path) -> Mapping[str, Any]:
+    """The teacher's settings of a kept run, as they were written down; without a kind where they cannot be read."""
+    try:
+        return dict(read_config(record / CONFIG)["teacher"])
+    except (ValueError, KeyError, TypeError, OSError):
+        return {"kind": ""}
 
 
 def record_of(sweep: Sweep, cell: Cell) -> Path:
@@ -92,9 +135,8 @@ def plan_apart(sweep: Sweep) -> str:
     return f"they were run for another plan ({planned.words()})"
 
 
-def why_not(sweep: Sweep, cell: Cell, kept: KeptRuns) -> str:
+def why_not(sweep: Sweep, cell: Cell, record: Path, kept: KeptRuns) -> str:
     """Why a record is not the run that the sweep would make; empty where it is."""
-    record = record_of(sweep, cell)
     try:
         world = setting(read_config(record / CONFIG), f"{PROVENANCE}.world_hash")
         if world != world_hash():
@@ -117,5 +159,5 @@ def tasks_of(sweep: Sweep, cell: Cell, kept: KeptRuns) -> str | None:
         return digest_of_tasks(read_lines(sweep.run_folder(cell) / TEACHER))
     if cell not in kept.usable:
         return None
-    tasks = json.loads((record_of(sweep, cell) / KEPT).read_text(encoding="utf-8"))["tasks"]
+    tasks = json.loads((kept.usable[cell] / KEPT).read_text(encoding="utf-8"))["tasks"]
     return None if tasks is None else str(tasks)

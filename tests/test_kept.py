@@ -19,7 +19,7 @@ from analysis.copies import digest_of_tasks
 from analysis.kept import keep_run, keep_sweep, results_beside, unpack
 from analysis.planned import Planned
 from analysis.report import write_report
-from analysis.rlver import figures_of
+from analysis.rlver_table import figures_of
 from analysis.runs import read_lines, read_run
 from analysis.sweep import read_sweep
 from curriculum.trace import read_trace
@@ -210,7 +210,7 @@ def test_kept_runs_are_done_and_only_the_rest_is_left(earlier):
     done = f"5 of 6 runs were kept in {results} and are done: without weights and transcripts"
     assert list(kept.sentences(6)) == [f"{done}; another name= runs them anew"]
     kept.place(earlier)
-    assert kept_runs(earlier).usable == []
+    assert kept_runs(earlier).usable == {}
     assert digest_of_tasks(read_lines(earlier.run_folder(Cell("frontier", 3)) / "teacher.jsonl")) == digest_of_tasks(tasks(0.03))
     config = yaml.safe_load((earlier.run_folder(Cell("replayed", 3)) / "config.yaml").read_text())
     assert config["teacher"]["trace"] == str(earlier.run_folder(Cell("frontier", 5)) / "teacher.jsonl")
@@ -268,6 +268,40 @@ def test_a_torn_record_is_left_and_the_others_are_used(earlier):
     kept = kept_runs(earlier)
     assert [cells for reason, cells in kept.unusable.items() if "cannot be read" in reason] == [[Cell("fixed", 3)]]
     assert len(kept.usable) == 4
+
+
+OTHER = """# Two of the same runs, called otherwise.
+base: smoke
+settings: {budget: {policy_tokens: 5000}}
+seeds: [3, 5]
+parallel: 2
+arms:
+  leader: {}
+  half: {teacher: {kind: fixed, strictness: 0.5}}
+  copied: {teacher: {kind: yoked, trace: "{leader}"}}
+contrasts: ["leader:half"]
+"""
+
+
+def test_the_same_run_of_another_experiment_is_taken_over_whatever_its_arm_is_called(earlier, write, capsys):  # noqa: F811
+    write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
+    sweep = load_sweep("other", [f"runs={earlier.runs}"])
+    kept, results = kept_runs(sweep), results_beside(earlier.runs) / "made" / "sweep"
+    # Of `half` only seed 3 was kept; copies of another run are each sweep's own.
+    places = {Cell("leader", 3): "frontier/seed_3", Cell("leader", 5): "frontier/seed_5", Cell("half", 3): "fixed/seed_3"}
+    assert kept.usable == {cell: results / place for cell, place in places.items()} and not kept.unusable
+    assert next(kept.sentences(6)).startswith(f"3 of 6 runs were kept in {results}, with the same settings, and are done")
+    kept.place(sweep)
+    assert run_sweep(load_sweep("other", [f"runs={earlier.runs}", "arms=leader,half", "seeds=3"])) == 0
+    assert "0 runs to do, 2 done" in capsys.readouterr().err
+    keep(sweep.folder)
+    assert read_run(results_beside(earlier.runs) / "other" / "sweep" / "half" / "seed_3").config["experiment"] == "made"
+
+
+@pytest.mark.parametrize("changed", ["name=mine", "algorithm.turn_credit=0.5", "evaluation.split=sealed"])
+def test_runs_of_another_experiment_are_not_taken_over_where_they_are_others_or_were_not_asked_for(earlier, write, changed):  # noqa: F811
+    write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
+    assert kept_runs(load_sweep("other", [f"runs={earlier.runs}", changed])).usable == {}
 
 
 def test_the_best_arms_are_chosen_from_kept_runs_where_the_runs_are_gone(tmp_path):

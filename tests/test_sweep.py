@@ -293,6 +293,18 @@ def test_the_cost_is_told_from_the_first_steps_own_clock(write, tmp_path, monkey
     )
 
 
+def test_an_arm_that_cannot_be_run_here_is_named_before_any_other_is_run(write, tmp_path, monkeypatch, capsys):
+    write(PLAN.replace("{kind: fixed, strictness: 0.5}", "{kind: alp_gmm}"))
+    monkeypatch.setattr("curriculum.alp_gmm.find_spec", lambda name: None)
+    runs = f"runs={tmp_path / 'runs'}"
+    assert main(["made", "--dry-run", runs]) == 0
+    assert "# arm fixed: teacher.kind=alp_gmm needs scikit-learn, which is not installed" in capsys.readouterr().out
+    assert main(["made", runs]) == 2
+    assert "arm fixed: teacher.kind=alp_gmm needs scikit-learn" in (told := capsys.readouterr().err)
+    assert told.rstrip().endswith("Or go without: arms=frontier,replayed")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_sweep_waits_for_nobody_who_still_writes_one_of_its_runs(write, tmp_path):
     write()
     sweep = planned(f"runs={tmp_path}")
