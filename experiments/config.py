@@ -167,8 +167,7 @@ def read_experiment(experiment: str) -> dict[str, Any]:
     own = read_yaml(path_of(experiment))
     if "base" not in own:
         return own
-    base = read_experiment(str(own.pop("base")))
-    return merged({group: value for group, value in base.items() if not is_replaced(group, value, own)}, own)
+    return laid_over(read_experiment(str(own.pop("base"))), own)
 
 
 def load_saved(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
@@ -215,6 +214,11 @@ def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str)
         return with_choices(OmegaConf.to_object(schema))
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def laid_over(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """One layer of settings on another; a group of another kind than the base's replaces it whole."""
+    return merged({group: value for group, value in base.items() if not is_replaced(group, value, own)}, own)
 
 
 def is_replaced(group: str, value: Any, overrides: Mapping[str, Any]) -> bool:

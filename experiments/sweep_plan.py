@@ -36,7 +36,7 @@ from analysis.planned import Planned
 from analysis.runs import TEACHER, setting
 from experiments.catalogue import experiments, path_of
 from experiments.choice import Choice, read_choice
-from experiments.config import BudgetConfig, ExperimentConfig, compose, merged, parse_overrides, read_experiment, read_yaml
+from experiments.config import BudgetConfig, ExperimentConfig, compose, laid_over, merged, parse_overrides, read_experiment, read_yaml
 from experiments.fairness import require_alike, require_tuning
 from experiments.keys import ConfigError, checked_name, leaves
 from simulator.scenario import Split
@@ -217,7 +217,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
         if name in given:
             raise ConfigError(f"{name} must not be set for a sweep, got {given[name]!r}; {instead}")
     own = {key: given.pop(key) for key in OWN if key in given}
-    base = merged(merged(read_experiment(tree["base"]), tree.get("settings") or {}), given)
+    base = laid_over(laid_over(read_experiment(tree["base"]), tree.get("settings") or {}), given)
     arms = chosen_arms(tree["arms"], own.get("arms"))
     runs, primary = Path(str(own.get("runs", "runs"))), tree.get("primary", "heldout.auc")
     folder = runs / experiment / checked_name(str(own.get("name", "sweep")))

@@ -293,6 +293,13 @@ def test_the_cost_is_told_from_the_first_steps_own_clock(write, tmp_path, monkey
     )
 
 
+def test_settings_of_another_kind_for_all_arms_leave_nothing_of_the_first(write):
+    write(PLAN.replace("settings: {", "settings: {teacher: {kind: linear, num_steps: 7}, "))
+    configs = {arm: planned("algorithm.kind=ppo").config(Cell(arm, 3)) for arm in ("frontier", "fixed")}
+    assert (configs["frontier"].teacher.kind, configs["frontier"].teacher.num_steps) == ("linear", 7)
+    assert configs["fixed"].teacher.kind == "fixed" and {config.algorithm.kind for config in configs.values()} == {"ppo"}
+
+
 def test_an_arm_that_cannot_be_run_here_is_named_before_any_other_is_run(write, tmp_path, monkeypatch, capsys):
     write(PLAN.replace("{kind: fixed, strictness: 0.5}", "{kind: alp_gmm}"))
     monkeypatch.setattr("curriculum.alp_gmm.find_spec", lambda name: None)
