@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from analysis.copies import COPIED, digest_of_tasks
-from analysis.planned import CHOSEN, PLAN, read_planned
+from analysis.planned import CHOSEN, PLAN, read_planned, write_whole
 from analysis.replies import REPLIES, replies_in
 from analysis.runs import (
     CONFIG,
@@ -125,7 +125,7 @@ def keep_marks(marks: Path, out: Path, *, opening: str) -> None:
     found = [line for line in marks.read_text(encoding="utf-8").splitlines() if line not in before]
     new = [line for line in found if is_of_a_record(line, out, opening=opening)]
     if new:
-        kept.write_text("".join(f"{line}\n" for line in [*before, *new]), encoding="utf-8")
+        write_whole(kept, "".join(f"{line}\n" for line in [*before, *new]))
 
 
 def is_of_a_record(mark: str, out: Path, *, opening: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,13 @@ CHOSEN = "chosen.json"
 
 Contrast = tuple[str, str]
 """Two arms, the first one less the second; the second may be a pattern (`fixed_*`), which means the best arm that fits it."""
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file whole or not at all; runs of a sweep that start side by side may all do so."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,24 +40,38 @@ class Planned:
     arms: tuple[str, ...] = ()
     """As `seeds`."""
 
-    def keep(self, folder: Path) -> None:
-        """Writes it down when the sweep starts; a later sitting finds it there.
+    def refuse_other(self, folder: Path) -> None:
+        """Raises where a sweep was started with another plan.
 
         Raises:
-            ValueError: the sweep was started with other contrasts or another endpoint.
+            ValueError: it had other contrasts, another endpoint, or chose its arms otherwise.
         """
         before = read_planned(folder)
-        if before is not None and (before.contrasts, before.primary) != (self.contrasts, self.primary):
+        if before is None:
+            return
+        if (before.contrasts, before.primary) != (self.contrasts, self.primary):
             raise ValueError(
                 f"{folder / PLAN} must have the experiment's contrasts and endpoint ({self.words()}), got {before.words()}; "
                 "take another name= for the sweep, or delete the file to plan anew"
             )
-        if before != self:
+        if before.choose != self.choose:
+            raise ValueError(f"{folder / PLAN} has choose {before.choose}, the experiment {self.choose}; take another name= for the sweep")
+
+    def keep(self, folder: Path) -> None:
+        """Writes it down when the sweep starts; a later sitting finds it there, and may add seeds and arms but take none away.
+
+        Raises:
+            ValueError: as `refuse_other`.
+        """
+        self.refuse_other(folder)
+        before = read_planned(folder)
+        whole = self
+        if before is not None:
+            seeds = tuple(sorted({*before.seeds, *self.seeds}))
+            whole = replace(self, seeds=seeds, arms=tuple(dict.fromkeys([*self.arms, *before.arms])))
+        if before != whole:
             folder.mkdir(parents=True, exist_ok=True)
-            # Runs of a sweep that start side by side may all write it.
-            draft = folder / f".{PLAN}.{os.getpid()}.tmp"
-            draft.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            draft.replace(folder / PLAN)
+            write_whole(folder / PLAN, json.dumps(asdict(whole), indent=1, ensure_ascii=False) + "\n")
 
     @property
     def num_runs(self) -> int:

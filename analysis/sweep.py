@@ -57,6 +57,8 @@ class RunResult:
     """Mean final emotion, 0-100, on the smaller held-out grid; None without evaluations."""
     cells: dict[Cell, float]
     """Mean final emotion, 0-100, at the last full evaluation."""
+    num_judged: int | None = None
+    """Dialogues in its score at the end; None where the run did not count them."""
 
     @property
     def name(self) -> str:
@@ -109,7 +111,19 @@ def read_sweep(folder: Path, *, seeds: range | None = None) -> Sweep:
             f"sweep must hold a finished run, got {str(folder)!r} with {len(wanted)} to consider; {' '.join(notes[:3])}".rstrip("; ")
         )
     runs, ends, short = with_areas(runs)
-    return Sweep(folder=folder, arms=sorted({place.parent.name for place in places}), runs=runs, notes=notes + short, auc_ends=ends)
+    notes += [*short, *judged_by_fewer(runs)]
+    return Sweep(folder=folder, arms=sorted({place.parent.name for place in places}), runs=runs, notes=notes, auc_ends=ends)
+
+
+def judged_by_fewer(runs: Iterable[RunResult]) -> list[str]:
+    """Which runs were scored on fewer dialogues than others that were judged alike: some broke, and others' users count in their place."""
+    counted = [run for run in runs if run.num_judged is not None]
+    notes = []
+    for run in counted:
+        most = max(other.num_judged or 0 for other in counted if not why_not(run, other))
+        if run.num_judged != most:
+            notes.append(f"{run.name} is scored on {run.num_judged} held-out dialogues at the end, others on {most}; the rest broke.")
+    return notes
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -159,6 +173,7 @@ def read_result(place: Path) -> RunResult:
         alarms=[str(alarm.get("name")) for alarm in setting(run.summary, "collapse.alarms", [])],
         curve=curve,
         cells=cells,
+        num_judged=setting(run.summary, "heldout.n_dialogues"),
     )
 
 
@@ -178,7 +193,7 @@ def held_out(run: Run) -> tuple[Curve | None, dict[Cell, float]]:
     """A run's curve and its cells at the end; ERROR dialogues count in neither.
 
     Raises:
-        ValueError: a line lacks something, or dialogues are missing that the summary counted.
+        ValueError: a line lacks something, or dialogues or the whole last look are missing that the summary counted.
     """
     during: dict[int, list[float]] = {}
     full: dict[int, dict[Cell, list[float]]] = {}
@@ -201,7 +216,7 @@ def held_out(run: Run) -> tuple[Curve | None, dict[Cell, float]]:
     curve = Curve(looks, [statistics.fmean(during[at]) for at in looks]) if looks else None
     last = full[max(full)] if len(full) > 1 else {}
     counted, num = number(setting(run.summary, "heldout.n_dialogues")), sum(map(len, last.values()))
-    if last and counted not in (None, num):
+    if counted and counted != num:
         raise ValueError(f"evaluation.jsonl holds {num} of the {counted:.0f} dialogues that its summary counted at the end")
     return curve, {cell: statistics.fmean(emotions) for cell, emotions in sorted(last.items())}
 
@@ -218,7 +233,8 @@ def with_areas(runs: Sequence[RunResult]) -> tuple[list[RunResult], dict[int, fl
     for budget in sorted({run.budget for run in runs}):
         drawn = [(run, run.curve) for run in runs if run.budget == budget and run.curve is not None]
         lasts = [float(curve.tokens[-1]) for _, curve in drawn]
-        end = float(budget) if max(lasts, default=0.0) >= budget else min(lasts, default=0.0)
+        # A curve of one look has no width to cut the others to.
+        end = float(budget) if max(lasts, default=0.0) >= budget else min((last for last in lasts if last > 0.0), default=0.0)
         if end <= 0.0:
             continue
         ends[budget] = end

@@ -84,6 +84,10 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
     from experiments.sweep_plan import describe, load_sweep
 
     sweep = load_sweep(options.experiment, options.overrides)
+    cell = sweep.cell(*options.cell) if options.cell else None
+    if options.dry_run and cell:
+        print(plan(sweep.config(cell), sweep.run_folder(cell)))
+        return 0
     if options.dry_run:
         from experiments.sweep import refused_arms
         from experiments.taking_over import kept_runs
@@ -94,7 +98,7 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
 
     from experiments.sweep import run_arm, run_sweep
 
-    return run_arm(sweep, sweep.cell(*options.cell)) if options.cell else run_sweep(sweep)
+    return run_arm(sweep, cell) if cell else run_sweep(sweep)
 
 
 def plan(config: ExperimentConfig, folder: Path) -> str:

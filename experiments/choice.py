@@ -22,7 +22,7 @@ import numpy as np
 from analysis.comparison_options import seeds as seeds_from
 from analysis.endpoints import sign_of
 from analysis.kept import results_beside, results_of
-from analysis.planned import CHOSEN
+from analysis.planned import CHOSEN, write_whole
 from analysis.runs import CONFIG
 from analysis.sweep import RunResult, read_sweep, why_not_paired
 from experiments.config import load_saved, to_plain
@@ -95,7 +95,7 @@ class Choice:
             record = asdict(replace(self, picks=tuple(kept.values())))
             text = json.dumps(record, indent=1) + "\n"
             if not (folder / CHOSEN).is_file() or (folder / CHOSEN).read_text(encoding="utf-8") != text:
-                (folder / CHOSEN).write_text(text, encoding="utf-8")
+                write_whole(folder / CHOSEN, text)
 
 
 def read_choice(
@@ -155,18 +155,25 @@ def kept_picks(choice: Choice, folder: Path) -> dict[str, Pick]:
     What was kept with the sweep's results counts where its folder is gone.
 
     Raises:
-        ConfigError: the file cannot be read.
+        ConfigError: the file cannot be read, or the sweep's own has another choice.
     """
     path = next((place / CHOSEN for place in (folder, results_of(folder)) if (place / CHOSEN).is_file()), None)
     if path is None:
         return {}
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        if any(kept[name] != getattr(choice, name) for name in ("origin", "seeds", "endpoint", "world_hash")):
+        if kept["world_hash"] != choice.world_hash:
             return {}
-        return {pick["pattern"]: Pick(**pick) for pick in kept["picks"]}
+        others = [name for name in ("origin", "seeds", "endpoint") if kept[name] != getattr(choice, name)]
+        picks = {pick["pattern"]: Pick(**pick) for pick in kept["picks"]}
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} must hold what was chosen, got something else ({error}); delete it to choose anew") from error
+    if others and path.parent == folder:
+        raise ConfigError(
+            f"{path} was chosen with {others[0]} {kept[others[0]]!r}, this would be with {getattr(choice, others[0])!r}; a choice is made "
+            "once: take another name= for the sweep"
+        )
+    return {} if others else picks
 
 
 def best_there_is(pattern: str, arms: Mapping[str, ExperimentConfig], runs: Path, origin: str, seeds: range, endpoint: str) -> Pick:

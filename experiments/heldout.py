@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from analysis.runs import EVALUATION, read_lines
 from experiments.cost import LOOKS
 from experiments.evaluate import EvaluationConfig, EvaluationTask, Graded, area_under_curve, grid_tasks, spread, summarise
+from experiments.faults import first_traceback
 from experiments.recorder import Recorder, dialogue_record, thoughts_of
 from policy.rollout import RolloutGroup
 from simulator.bank import Bank
@@ -45,20 +46,28 @@ class HeldOut:
     """Plays the held-out grids and keeps them in the run's `evaluation.jsonl`.
 
     Args:
+        max_error_share: of a grid's dialogues, in [0, 1]: how many may break. One always may.
         should_stop: asked between chunks; a yes abandons the evaluation, which then leaves no trace.
     """
 
-    def __init__(self, config: EvaluationConfig, bank: Bank, *, should_stop: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, config: EvaluationConfig, bank: Bank, *, max_error_share: float = 0.05, should_stop: Callable[[], bool] = lambda: False
+    ) -> None:
         scenarios = bank.scenarios(Split(config.split))
         full = spread(scenarios, config.num_scenarios)
         self.full = grid_tasks(full, config.strictness)
         self.during = grid_tasks(spread(full, config.during_scenarios), config.strictness)
         self.scenarios = full
         self._temperature = config.temperature
+        self._max_error_share = max_error_share
         self._should_stop = should_stop
 
     def play(self, pool: Pool, recorder: Recorder, *, tally: Tally, full: bool) -> dict[str, Any] | None:
-        """Plays a grid with the pool's present weights; returns its summary, or None when it was abandoned, and the pool with it."""
+        """Plays a grid with the pool's present weights; returns its summary, or None when it was abandoned, and the pool with it.
+
+        Raises:
+            RuntimeError: too many of its dialogues broke; nothing was recorded, so that a run that goes on plays it again.
+        """
         tasks = self.full if full else self.during
         groups: list[RolloutGroup] = []
         pool.submit(tasks, temperature=self._temperature)
@@ -66,6 +75,7 @@ class HeldOut:
             if self._should_stop():
                 return None
             groups.extend(pool.ready(min(CHUNK, len(tasks) - len(groups))))
+        self._refuse_broken(groups)
         during = {task.uid for task in self.during}
         facts = {"look": tally.num_looks, "policy_tokens": tally.policy_tokens, "grid": "full" if full else "during"}
         pairs = list(zip(tasks, (group.rollouts[0] for group in groups), strict=True))
@@ -74,6 +84,17 @@ class HeldOut:
         summary = summarise([Graded.of(rollout.dialogue, strictness=task.strictness) for task, rollout in pairs])
         recorder.scalars(tally.step, {f"eval/{facts['grid']}_{key}": summary[key] for key in SHOWN})
         return summary
+
+    def _refuse_broken(self, groups: Sequence[RolloutGroup]) -> None:
+        """Raises where a score would be that of the users who happened to answer."""
+        dialogues = [group.rollouts[0].dialogue for group in groups]
+        broken = [dialogue for dialogue in dialogues if dialogue.outcome is Outcome.ERROR]
+        at_most = max(1, int(self._max_error_share * len(dialogues)))
+        if len(broken) > at_most:
+            raise RuntimeError(
+                f"at most {at_most} of {len(dialogues)} held-out dialogues may break (rollout.max_error_share), got {len(broken)}; "
+                f"the first:\n{first_traceback(broken)}"
+            )
 
     def reference(self, user: UserSimulator, *, max_turns: int) -> dict[str, float]:
         """Scores of scripted agents on the full grid, with the same seeds; none when the user is not the embedded one."""

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from analysis.runs import CONFIG, METRICS, PROVENANCE, last_record, read_config, setting
+from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_summary, setting
 from experiments.catalogue import experiments
 from experiments.config import DEFAULT_KINDS, ExperimentConfig, PolicyConfig, read_experiment
 from experiments.keys import ConfigError, checked_name, leaves
@@ -58,8 +58,8 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     """Refuses a run that cannot work.
 
     Raises:
-        ConfigError: the run exists, its folder cannot be written or another process does, it has steps to go on from and no whole
-            checkpoint, the GPU, the model or a package for it is not there, memory does not suffice, the simulated user lacks
+        ConfigError: the run exists, its folder cannot be written or another process does, it has ended, or has steps to go on from and no
+            whole checkpoint; the GPU, the model or a package for it is not there, memory does not suffice, the simulated user lacks
             something, the teacher cannot teach this run, or the sealed half has judged it before.
     """
     if not resuming and folder.exists():
@@ -68,6 +68,7 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     check_writable(folder)
     if resuming:
         check_checkpoint(folder)
+        check_unfinished(config, folder)
     check_device(config)
     check_model(config.policy)
     check_template(config)
@@ -144,6 +145,21 @@ def check_writable(folder: Path, *, called: str = "runs") -> None:
             pass
     except OSError as error:
         raise ConfigError(f"{called} must be a folder that can be written, got {str(folder)!r}; {nearest} cannot be written") from error
+
+
+def check_unfinished(config: ExperimentConfig, folder: Path) -> None:
+    """Raises when a run has spent its budget: to go on would drop its last evaluation and judge it a second time."""
+    summary = read_summary(folder / SUMMARY)
+    if summary is None:
+        return
+    steps, tokens, budget = int(summary.get("steps") or 0), int(summary.get("policy_tokens") or 0), config.budget
+    if tokens >= budget.policy_tokens or (budget.steps and steps >= budget.steps):
+        raise ConfigError(
+            f"resume must name a run that has not ended, got {str(folder)!r}, which took {steps:,} steps and {tokens:,} policy tokens; "
+            "with a larger budget.policy_tokens, or budget.steps where that ended it, it goes on"
+        )
+    if config.evaluation.split == Split.SEALED and not config.sealed.again:
+        raise ConfigError(f"resume must not go on with {str(folder)!r} beyond its end: the sealed half judged it there, and judges once")
 
 
 def check_checkpoint(folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from analysis.report import write_report
-from analysis.runs import CONFIG
+from analysis.runs import CONFIG, SUMMARY
 from experiments.ahead import LANE
 from experiments.beginning import begin, settings_text, write_over
 from experiments.config import ExperimentConfig
@@ -30,6 +30,9 @@ from experiments.summary import closing_words, summarise_run
 from experiments.train import Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
 from simulator.bank import world_hash
+
+EARLIER = "summary.earlier.json"
+"""What a run had come to before it was given a larger budget."""
 
 
 def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCode:
@@ -53,6 +56,9 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
         begin(folder, text)
         with Interruption() as interruption, only_writer(folder):
             write_over(folder / CONFIG, text)
+            if (folder / SUMMARY).is_file():
+                # A larger budget: while it goes on the run has not ended, and what it came to before is not lost.
+                (folder / SUMMARY).replace(folder / EARLIER)
             course = Course(config, folder, parts, tally, interruption)
             return course.run(to_go_on=to_go_on or f"{config.experiment} resume={folder}", torn=torn)
     finally:
@@ -79,7 +85,12 @@ class Course:
         self.recorder = Recorder(folder, cut_after=(tally.step, tally.num_looks) if config.resume else None)
         self.training = TrainingRun(config, parts, self.recorder, tally)
         self.progress = Progress(folder, spent=self.training.spent())
-        self.heldout = HeldOut(config.evaluation, parts.bank, should_stop=lambda: interruption.requested)
+        self.heldout = HeldOut(
+            config.evaluation,
+            parts.bank,
+            max_error_share=config.rollout.max_error_share,
+            should_stop=lambda: interruption.requested,
+        )
         self._saved: tuple[int, int] | None = None
         self._marked_wall_s, self._marked_cpu_s = time.monotonic(), cpu_seconds()
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from analysis.copies import why_no_copy
 from analysis.runs import CONFIG, METRICS, PROVENANCE, read_config, read_run, setting
-from experiments.config import ExperimentConfig, load_saved, to_plain
+from experiments.config import MAY_CHANGE, ExperimentConfig, load_saved, to_plain
 from experiments.keys import ConfigError, leaves
 from simulator.bank import world_hash
 
 if TYPE_CHECKING:
     from experiments.sweep_plan import Cell, Sweep
 
-MAY_DIFFER = ("cluster.", "checkpoint.", "resume", "runs", "name", "experiment", "sealed.again")
-"""Settings that change nothing about how a run comes out, by the beginnings of their names."""
+MAY_DIFFER = (*(name for name in MAY_CHANGE if name != "budget."), "name", "experiment", "sealed.again")
+"""Settings that change nothing about how a run comes out, by the beginnings of their names. Copies are told by their tasks."""
 
 
 def refuse_other(sweep: Sweep, cell: Cell) -> None:
@@ -25,9 +25,16 @@ def refuse_other(sweep: Sweep, cell: Cell) -> None:
         return
     try:
         began_in = setting(read_config(folder / CONFIG), f"{PROVENANCE}.world_hash")
-        saved = to_plain(load_saved(folder / CONFIG))
+        if not began_in:
+            raise ValueError(f"{CONFIG} lacks {PROVENANCE}.world_hash")
     except ValueError as error:
         raise ConfigError(f"{cell} was broken off before its settings were written: {error}; delete {folder} to run it anew") from error
+    try:
+        saved = to_plain(load_saved(folder / CONFIG))
+    except ValueError as error:
+        raise ConfigError(
+            f"{folder / CONFIG} cannot be taken up by this version: {error}; take another name= for the sweep, or the version that began it"
+        ) from error
     if began_in != world_hash():
         raise ConfigError(f"{folder} was run in world {began_in}, this is {world_hash()}; take another name= for the sweep")
     # Through the schema, so that a setting which did not exist then stands at its default.

@@ -8,6 +8,7 @@ kept with a sweep's results (`analysis.kept`) count like those beside its runs, 
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -78,14 +79,20 @@ def check_sealed(config: ExperimentConfig, folder: Path, *, resuming: bool) -> N
 
 
 def mark_sealed(config: ExperimentConfig, folder: Path) -> None:
-    """Leaves the mark of a run that is about to be judged by the sealed half; a run that goes on leaves no second one."""
+    """Leaves the mark of a run that is about to be judged by the sealed half; a run that goes on leaves no second one.
+
+    Raises:
+        ConfigError: another run opened it since this one was checked, while engines started.
+    """
     if config.evaluation.split != Split.SEALED:
         return
     mine = mark_of(config, folder)
     root = root_of(config, folder)
-    if any((mark.run, mark.world_hash, mark.again) == (mine.run, mine.world_hash, mine.again) for mark in read_marks(root)):
-        return
     with (root / MARKS).open("a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if any((mark.run, mark.world_hash, mark.again) == (mine.run, mine.world_hash, mine.again) for mark in read_marks(root)):
+            return
+        check_sealed(config, folder, resuming=bool(config.resume))
         file.write(json.dumps(asdict(mine)) + "\n")
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from analysis.comparison import COMPARISON, Plan, as_text, compare, write_comparison
-from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary
+from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
 from analysis.sweep import read_sweep
 from experiments.config import BudgetConfig, load_saved
 from experiments.cost import seconds_of_run
@@ -98,9 +98,10 @@ def keep_plan(sweep: Sweep) -> None:
     Raises:
         ConfigError: nothing could be chosen yet, or the sweep was started with another plan.
     """
-    if sweep.choice:
-        sweep.choice.keep(sweep.folder)
     try:
+        sweep.planned.refuse_other(sweep.folder)
+        if sweep.choice:
+            sweep.choice.keep(sweep.folder)
         sweep.planned.keep(sweep.folder)
     except ValueError as error:
         raise ConfigError(str(error)) from error
@@ -123,7 +124,10 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
     resuming = (folder / CONFIG).is_file()
     if resuming:
         refuse_other(sweep, cell)
-    config = load_saved(folder / CONFIG, [f"resume={folder}"]) if resuming else sweep.config(cell)
+    if is_done(sweep, cell):
+        print(f"{folder} has ended: {closing_score(sweep, cell)}", file=sys.stderr)
+        return ExitCode.FINISHED
+    config = load_saved(folder / CONFIG, [f"resume={folder}", *sweep.for_resumed()]) if resuming else sweep.config(cell)
     preflight.check(config, folder, resuming=resuming)
     keep_plan(sweep)
     config.name = folder.name
@@ -169,7 +173,10 @@ class Course:
         finally:
             self.bar.close()
         if any(is_done(self.sweep, cell) for cell in self.sweep.cells()):
-            self.say(compare_arms(self.sweep))
+            try:
+                self.say(compare_arms(self.sweep))
+            except ValueError as error:
+                self.say(f"not compared: {error}")
         return self.failed
 
     def start_what_can(self) -> None:
@@ -310,5 +317,7 @@ def compare_arms(sweep: Sweep) -> str:
 def closing_score(sweep: Sweep, cell: Cell) -> str:
     """The held-out score of a run that ended, in words."""
     summary = read_summary(sweep.run_folder(cell) / SUMMARY) or {}
-    heldout = summary.get("heldout", {})
-    return f"held-out {heldout['score']:.1f}, over the run {heldout['auc']:.1f}" if heldout else "no summary"
+    score, area = (setting(summary, f"heldout.{name}") for name in ("score", "auc"))
+    if score is None:
+        return "no held-out score"
+    return f"held-out {score:.1f}" + ("" if area is None else f", over the run {area:.1f}")

@@ -36,7 +36,17 @@ from analysis.planned import Planned
 from analysis.runs import TEACHER, setting
 from experiments.catalogue import experiments, path_of
 from experiments.choice import Choice, read_choice
-from experiments.config import BudgetConfig, ExperimentConfig, compose, laid_over, merged, parse_overrides, read_experiment, read_yaml
+from experiments.config import (
+    MAY_CHANGE,
+    BudgetConfig,
+    ExperimentConfig,
+    compose,
+    laid_over,
+    merged,
+    parse_overrides,
+    read_experiment,
+    read_yaml,
+)
 from experiments.fairness import require_alike, require_tuning
 from experiments.keys import ConfigError, checked_name, leaves
 from simulator.scenario import Split
@@ -138,6 +148,11 @@ class Sweep:
             return self.ring[(self.ring.index(seed) + 1) % len(self.ring)]
         return self.ring[seed % len(self.ring)]
 
+    def for_resumed(self) -> list[str]:
+        """Those of its overrides that a run which goes on is given anew: where things are, and how patiently they are waited for."""
+        given = (word for word in self.words if word.startswith(MAY_CHANGE))
+        return [word for word in given if not word.startswith(("budget.", "resume", "runs"))]
+
     def config(self, cell: Cell) -> ExperimentConfig:
         """The settings of one run.
 
@@ -147,7 +162,8 @@ class Sweep:
         settings = filled(self.arms[cell.arm], {need.arm: str(self.run_folder(need) / TEACHER) for need in self.needs(cell)})
         own: dict[str, Any] = {"seed": cell.seed, "name": f"seed_{cell.seed}", "runs": str(self.runs)}
         if setting(self.base, "evaluation.split") == Split.SEALED:
-            own |= {"sealed": {"seeds": list(self.seeds)}}
+            # All that were planned, whichever were asked for: seeds by seeds is still one opening.
+            own |= {"sealed": {"seeds": list(self.planned.seeds)}}
         try:
             return compose(self.base, merged(settings, own), experiment=self.experiment)
         except ConfigError as error:

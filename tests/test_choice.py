@@ -96,6 +96,15 @@ def test_what_was_chosen_binds_later_sittings_and_is_added_to(grid):
     assert [pick["arm"] for pick in json.loads((folder / CHOSEN).read_text())["picks"]] == ["fixed_0.5", "linear_slow"]
 
 
+def test_a_choice_is_made_once_and_not_anew_with_other_seeds(grid):
+    chosen(grid).keep(folder := grid / "final" / "judged")
+    before = (folder / CHOSEN).read_text()
+    path = folder / CHOSEN
+    path.write_text(before.replace('"seeds": "0-1"', '"seeds": "0-3"'))
+    with pytest.raises(ConfigError, match=r"chosen.json was chosen with seeds '0-3', this would be with '0-1'; a choice is made once"):
+        chosen(grid)
+
+
 def test_a_choice_made_in_another_world_is_made_anew(grid, monkeypatch):
     chosen(grid).keep(grid / "final" / "judged")
     monkeypatch.setattr(choice, "world_hash", lambda: "bbbb")

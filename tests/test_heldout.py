@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from experiments.heldout import HeldOut, curve, is_due, start_and_end, tenth_of
 from experiments.recorder import Recorder
 from policy.rollout import Rollout, RolloutGroup
 from simulator.bank import load_bank
+from simulator.dialogue import Outcome
 from simulator.ladder import AGENTS, play
 from simulator.reward import final_emotion
 from simulator.rule_user import RuleUser, RuleUserConfig
@@ -105,6 +106,32 @@ def test_an_abandoned_evaluation_leaves_no_trace(tmp_path):
     assert heldout.play(ScriptedPool("L0"), recorder, tally=Course(), full=True) is None
     recorder.close()
     assert not (tmp_path / EVALUATION).read_text()
+
+
+class BrokenPool(ScriptedPool):
+    """Of whose dialogues the first few break."""
+
+    def __init__(self, agent: str, *, num_broken: int) -> None:
+        super().__init__(agent)
+        self.num_broken = num_broken
+
+    def ready(self, num_groups: int) -> list[RolloutGroup]:
+        return [self._broken(group) if i < self.num_broken else group for i, group in enumerate(super().ready(num_groups))]
+
+    def _broken(self, group: RolloutGroup) -> RolloutGroup:
+        (rollout,) = group.rollouts
+        dialogue = replace(rollout.dialogue, outcome=Outcome.ERROR, error="ConnectionError: gone")
+        return replace(group, rollouts=(replace(rollout, dialogue=dialogue),))
+
+
+def test_an_evaluation_of_which_too_much_breaks_stops_the_run_and_leaves_no_trace(tmp_path):
+    recorder = Recorder(tmp_path)
+    heldout = HeldOut(CONFIG, load_bank(), max_error_share=0.25)
+    with pytest.raises(RuntimeError, match=r"(?s)at most 2 of 8 held-out dialogues may break .*, got 3; the first:\nConnectionError: gone"):
+        heldout.play(BrokenPool("L0", num_broken=3), recorder, tally=Course(), full=True)
+    assert not (tmp_path / EVALUATION).read_text()
+    assert heldout.play(BrokenPool("L0", num_broken=2), recorder, tally=Course(), full=True)["n_dialogues"] == 6
+    recorder.close()
 
 
 def play_course(folder: Path, agents: Sequence[str]) -> None:

@@ -73,9 +73,23 @@ def test_the_runs_of_a_sweep_are_one_opening_with_the_seeds_that_it_was_planned_
     for cell in (Cell("frontier", 100), Cell("fixed_0.5", 100), Cell("frontier", 101)):
         judge(sweep.config(cell), sweep.run_folder(cell))
     assert sweep.config(Cell("frontier", 100)).sealed.seeds == list(range(100, 110))
+    # Seeds by seeds is the same opening.
+    for seeds in ("100-104", "105-109"):
+        part = load_sweep("confirmation", [*words, f"seeds={seeds}"])
+        assert part.config(part.cells()[0]).sealed.seeds == list(range(100, 110))
+    check_sealed(part.config(Cell("frontier", 105)), part.run_folder(Cell("frontier", 105)), resuming=False)
     more = load_sweep("confirmation", [*words, "seeds=100,101,110"])
     with pytest.raises(ConfigError, match="by confirmation/sweep/frontier/seed_100"):
         check_sealed(more.config(Cell("frontier", 110)), more.run_folder(Cell("frontier", 110)), resuming=False)
+
+
+def test_of_two_runs_that_were_both_let_in_the_second_to_open_is_refused(at):
+    (config, first), (_, second) = at("smoke/first"), at("smoke/second")
+    for folder in (first, second):
+        check_sealed(config, folder, resuming=False)
+    mark_sealed(config, first)
+    with pytest.raises(ConfigError, match="by smoke/first"):
+        mark_sealed(config, second)
 
 
 @pytest.mark.parametrize("place", ["runs", "docs/results"])

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from made_sweep import made_sweep
+from made_sweep import made_result, made_sweep
 
+from analysis.planned import read_planned
 from experiments import catalogue
 from experiments.__main__ import main
 from experiments.config import to_plain
@@ -310,6 +311,58 @@ def test_an_arm_that_cannot_be_run_here_is_named_before_any_other_is_run(write, 
     assert "arm fixed: teacher.kind=alp_gmm needs scikit-learn" in (told := capsys.readouterr().err)
     assert told.rstrip().endswith("Or go without: arms=frontier,replayed")
     assert not (tmp_path / "runs").exists()
+
+
+def test_later_sittings_add_seeds_to_the_plan_and_take_none_away(write, tmp_path):
+    write()
+    keep_plan(planned(f"runs={tmp_path}"))
+    keep_plan(planned(f"runs={tmp_path}", "seeds=9", "arms=fixed"))
+    assert read_planned(tmp_path / "made" / "sweep").seeds == (3, 5, 9)
+    keep_plan(planned(f"runs={tmp_path}", "seeds=3"))
+    found = read_planned(tmp_path / "made" / "sweep")
+    assert (found.seeds, found.arms) == ((3, 5, 9), ("frontier", "fixed", "replayed"))
+
+
+def finished(sweep: Sweep, cell: Cell) -> Path:
+    """A run that has ended, with its whole settings."""
+    folder = made_result(sweep.folder, cell.arm, cell.seed, world=world_hash())
+    config = {**to_plain(sweep.config(cell)), "provenance": {"world_hash": world_hash()}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    return folder
+
+
+def test_a_run_that_has_ended_is_not_ended_again(write, tmp_path, capsys):
+    write()
+    runs = f"runs={tmp_path / 'runs'}"
+    sweep = planned(runs)
+    folder = finished(sweep, Cell("fixed", 3))
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert main(["made", runs, "--cell", "fixed", "3"]) == 0
+    assert f"{folder} has ended: held-out 60.0" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "taken"), [("cluster.address=ray://new:1", True), ("checkpoint.every=3", True), ("learner.lr=0.1", False)]
+)
+def test_a_later_sitting_says_where_things_are_now(write, tmp_path, changed, taken):
+    write()
+    sweep = planned(f"runs={tmp_path / 'runs'}", changed)
+    finished(planned(f"runs={tmp_path / 'runs'}"), cell := Cell("fixed", 3))
+    assert sweep.for_resumed() == ([changed] if taken else [])
+    if taken:
+        refuse_other(sweep, cell)
+    else:
+        with pytest.raises(ConfigError, match=r"was run with learner\.lr"):
+            refuse_other(sweep, cell)
+
+
+def test_one_run_of_a_sweep_is_planned_by_itself(write, tmp_path, capsys):
+    write()
+    runs = f"runs={tmp_path / 'runs'}"
+    assert main(["made", runs, "--cell", "fixed", "5", "--dry-run"]) == 0
+    assert "strictness: 0.5" in (out := capsys.readouterr().out) and "seed: 5" in out
+    assert main(["made", runs, "--cell", "fixed", "99", "--dry-run"]) == 2
 
 
 def test_a_sweep_waits_for_nobody_who_still_writes_one_of_its_runs(write, tmp_path):

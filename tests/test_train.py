@@ -178,6 +178,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(place, whole):
 def test_a_run_whose_newest_checkpoint_is_torn_goes_on_from_the_one_before_and_says_so(place, whole):
     folder = place / "smoke" / "torn"
     shutil.copytree(whole[0], folder)
+    (folder / "summary.json").unlink()
     torn = newest_checkpoint(folder)
     (torn / "state.pt").write_bytes(b"")
     older = newest_checkpoint(folder)
