@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,13 @@ class Entry:
 
     @property
     def probe(self) -> tuple[str, str] | None:
-        """Kind and hash of what it was asked: errors of different probes say nothing about each other. None if it was not probed."""
-        return (self.reliability["probe"]["kind"], self.reliability["probe"]["hash"]) if self.reliability else None
+        """Kind of what it was asked, and hash of that and of how: errors of different probes say nothing about each other. None without."""
+        if not self.reliability:
+            return None
+        probe = self.reliability["probe"]
+        how = [f"at {probe['temperature']:g}"] if probe.get("temperature") else []
+        how += [f"system prompt {sha256(probe['system'].encode()).hexdigest()[:8]}"] if probe.get("system") else []
+        return probe["kind"], ", ".join([probe["hash"], *how])
 
     @property
     def tries(self) -> int | None:

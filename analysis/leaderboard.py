@@ -33,7 +33,7 @@ class Group:
     setting_id: str
     entries: tuple[Entry, ...]
     ranks: tuple[tuple[int, int], ...]
-    """Per agent the ranks, from 1, that 95 % of redrawn sets of scenarios give it; of one that scored nothing the last."""
+    """Per agent the ranks, from 1, that 95 % of redrawn sets of scenarios give it; the last where it scored nothing or is unfinished."""
     words: float | None
     """Words a reply at which scores are told with length taken out: the geometric mean over the agents."""
 
@@ -58,13 +58,13 @@ class Group:
 
 
 def grouped(entries: Sequence[Entry], *, seed: int) -> list[Group]:
-    """The agents by setting, the setting with most of them first."""
+    """The agents by setting, the setting with most of them first; who was not played to the end comes last and has no rank."""
     by_setting: dict[str, list[Entry]] = {}
     for entry in entries:
         by_setting.setdefault(entry.found["setting_id"], []).append(entry)
     groups = []
     for setting_id, members in sorted(by_setting.items(), key=lambda pair: (-len(pair[1]), pair[0])):
-        best_first = sorted(members, key=lambda entry: (-(entry.found["score"] if entry.found["score"] is not None else -1.0), entry.name))
+        best_first = sorted(members, key=place)
         lengths = [entry.found["length"]["words_per_reply"] for entry in best_first if entry.found.get("length")]
         known = [length for length in lengths if length]
         groups.append(
@@ -72,11 +72,22 @@ def grouped(entries: Sequence[Entry], *, seed: int) -> list[Group]:
                 setting=best_first[0].found["setting"],
                 setting_id=setting_id,
                 entries=tuple(best_first),
-                ranks=tuple(ranks([entry.found["per_scenario"] for entry in best_first], seed=seed)),
+                ranks=tuple(ranks([entry.found["per_scenario"] if is_whole(entry) else {} for entry in best_first], seed=seed)),
                 words=float(2.0 ** np.mean(np.log2(known))) if known else None,
             )
         )
     return groups
+
+
+def is_whole(entry: Entry) -> bool:
+    """Whether an agent was played to the end: a score over the first few users is none over all."""
+    return not entry.found["errors"]["not_played"]
+
+
+def place(entry: Entry) -> tuple[bool, float, str]:
+    """Where an agent stands: by its score, after all of those who were played to the end if it was not."""
+    score = entry.found["score"]
+    return not is_whole(entry), -(-1.0 if score is None else score), entry.name
 
 
 def ranks(per_scenario: Sequence[Mapping[str, float]], *, seed: int) -> list[tuple[int, int]]:

@@ -78,9 +78,12 @@ def verdict(group: Group) -> str:
     if len(group.entries) == 1:
         return lead
     rivals = [entry.name for entry, (best, _) in zip(group.entries[1:], group.ranks[1:], strict=True) if best == 1]
-    if group.ranks[0][1] > 1 and rivals:
+    if rivals:
         return f"{lead}; with other users {', '.join(rivals)} could lead"
-    return f"{lead} and leads whichever users are drawn"
+    if group.ranks[0] == (1, 1):
+        return f"{lead} and leads whichever users are drawn"
+    # No rival leads in one draw of forty by itself, or no two agents met the same users.
+    return f"{lead}; whether others would lead with other users is open"
 
 
 def apart(groups: Sequence[Group]) -> str:

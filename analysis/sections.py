@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -14,7 +15,7 @@ from analysis.runs import TRANSCRIPTS, Run, flatten, setting
 from analysis.sweep import run_folders, seed_of
 from analysis.teaching import Decision, in_words
 from analysis.transcripts import side_by_side
-from analysis.wording import duration, text, two_columns, with_interval
+from analysis.wording import anew, duration, text, two_columns, with_interval
 
 Figures = Mapping[str, Figure]
 """By name."""
@@ -144,7 +145,8 @@ def repeat(run: Run) -> str:
     lines.append(f'make experiment EXP={run.experiment} ARGS="{" ".join(overrides(run))}"')
     notes = ["The working tree had changes that no commit holds."] if commit.endswith("+") else []
     notes.append(f"Every figure lies in {FOLDER}/ as SVG, PNG and CSV.")
-    notes += [] if run.provenance.get("overrides") else ["If other settings were given too, they are in the list below."]
+    if run.provenance.get("overrides") is None or run.arm:
+        notes.append("If other settings were given too, they are in the list below.")
     note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
     settings = "\n".join(f"{name}: {value}" for name, value in flatten(run.config))
     versions = setting(run.summary, "versions") or run.provenance.get("versions") or {}
@@ -157,10 +159,12 @@ def repeat(run: Run) -> str:
 
 
 def overrides(run: Run) -> Sequence[str]:
-    """What was said on the command line; the seed where that was not kept, for a run of a sweep its place there."""
+    """What makes its settings of the experiment's file; the seed where that was not kept, for a run of a sweep its place in a new one."""
     seed = run.config.get("seed", 0)
     if run.arm:
         sweep = run.folder.absolute().parents[1]
         seeds = sorted({seed_of(place) for place in run_folders(sweep)})
-        return [f"seeds={','.join(map(str, seeds))}", f"name={sweep.name}", "--cell", run.arm, str(seed)]
-    return [str(word) for word in run.provenance.get("overrides") or [f"seed={seed}"]]
+        # Under the sweep's own name the run is there, and done.
+        return [f"seeds={','.join(map(str, seeds))}", f"name={anew(sweep.name)}", "--cell", run.arm, str(seed)]
+    kept = run.provenance.get("overrides")
+    return [f"seed={seed}"] if kept is None else [shlex.quote(str(word)) for word in kept]

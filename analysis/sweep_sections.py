@@ -21,10 +21,8 @@ from analysis.sweep import BY_ITSELF
 from analysis.sweep_course import Course, Courses
 from analysis.transcripts import transcript
 from analysis.verdict import count
-from analysis.wording import duration, grid_table, text, two_columns
+from analysis.wording import anew, duration, grid_table, text, two_columns
 
-ANEW = "again"
-"""Name of the sweep that repeats another one."""
 NBSP = "\N{NO-BREAK SPACE}"
 NUM_NOTES = 8
 """Remarks that stand open; more are folded in."""
@@ -239,7 +237,7 @@ def repeat(courses: Courses, found: Mapping[str, Any] | None, *, experiment: str
     arms, seeds = courses.arms(), sorted({course.seed for course in courses.runs})
     commits = distinct(course.run.provenance.get("git_commit") for course in courses.runs)
     worlds = distinct(course.run.provenance.get("world_hash") or setting(course.run.summary, "world_hash") for course in courses.runs)
-    name = ANEW if sweep != ANEW else f"{ANEW}_2"
+    name = anew(sweep)
     words = f"seeds={','.join(map(str, seeds))} arms={','.join(arms)} name={name}"
     lines = [f"git checkout {commits[0].removesuffix('+')}"] if len(commits) == 1 else []
     lines.append(f'make experiment EXP={experiment} ARGS="{words}"')

@@ -50,3 +50,8 @@ def grid_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, is_list:
         for row in rows
     )
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def anew(sweep: str) -> str:
+    """A name for the sweep that repeats another one: under its own name what is finished or kept would be taken as it is."""
+    return "again" if sweep != "again" else "again_2"

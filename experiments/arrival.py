@@ -30,7 +30,7 @@ def largest_difference(
     engines: Callable[[list[int]], Sequence[Sequence[float]]],
     learner: Callable[[list[int]], Sequence[float]],
 ) -> float:
-    """Largest |logprob difference| in nats between any engine and the learner; NaN without sequences.
+    """Largest |logprob difference| in nats between any engine and the learner; NaN without sequences, infinite where one is no number.
 
     Args:
         engines: token ids -> logprobs of each engine, the first token's left out.
@@ -41,7 +41,8 @@ def largest_difference(
         token_ids = [int(token) for token in sequence]
         expected = np.asarray(learner(token_ids), dtype=np.float64)
         for scores in engines(token_ids):
-            largest = np.fmax(largest, np.abs(np.asarray(scores, dtype=np.float64) - expected).max())
+            difference = np.abs(np.asarray(scores, dtype=np.float64) - expected)
+            largest = np.fmax(largest, np.where(np.isnan(difference), np.inf, difference).max())
     return float(largest)
 
 

@@ -11,6 +11,7 @@ from analysis.runs import CONFIG, PROVENANCE, TEACHER, read_config, read_lines, 
 from experiments.agents.who import fingerprint
 from experiments.config import ExperimentConfig, to_yaml
 from experiments.parts import model_folder
+from experiments.same_run import words_for
 from experiments.summary import git_commit, versions
 from simulator.bank import preset_hash, world_hash
 
@@ -23,6 +24,7 @@ def settings_text(config: ExperimentConfig, folder: Path) -> str:
         "world_hash": world_hash(),
         "preset_hash": preset_hash(),
         "initial_policy": initial_policy(config, folder),
+        "overrides": words_for(config),
         **copied_tasks(config, folder),
     }
     return to_yaml(replace(config, resume=""), provenance)

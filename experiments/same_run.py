@@ -1,13 +1,15 @@
-"""Whether a run that is there is the one that a sweep would make: the same world, and the same settings."""
+"""Whether a run that is there is the one that a sweep would make: the same world and settings; and which words would make it again."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from analysis.copies import why_no_copy
 from analysis.runs import CONFIG, METRICS, PROVENANCE, read_config, read_run, setting
-from experiments.config import MAY_CHANGE, ExperimentConfig, load_saved, to_plain
+from experiments.catalogue import experiments
+from experiments.config import DEFAULT_KINDS, MAY_CHANGE, ExperimentConfig, load, load_saved, read_experiment, to_plain
 from experiments.keys import ConfigError, leaves
 from simulator.bank import world_hash
 
@@ -50,3 +52,22 @@ def differences(saved: Mapping[str, object], config: ExperimentConfig) -> Iterat
     for name in sorted(set(before) | set(now)):
         if before.get(name) != now.get(name) and not name.startswith(MAY_DIFFER):
             yield name, before.get(name), now.get(name)
+
+
+def words_for(config: ExperimentConfig) -> list[str]:
+    """The overrides that make these settings of the experiment's file; none for a run of a sweep, whose file names its arm."""
+    if config.experiment not in experiments() or "arms" in read_experiment(config.experiment):
+        return []
+    file = load(config.experiment)
+    kinds = [f"{group}.kind={now}" for (group, before), (_, now) in zip(kinds_of(file), kinds_of(config), strict=True) if now != before]
+    try:
+        usual = to_plain(load(config.experiment, kinds))
+    except ConfigError:
+        # Kinds by themselves may contradict what the file has beside them.
+        usual, kinds = to_plain(file), []
+    return [*kinds, *(f"{name}={json.dumps(now) if not isinstance(now, str) else now}" for name, _, now in differences(usual, config))]
+
+
+def kinds_of(config: ExperimentConfig) -> list[tuple[str, str]]:
+    """Which kind each group of settings that has kinds is of."""
+    return [(group, getattr(config, group).kind) for group in DEFAULT_KINDS]

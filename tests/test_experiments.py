@@ -12,8 +12,9 @@ from tiny_policy import save_tiny_policy
 from curriculum import TEACHERS
 from experiments import preflight
 from experiments.catalogue import experiments
-from experiments.config import load
+from experiments.config import load, to_plain
 from experiments.keys import ConfigError
+from experiments.same_run import words_for
 from experiments.sweep_plan import Cell, is_sweep, load_sweep
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,6 +76,23 @@ def test_a_model_of_ones_own_has_the_main_jobs_teacher_and_settings_of_its_own()
     assert own.algorithm.turn_credit == main_job.algorithm.turn_credit and own.algorithm.entropy_coef == 0
     assert (own.learner.lr, own.learner.num_minibatches, own.simulator.register) == (1e-6, 1, "open")
     assert load("own_model", ["teacher.kind=fixed", "teacher.strictness=0.5", "learner.lr=2e-6"]).learner.lr == 2e-6
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["seed=3", "learner.lr=0.001"],
+        ["teacher.kind=uniform", "budget.policy_tokens=300000", "evaluation.strictness=[0.1, 0.5]"],
+        ["algorithm.kind=ppo", "algorithm.turn_credit=0.9", "probe.at_start=true"],
+        ["simulator.kind=moody", "simulator.whim_prob=0.4"],
+    ],
+)
+def test_a_run_knows_the_words_that_make_it_again(words):
+    config = load("adaptive_curriculum", words)
+    again = words_for(config)
+    assert set(words) <= set(again) and to_plain(load("adaptive_curriculum", again)) == to_plain(config)
+    assert words_for(load_sweep("quick_comparison").config(Cell("uniform", 1))) == []
 
 
 def test_settings_of_the_file_that_another_algorithm_does_not_take_over_are_named():

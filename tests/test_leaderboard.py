@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from analysis.__main__ import main
-from analysis.evaluated import is_same_agent, read_entries
+from analysis.evaluated import Entry, is_same_agent, read_entries
 from analysis.leaderboard import grouped, ranks, write_leaderboard
+from analysis.leaderboard_page import verdict
 from analysis.length_control import score_at
 from experiments.__main__ import main as experiments
 
@@ -139,6 +142,17 @@ def test_agents_that_were_asked_something_else_stand_in_another_table_of_reliabi
         }
 
 
+def test_agents_that_were_asked_otherwise_have_other_probes(evaluated):
+    entry = read_entries([evaluated / "L0"])[0]
+
+    def probe_of(**how) -> tuple[str, str]:
+        return replace(entry, reliability={"probe": {"kind": "questions", "hash": "aa", **how}}).probe
+
+    assert probe_of() == probe_of(temperature=0.0, system="") == ("questions", "aa")
+    others = {probe_of(temperature=1.0), probe_of(system="Be warm."), probe_of(system="Be brief.")}
+    assert len(others) == 3 and ("questions", "aa, at 1") in others and probe_of() not in others
+
+
 def test_a_probe_of_another_agent_is_left_out_and_said(evaluated, tmp_path):
     probed(evaluated / "L2", tmp_path / "L2", source="L3")
     page, _ = write_leaderboard([tmp_path / "L2"], tmp_path / "board.html")
@@ -207,6 +221,43 @@ def test_ranks_that_users_leave_open():
     open_ = [{"a": 90.0, "b": 10.0}, {"a": 10.0, "b": 80.0}]
     assert ranks(open_, seed=0) == [(1, 2), (1, 2)]
     assert ranks([*clear, {}], seed=0)[2] == (3, 3)
+
+
+def board_of(*entries: tuple[str, dict[str, float], int]) -> str:
+    """The headline over agents: name, mean score by scenario, dialogues not played."""
+    found = [
+        Entry(
+            folder=Path(name),
+            reliability=None,
+            found={
+                "agent": {"name": name},
+                "setting_id": "s",
+                "setting": {},
+                "score": float(np.mean(list(scores.values()))),
+                "per_scenario": scores,
+                "errors": {"not_played": missing},
+            },
+        )
+        for name, scores, missing in entries
+    ]
+    return verdict(grouped(found, seed=0)[0])
+
+
+def test_the_headline_claims_a_lead_only_where_every_draw_of_users_has_it():
+    users = [str(i) for i in range(4)]
+    far = board_of(("a", dict.fromkeys(users, 90.0), 0), ("b", dict.fromkeys(users, 50.0), 0))
+    assert far == "a scores 90.0 and leads whichever users are drawn"
+    near = board_of(
+        ("a", dict(zip(users, (90.0, 10, 50, 50), strict=True)), 0), ("b", dict(zip(users, (10.0, 80, 50, 50), strict=True)), 0)
+    )
+    assert near == "a scores 50.0; with other users b could lead"
+    assert board_of(("a", {"0": 90.0}, 0), ("b", {"1": 50.0}, 0)).endswith("whether others would lead with other users is open")
+
+
+def test_an_agent_that_was_not_played_to_the_end_leads_nothing():
+    users = [str(i) for i in range(4)]
+    said = board_of(("whole", dict.fromkeys(users, 50.0), 0), ("begun", {"0": 99.0}, 3), ("other", dict.fromkeys(users, 40.0), 0))
+    assert said == "whole scores 50.0 and leads whichever users are drawn"
 
 
 def test_equal_agents_share_a_rank():

@@ -177,6 +177,19 @@ def test_agents_that_were_asked_something_else_are_not_compared(tmp_path, capsys
         assert "--against must be of an agent that was asked the same" in refused(capsys, *arguments, "--out", str(tmp_path / "b"))
 
 
+def test_agents_that_were_asked_otherwise_are_not_compared(tmp_path, capsys):
+    path = questions_in(tmp_path, CAPITAL)
+    with serving(FakeEndpoint(always=honest)) as endpoint:
+        arguments = (endpoint.url, "--model", "m", "--questions", str(path))
+        probed(tmp_path / "a", *arguments)
+        capsys.readouterr()
+        for changed, said in (
+            (("--temperature", "1"), "temperature 0.0 there and 1.0 here"),
+            (("--system", "Be warm."), "system '' there"),
+        ):
+            assert said in refused(capsys, *arguments, *changed, "--against", str(tmp_path / "a"), "--out", str(tmp_path / "b"))
+
+
 def test_questions_without_answers_are_left_out_and_said(tmp_path, capsys):
     def half(request: Mapping[str, Any]) -> Reply:
         return garbage(request) if "spider" in request["messages"][-1]["content"] else honest(request)

@@ -209,6 +209,16 @@ def test_the_page_says_how_to_repeat_the_run(finished):
     assert 'make experiment EXP=adaptive_curriculum ARGS="seed=0"' in words
 
 
+def test_what_was_said_on_the_command_line_stands_where_it_is_repeated(tmp_path):
+    make_run(tmp_path / "seed0")
+    config = tmp_path / "seed0" / "config.yaml"
+    words = "  overrides: [seed=3, teacher.kind=uniform, 'evaluation.strictness=[0.1, 0.5]']\n"
+    config.write_text(config.read_text().replace("provenance:\n", f"provenance:\n{words}"))
+    said = read_page(write_report(tmp_path / "seed0")).words
+    assert """ARGS="seed=3 teacher.kind=uniform 'evaluation.strictness=[0.1, 0.5]'\"""" in said
+    assert "If other settings were given too" not in said
+
+
 def test_the_page_about_a_run_of_a_sweep_names_its_arm_and_how_to_make_it_again(tmp_path):
     folder = tmp_path / "adaptive_curriculum" / "second" / "fixed_0.1" / "seed_0"
     folder.parent.mkdir(parents=True)
@@ -218,7 +228,7 @@ def test_the_page_about_a_run_of_a_sweep_names_its_arm_and_how_to_make_it_again(
     (folder / "config.yaml").write_text(config)
     page = write_report(folder)
     words = read_page(page).words
-    assert 'make experiment EXP=adaptive_curriculum ARGS="seeds=0,3 name=second --cell fixed_0.1 0"' in words
+    assert 'make experiment EXP=adaptive_curriculum ARGS="seeds=0,3 name=again --cell fixed_0.1 0"' in words
     assert "adaptive_curriculum / fixed_0.1 / seed_0" in words
     assert "<title>adaptive_curriculum/fixed_0.1/seed_0</title>" in page.read_text(encoding="utf-8")
 

@@ -92,6 +92,9 @@ def test_the_engine_that_differs_most_is_what_counts():
     difference = largest_difference(sequences, engines=lambda ids: [[-1.0, -2.0], [-1.0, -2.25]], learner=lambda ids: [-1.0, -2.0])
     assert difference == 0.25
     assert math.isnan(largest_difference([], engines=lambda ids: [], learner=lambda ids: []))
+    # An engine whose logprobs are no numbers speaks with no weights at all.
+    lost = largest_difference(sequences, engines=lambda ids: [[-1.0, -2.0], [math.nan, -2.0]], learner=lambda ids: [-1.0, -2.0])
+    assert lost == math.inf
 
 
 def test_weights_that_did_not_arrive_stop_a_run_in_full_precision_alone():

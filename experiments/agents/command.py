@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from analysis.planned import write_whole
 from analysis.runs import CONFIG, METRICS
 from experiments.agents import agent_json
 from experiments.agents.judge import CapabilityJudge, judged
@@ -31,6 +32,7 @@ from experiments.agents.who import Agent, Kind, find_agent
 from experiments.exit_code import ExitCode, ended
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
+from experiments.one_writer import only_writer
 from simulator.dialogue import Outcome
 
 
@@ -87,15 +89,16 @@ def run(options: argparse.Namespace, agent: Agent, setting: Setting, folder: Pat
         ValueError: a server or a model cannot be worked with; nothing was played.
     """
     judge, dialogues = reached_judge(options), Dialogues(folder, setting, samples=options.samples)
-    before = dialogues.resume()
-    missing = [pair for key, pair in dialogues.tasks.items() if key not in before]
-    user = reached_user(setting) if missing else setting.user()
-    player = make_player(options, agent, setting, user, folder) if missing else None
+    is_missing = len(dialogues.sound()) < len(dialogues.tasks)
+    user = reached_user(setting) if is_missing else setting.user()
+    player = make_player(options, agent, setting, user, folder) if is_missing else None
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / CONFIG).is_file():
-        (folder / CONFIG).write_text(yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True), encoding="utf-8")
-    (folder / METRICS).touch()
-    with Interruption() as interruption:
+        write_whole(folder / CONFIG, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+    with only_writer(folder), Interruption() as interruption:
+        before = dialogues.resume()
+        missing = [pair for key, pair in dialogues.tasks.items() if key not in before]
+        (folder / METRICS).touch()
         found = asyncio.run(play_and_judge(options, setting, dialogues, before, missing, player, judge, interruption))
     found = {**found, "usage": usage(user, player, judge)}
     described = agent_json.describe(setting=setting, agent=about(agent, config), samples=options.samples, seed=options.seed, **found)

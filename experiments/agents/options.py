@@ -30,7 +30,7 @@ def evaluate_parser() -> argparse.ArgumentParser:
     user_options(parser)
     speaking_options(parser)
     server_options(parser, "judge", "the model that judges the five capabilities of dialogues with a user that a model plays")
-    return parser
+    return with_usual(parser)
 
 
 def scenario_options(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +81,12 @@ def reliability_parser() -> argparse.ArgumentParser:
     parser.add_argument("--num", type=int, default=200, metavar="N", help="facts that the embedded policy is asked for (default 200)")
     parser.add_argument("--seed", type=int, default=0, help="of these facts and of the intervals (default 0)")
     speaking_options(parser, temperature=0.0)
+    return with_usual(parser)
+
+
+def with_usual(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The parser, whose options then know under `usual` what each is where nothing was said."""
+    parser.set_defaults(usual=vars(parser.parse_args(["-"])))
     return parser
 
 

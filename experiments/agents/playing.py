@@ -39,7 +39,12 @@ class Dialogues:
     def resume(self) -> dict[Key, Played]:
         """What was played before; dialogues that broke are forgotten, to be played again."""
         cut_back(self.path, lambda record: record["outcome"] != Outcome.ERROR)
-        return {(played.task.uid, played.sibling): played for played in self.read()}
+        return self.sound()
+
+    def sound(self) -> dict[Key, Played]:
+        """What was played and did not break."""
+        found = {(played.task.uid, played.sibling): played for played in self.read()}
+        return {key: played for key, played in found.items() if played.dialogue.outcome is not Outcome.ERROR}
 
     def read(self) -> Iterator[Played]:
         """The recorded dialogues, in the order in which they ended.

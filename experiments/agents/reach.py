@@ -109,6 +109,8 @@ def judge_config(options: argparse.Namespace) -> EndpointConfig | None:
         ConfigError: one of them means nothing.
     """
     if not options.judge_model:
+        if options.judge_url:
+            raise ConfigError(f"--judge-model must name the model at --judge-url, got none with {', '.join(options.judge_url)}")
         return None
     try:
         return EndpointConfig(**model_settings(flag_settings(options, "judge")))
@@ -138,5 +140,28 @@ def check_speaking(options: argparse.Namespace, agent: Agent) -> None:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+    refuse_idle(options, agent)
     if agent.kind is Kind.SERVER:
         agent_config(server_settings(options, agent, answers=Path(ANSWERS)))
+
+
+OF_A_SERVER = ("key_env", "retries", "timeout", "max_wait", "token_limit", "no_seed", "extra_body")
+OF_WEIGHTS = ("engine", "dtype", "max_context")
+OF_SPEAKING = ("temperature", "system", "max_tokens")
+
+
+def refuse_idle(options: argparse.Namespace, agent: Agent) -> None:
+    """Refuses options that this kind of agent has no use for: an evaluation would name them as if they had been heeded.
+
+    Raises:
+        ConfigError: names the first.
+    """
+    idle: dict[Kind, list[tuple[tuple[str, ...], str]]] = {
+        Kind.SERVER: [(OF_WEIGHTS, "goes with an agent whose weights are here")],
+        Kind.MODEL: [(OF_A_SERVER, "goes with an agent behind a server")],
+        Kind.SCRIPTED: [((*OF_A_SERVER, *OF_WEIGHTS, *OF_SPEAKING), "goes with an agent that is a model")],
+    }
+    for names, why in idle[agent.kind]:
+        for name in names:
+            if (given := getattr(options, name)) != options.usual[name]:
+                raise ConfigError(f"--{name.replace('_', '-')} {why}, got {given!r} with {agent.source!r}")

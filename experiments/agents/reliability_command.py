@@ -142,10 +142,17 @@ def require_same(before: Mapping[str, Any] | None, digest: str, options: argpars
     Raises:
         ConfigError: it was.
     """
-    was = digest if before is None else before["probe"].get("hash")
-    if was != digest:
-        there = f"{was} there and {digest} here"
-        raise ConfigError(f"--against must be of an agent that was asked the same, got {str(options.against)!r}, which was not ({there})")
+    if before is None:
+        return
+    here = {"hash": digest, "temperature": options.temperature, "system": options.system}
+    for name, now in here.items():
+        # Facts that the embedded policy was told have no temperature: its likelihoods are asked.
+        was = before["probe"].get(name, now)
+        if was != now:
+            there = f"{name} {was!r} there and {now!r} here"
+            raise ConfigError(
+                f"--against must be of an agent that was asked the same, got {str(options.against)!r}, which was not ({there})"
+            )
 
 
 Asked = tuple[list[Any], dict[str, Any], dict[str, Any], str]

@@ -181,5 +181,5 @@ def llm_config(options: argparse.Namespace) -> LLMUserConfig:
 def refuse_given(options: argparse.Namespace, names: tuple[str, ...], *, because: str) -> None:
     """Raises on the first of these options that was given."""
     for name in names:
-        if getattr(options, name):
+        if getattr(options, name) not in (None, "") and getattr(options, name) is not False:
             raise ConfigError(f"--{name.replace('_', '-')} {because}, got {getattr(options, name)!r}")
