@@ -19,8 +19,9 @@ from typing import Any
 import yaml
 
 from analysis.copies import COPIED, digest_of_tasks
-from analysis.planned import CHOSEN, PLAN, read_planned, write_whole
+from analysis.planned import CHOSEN, PLAN, read_planned
 from analysis.replies import REPLIES, replies_in
+from analysis.results import MARKS, RUNS, keep_marks, results_of
 from analysis.runs import (
     CONFIG,
     EVALUATION,
@@ -38,7 +39,6 @@ from analysis.sweep import run_folders
 from simulator.columns import columns_of, read_columns, write_columns
 from simulator.difficulty import Difficulty
 
-RUNS, RESULTS, MARKS = "runs", Path("docs/results"), "sealed.jsonl"
 DIGITS = 5
 MAX_STEPS = 400
 """Of a longer run every so many steps are kept, the last, and all that looked at the probe panel."""
@@ -48,16 +48,6 @@ GRADES = ("step", "look", "policy_tokens", "grid", "in_during", "uid", "scenario
 """What is kept of a held-out dialogue."""
 NUM_READ = 3
 """Users of the full grid whose words are kept."""
-
-
-def results_beside(runs: Path) -> Path:
-    """Where runs are kept: docs/results, beside the folder of all runs."""
-    return runs.parent / RESULTS
-
-
-def results_of(folder: Path) -> Path:
-    """Where the runs of a sweep are kept, of the folder runs/<experiment>/<name>."""
-    return results_beside(folder.parent.parent) / folder.parent.name / folder.name
 
 
 def keep_sweep(folder: Path, out: Path | None = None) -> str:
@@ -106,40 +96,6 @@ def keep_plan(folder: Path, out: Path) -> None:
     for name in (PLAN, CHOSEN):
         if (folder / name).is_file():
             shutil.copyfile(folder / name, out / name)
-
-
-def keep_marks(marks: Path, out: Path, *, opening: str) -> None:
-    """Adds what the sealed half was opened for by this sweep's kept runs to what is kept of that.
-
-    A run that has not finished leaves no mark here: where its folder is lost, so is what it was judged by, and it may be begun anew.
-
-    Args:
-        out: where the sweep's records are. What is kept of marks lies in docs/results, of this project or another, beside all
-            experiments; of records anywhere else it lies among them.
-    """
-    if not marks.is_file():
-        return
-    results = out.absolute().parent.parent
-    kept = (results if results.parts[-len(RESULTS.parts) :] == RESULTS.parts else out) / MARKS
-    before = kept.read_text(encoding="utf-8").splitlines() if kept.is_file() else []
-    found = [line for line in marks.read_text(encoding="utf-8").splitlines() if line not in before]
-    new = [line for line in found if is_of_a_record(line, out, opening=opening)]
-    if new:
-        write_whole(kept, "".join(f"{line}\n" for line in [*before, *new]))
-
-
-def is_of_a_record(mark: str, out: Path, *, opening: str) -> bool:
-    """Whether a line of marks is of a run of this sweep whose record is in `out`.
-
-    Raises:
-        ValueError: it is no mark.
-    """
-    try:
-        read = json.loads(mark)
-        cell = Path(str(read["run"])).relative_to(opening) if read["opening"] == opening else None
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{MARKS} must hold a mark a line, got {mark[:60]!r}") from error
-    return cell is not None and (out / cell / SUMMARY).is_file()
 
 
 def keep_run(run: Path, target: Path, *, runs: Path) -> None:

@@ -21,8 +21,8 @@ import numpy as np
 
 from analysis.comparison_options import seeds as seeds_from
 from analysis.endpoints import sign_of
-from analysis.kept import results_beside, results_of
 from analysis.planned import CHOSEN, write_whole
+from analysis.results import results_beside, results_of
 from analysis.runs import CONFIG
 from analysis.sweep import RunResult, read_sweep, why_not_paired
 from experiments.config import load_saved, to_plain

@@ -40,7 +40,8 @@ def refuse_other(sweep: Sweep, cell: Cell) -> None:
     if began_in != world_hash():
         raise ConfigError(f"{folder} was run in world {began_in}, this is {world_hash()}; take another name= for the sweep")
     # Through the schema, so that a setting which did not exist then stands at its default.
-    for name, before, now in differences(saved, sweep.config(cell)):
+    if found := next(differences(saved, sweep.config(cell)), None):
+        name, before, now = found
         raise ConfigError(f"{folder} was run with {name}={before!r}, this sweep wants {now!r}; take another name= for the sweep")
     if (folder / METRICS).is_file() and (reason := why_no_copy(read_run(folder))):
         raise ConfigError(f"{cell} cannot be used: {reason}; delete {folder} for that")

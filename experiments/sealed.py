@@ -3,7 +3,7 @@
 A mark is a line of `<runs>/sealed.jsonl` and belongs to an opening: a sweep, or a single run. Further arms of the same sweep, with seeds
 that it was planned with, are part of its opening; so is going on with a run that was broken off. Anything else (another sweep, more
 seeds, a run begun anew after it was deleted) is refused unless `sealed.again` says why, and that is kept with the mark. Marks that were
-kept with a sweep's results (`analysis.kept`) count like those beside its runs, and those of this checkout count wherever a run lies.
+kept with a sweep's results (`analysis.results`) count like those beside its runs, and those of this checkout count wherever a run lies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.kept import RUNS, results_beside
+from analysis.results import MARKS, RUNS, results_beside
 from experiments.keys import ConfigError
 from simulator.bank import world_hash
 from simulator.scenario import Split
@@ -24,7 +24,6 @@ from simulator.scenario import Split
 if TYPE_CHECKING:
     from experiments.config import ExperimentConfig
 
-MARKS = "sealed.jsonl"
 CHECKOUT = Path(__file__).resolve().parent.parent
 """Where this code lies: its own runs and results count for every run, so that `runs=` elsewhere does not open what was opened here."""
 

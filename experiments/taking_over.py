@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.copies import COPIED, digest_of_tasks
-from analysis.kept import RUNS, relocated, results_beside, results_of, unpack
+from analysis.kept import relocated, unpack
 from analysis.planned import read_planned
+from analysis.results import RUNS, results_beside, results_of
 from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, read_config, read_lines, setting
 from analysis.sweep import seed_of
 from experiments.config import load_saved, to_plain
@@ -142,7 +143,8 @@ def why_not(sweep: Sweep, cell: Cell, record: Path, kept: KeptRuns) -> str:
         if world != world_hash():
             return f"the world was {world} and is {world_hash()}"
         saved = relocated(to_plain(load_saved(record / CONFIG)), RUNS, str(sweep.runs))
-        for name, before, now in differences(saved, sweep.config(cell)):
+        if found := next(differences(saved, sweep.config(cell)), None):
+            name, before, now = found
             return f"{name} was {before!r} and is {now!r}"
         copied = json.loads((record / KEPT).read_text(encoding="utf-8"))[COPIED]
         for need in sweep.needs(cell):

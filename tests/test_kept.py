@@ -16,9 +16,10 @@ from test_sweep import planned, write  # noqa: F401 (a fixture)
 from analysis.__main__ import main
 from analysis.comparison import Plan, compare
 from analysis.copies import digest_of_tasks
-from analysis.kept import keep_run, keep_sweep, results_beside, unpack
+from analysis.kept import keep_run, keep_sweep, unpack
 from analysis.planned import Planned
 from analysis.report import write_report
+from analysis.results import MARKS, results_beside
 from analysis.rlver_table import figures_of
 from analysis.runs import read_lines, read_run
 from analysis.sweep import read_sweep
@@ -26,7 +27,7 @@ from curriculum.trace import read_trace
 from experiments.__main__ import main as main_of_experiments
 from experiments.config import load, to_plain
 from experiments.keys import ConfigError
-from experiments.sealed import MARKS, Mark, check_sealed
+from experiments.sealed import Mark, check_sealed
 from experiments.sweep import run_sweep
 from experiments.sweep_plan import Cell, load_sweep
 from experiments.taking_over import kept_runs

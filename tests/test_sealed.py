@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from analysis.results import MARKS
 from experiments import sealed
 from experiments.config import load
 from experiments.keys import ConfigError
-from experiments.sealed import MARKS, check_sealed, mark_sealed, read_marks
+from experiments.sealed import check_sealed, mark_sealed, read_marks
 from experiments.sweep_plan import Cell, load_sweep
 
 
