@@ -15,7 +15,7 @@ from typing import Any
 
 from curriculum.checks import require_equal, require_fields
 from curriculum.collapse_config import CollapseConfig
-from curriculum.evidence import AT_ONCE, INDICATOR_METRICS, PANEL, RULES, Evidence
+from curriculum.evidence import AT_ONCE, INDICATOR_METRICS, PANEL, RULES, UNLEARNED_FALL, Evidence
 from curriculum.indicators.outcomes import largest_fall
 from curriculum.indicators.trends import EntropyLaw, fall_within, fit_entropy_law, spike_score, theil_sen_slope, updates_until
 
@@ -32,7 +32,7 @@ MAX_LOOKS = 64
 """Latest looks at the probe panel on which the law of reward and entropy is fitted."""
 MIN_LOOKS = 8
 """Looks below which it is not."""
-STATE_VERSION = 3
+STATE_VERSION = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,11 @@ class CollapseMonitor:
         self.start: dict[str, float] = {}
         self.best: dict[str, float] = {}
         """Highest running average of each cell of the probe panel."""
+        self.best_look: dict[str, float] = {}
+        """Highest single look at each of them, from the first one on."""
+        self.last_look: dict[str, float] = {}
+        self.low_looks: dict[str, int] = {}
+        """Looks in a row, up to the last one, that were low (`unlearned_below`)."""
         self._num_values: dict[str, int] = {}
         self._entropies: deque[float] = deque(maxlen=config.entropy_window)
         self._spreads: deque[float] = deque(maxlen=config.entropy_window)
@@ -78,6 +83,8 @@ class CollapseMonitor:
         known = {name: float(value) for name, value in values.items() if math.isfinite(value)}
         for name, value in known.items():
             self._smooth(name, value)
+            if name in PANEL:
+                self._look(name, value)
         if {"probe_entropy", "probe_reward"} <= set(known):
             self._looks.append((known["probe_entropy"], known["probe_reward"]))
         messages = {name: rule(self) for name, (_, rule) in RULES.items()}
@@ -101,6 +108,13 @@ class CollapseMonitor:
             self._gradients.append(value)
         if name in PANEL and n >= self.config.start_updates:
             self.best[name] = max(self.best.get(name, -math.inf), self.now[name])
+
+    def _look(self, name: str, value: float) -> None:
+        """Counts looks at a cell that were low; a running average would take half a run to be sure of its own best."""
+        best = self.best_look[name] = max(self.best_look.get(name, value), value)
+        self.last_look[name] = value
+        is_low = value < self.config.unlearned_below * best and best - value > UNLEARNED_FALL
+        self.low_looks[name] = self.low_looks.get(name, 0) + 1 if is_low else 0
 
     def _collapse(self, messages: Mapping[str, str | None]) -> str | None:
         seen: dict[Evidence, str] = {}
@@ -187,5 +201,8 @@ class CollapseMonitor:
         self._looks = deque(map(tuple, state["looks"]), maxlen=MAX_LOOKS)
 
 
-_STATE = {"now": "now", "start": "start", "best": "best", "num_values": "_num_values", "held": "_held", "active": "_active"}
+_STATE = {
+    **{name: name for name in ("now", "start", "best", "best_look", "last_look", "low_looks")},
+    **{name: f"_{name}" for name in ("num_values", "held", "active")},
+}
 _WINDOWS = {"entropies": "_entropies", "spreads": "_spreads", "gradients": "_gradients", "looks": "_looks"}

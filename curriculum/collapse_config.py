@@ -26,6 +26,7 @@ SHARES = (
     "retrieval_low",
     "probe_fall",
     "cell_fall",
+    "unlearned_below",
     "bounds_share",
 )
 """Settings in (0, 1]."""
@@ -105,6 +106,10 @@ class CollapseConfig:
     panel of 25 dialogues."""
     cell_fall: float = 0.2
     """(0, 1]: the same for one band of difficulty. Our proposal."""
+    unlearned_below: float = 0.6
+    """(0, 1]: share of the best look at the panel, or at a third of it, below which a look is low, and only if .05 below it, too."""
+    unlearned_looks: int = 2
+    """[1, 100]: low looks in a row that say that something was unlearned. Our proposal."""
     bounds_share: float = 0.5
     """(0, 1]: share of tasks issued at the easiest or the strictest. Our proposal."""
 
@@ -112,6 +117,7 @@ class CollapseConfig:
         settle_types(self, "collapse")
         require_between("collapse.start_updates", self.start_updates, 1, 100)
         require_between("collapse.patience", self.patience, 1, 100)
+        require_between("collapse.unlearned_looks", self.unlearned_looks, 1, 100)
         require_between("collapse.entropy_window", self.entropy_window, 3, 200)
         require_between("collapse.exhaustion_updates", self.exhaustion_updates, 1e-6, 1000.0)
         for name in ("covariance_high", "mismatch_high", "chi_square_high", "kl_high", "spike_high", "update_kl_high"):

@@ -56,6 +56,8 @@ INDICATOR_METRICS = {
 
 PANEL = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
 """The fixed panel and its cells, of which the monitor keeps the best."""
+UNLEARNED_FALL = 0.05
+"""Mean reward by which a look at a cell of the panel must lie below its best to count as low, besides being a small share of it."""
 CLEARLY_MORE = 0.2
 """By how much a share must have grown since the start to count, besides being high."""
 RETRIEVABLE = 0.25
@@ -84,6 +86,9 @@ class Watched(Protocol):
     now: dict[str, float]
     start: dict[str, float]
     best: dict[str, float]
+    best_look: dict[str, float]
+    last_look: dict[str, float]
+    low_looks: dict[str, int]
 
     def ready(self, name: str) -> bool: ...
     def share_of_start(self, name: str) -> float: ...
@@ -235,6 +240,16 @@ def _probe_regression(watched: Watched) -> str | None:
     return says if falls[worst] > limits[worst] else ""
 
 
+def _unlearned(watched: Watched) -> str | None:
+    if not watched.low_looks:
+        return None
+    longest = max(watched.low_looks, key=lambda name: watched.low_looks[name])
+    num, now, best = watched.low_looks[longest], watched.last_look[longest], watched.best_look[longest]
+    where = "whole" if longest == "probe_reward" else longest.removeprefix("probe_")
+    says = f"On the {where} probe panel {num} looks in a row were low, the last one {now:.2f} where {best:.2f} had been reached."
+    return says if num >= watched.config.unlearned_looks else ""
+
+
 def _disobeyed(watched: Watched) -> str | None:
     if not watched.ready("obedience"):
         return None
@@ -336,6 +351,7 @@ RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
     "template": (Evidence.BEHAVIOUR, _template),
     "interchangeable": (Evidence.BEHAVIOUR, _interchangeable),
     "probe_regression": (Evidence.OUTCOME, _probe_regression),
+    "unlearned": (Evidence.OUTCOME, _unlearned),
     "stuck_at_bounds": (
         None,
         _above(
@@ -346,5 +362,6 @@ RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
 }
 """Alarms by name: the family of evidence they belong to (None: a fault of the difficulty, no sign of collapse) and their rule."""
 
-AT_ONCE = frozenset({"step_too_large"})
-"""Alarms that wait for nothing: a policy can be gone after a single update, before there is a start to compare it with."""
+AT_ONCE = frozenset({"step_too_large", "unlearned"})
+"""Alarms that wait for nothing: a policy can be gone after a single update, before there is a start to compare it with; and looks at the
+panel are several updates apart, of which `unlearned` waits for more than one."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,7 +160,7 @@ def test_each_condition_rings_in_plain_words_with_its_numbers(name, changed, wor
         ("template", {"strategy_by_persona": -0.01}, "0% of what the user's persona once did"),
         ("interchangeable", {"retrieval": 0.1}, "Only 10% of the first replies fit their own user best (90% at the start)"),
         ("probe_regression", {"probe_reward": 0.4}, "On the whole probe panel reward is 0.40, 0.20 below its best"),
-        ("probe_regression", {"probe_easy": 0.3}, "On the easy probe panel reward is 0.30, 0.50 below its best"),
+        ("probe_regression", {"probe_easy": 0.5}, "On the easy probe panel reward is 0.50, 0.30 below its best"),
         ("stuck_at_bounds", {"bounds_share": 1.0}, "100% of the tasks"),
         ("strictness_disobeyed", {"obedience": 0.3}, "correlation of strictness and reward +0.30"),
     ],
@@ -207,8 +209,31 @@ def test_an_agent_that_never_adapted_to_its_users_cannot_lose_it():
 def test_forgetting_is_told_against_the_best_and_not_the_start():
     monitor = CollapseMonitor(CollapseConfig())
     watch(monitor, num_steps=30, probe_hard=lambda step: 0.1 + 0.02 * step)
-    (alarm,) = watch(monitor, first=30, num_steps=20, probe_hard=0.3)
+    (alarm,) = watch(monitor, first=30, num_steps=20, probe_hard=0.42)
     assert alarm.name == "probe_regression" and "On the hard probe panel" in alarm.message
+
+
+def looked(values: Sequence[float], *, every: int = 5, **settings: Any) -> list[tuple[str, int]]:
+    """Alarms of a run whose strict third of the panel is looked at every few updates and gives these values."""
+    monitor = CollapseMonitor(CollapseConfig(**settings))
+    alarms = []
+    for step in range(every * len(values)):
+        look = {"probe_hard": values[step // every]} if step % every == 0 else {}
+        alarms += monitor.observe(step, look)
+    return [(alarm.name, alarm.step) for alarm in alarms]
+
+
+def test_two_low_looks_in_a_row_at_a_third_of_the_panel_ring_at_the_second():
+    assert looked([0.1, 0.2, 0.3, 0.1, 0.1, 0.1]) == [("unlearned", 20)]
+    # The best is that of any look before, were it the first.
+    assert looked([0.3, 0.1, 0.1, 0.1]) == [("unlearned", 10)]
+    assert looked([0.3, 0.1, 0.3, 0.1, 0.3]) == [] and looked([0.3, 0.2, 0.2, 0.2]) == []
+    # Small of its best, but by less than looks differ by chance.
+    assert looked([0.06, 0.02, 0.02, 0.02]) == []
+    assert looked([0.3, 0.1, 0.1, 0.1], unlearned_looks=3) == [("unlearned", 15)]
+    assert looked([0.3, 0.2, 0.2], unlearned_below=0.8) == [("unlearned", 10)]
+    # It has to be better for five updates before it rings again.
+    assert looked([0.3, 0.1, 0.1, 0.3, 0.3, 0.1, 0.1]) == [("unlearned", 10), ("unlearned", 30)]
 
 
 def test_alarms_about_difficulty_are_no_evidence_of_collapse():
@@ -318,7 +343,7 @@ def test_settings_are_a_structured_config_and_checked():
     for name in vars(CollapseConfig()):
         with pytest.raises(ValueError, match=f"collapse.{name} must be in"):
             CollapseConfig(**{name: -1})
-    assert len(RULES) == 30 and set(HEALTHY) == set(INDICATORS)
+    assert len(RULES) == 31 and set(HEALTHY) == set(INDICATORS)
 
 
 def test_the_page_on_collapse_has_every_alarm_and_the_thresholds_as_they_are():
