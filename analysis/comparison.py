@@ -135,7 +135,7 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
     adjust(contrasts, plan.primary)
     for contrast in contrasts:
         contrast["answer"] = answer(contrast, {"primary": plan.primary, "contrasts": chosen, "alpha": ALPHA})
-    notes += tuned_before(chosen, planned) + states_of_the_code(sweep) + initial_policies(sweep)
+    notes += tuned_before(chosen, planned) + states_of_the_code(sweep) + watched_otherwise(sweep) + initial_policies(sweep)
     found: dict[str, Any] = {
         "sweep": sweep.folder.name,
         "experiment": sweep.folder.absolute().parent.name,
@@ -182,6 +182,15 @@ def states_of_the_code(sweep: Sweep) -> list[str]:
     commits = sorted({run.commit for run in sweep.runs})
     names = [commit[:12] + "+" * commit.endswith("+") or "unknown" for commit in commits]
     return [f"The runs come from {len(commits)} states of the code ({', '.join(names)})."] if len(commits) > 1 else []
+
+
+def watched_otherwise(sweep: Sweep) -> list[str]:
+    """A remark if some runs were made before others' alarms were there: how often alarms rang is then no difference between arms."""
+    known = [{name for name in run.settings if name.startswith("collapse.")} for run in sweep.runs]
+    everywhere: set[str] = set.intersection(*known) if known else set()
+    newer = sorted({name for names in known for name in names} - everywhere)
+    says = f"Not all runs were watched by the same alarms (some had no {', '.join(newer)}): how often they rang does not compare."
+    return [says] if newer else []
 
 
 def initial_policies(sweep: Sweep) -> list[str]:

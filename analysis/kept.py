@@ -39,6 +39,8 @@ from analysis.sweep import run_folders
 from simulator.columns import columns_of, read_columns, write_columns
 from simulator.difficulty import Difficulty
 
+TAKEN_FROM = "taken_from"
+"""Provenance of a run that another experiment had kept: which one."""
 DIGITS = 5
 MAX_STEPS = 400
 """Of a longer run every so many steps are kept, the last, and all that looked at the probe panel."""
@@ -235,6 +237,11 @@ def unpack(record: Path, target: Path, *, runs: Path) -> None:
             lines = map(whole, read_columns(columns_of(record / name)))
             (draft / name).write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
         config = relocated(read_config(record / CONFIG), RUNS, str(runs))
+        experiment = target.absolute().parents[2].name
+        if config.get("experiment") != experiment:
+            # The same run of another experiment: here it is this one's.
+            config[PROVENANCE] = {**(config.get(PROVENANCE) or {}), TAKEN_FROM: config.get("experiment")}
+            config["experiment"] = experiment
         (draft / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
         draft.rename(target)
 

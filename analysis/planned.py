@@ -68,7 +68,9 @@ class Planned:
         whole = self
         if before is not None:
             seeds = tuple(sorted({*before.seeds, *self.seeds}))
-            whole = replace(self, seeds=seeds, arms=tuple(dict.fromkeys([*self.arms, *before.arms])))
+            # Where arms are chosen, those of before may hold candidates that were not.
+            arms = self.arms if self.choose else tuple(dict.fromkeys([*self.arms, *before.arms]))
+            whole = replace(self, seeds=seeds, arms=arms)
         if before != whole:
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(folder / PLAN, json.dumps(asdict(whole), indent=1, ensure_ascii=False) + "\n")

@@ -89,7 +89,7 @@ def thinking_is_robust(table: Table) -> Estimate:
     NaN where it is not sure that a hard user costs anything: whoever gains less by one would count as less robust.
     """
     cost = moderate_over_challenging(table)
-    if cost.value <= 0.0 or cost.low <= 0.0:
+    if not cost.low > 0.0:
         return NOTHING
 
     def fall(table: Table, mode: str) -> dict[int, float]:

@@ -100,7 +100,10 @@ def read_table(folder: Path) -> Reading:
 
 def unlike_steps(table: Table) -> list[str]:
     """That some arms were updated more often than others, which their scores then tell apart, too."""
-    steps = {"_".join(cell): float(np.mean([run.num_steps for run in runs.values()])) for cell, runs in table.items()}
+    known = {"_".join(cell): [run.num_steps for run in runs.values() if run.num_steps] for cell, runs in table.items()}
+    steps = {cell: float(np.mean(numbers)) for cell, numbers in known.items() if numbers}
+    if not steps:
+        return []
     fewest, most = min(steps, key=steps.__getitem__), max(steps, key=steps.__getitem__)
     if steps[most] <= UNLIKE_STEPS * steps[fewest]:
         return []

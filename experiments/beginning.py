@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,22 +27,6 @@ def settings_text(config: ExperimentConfig, folder: Path) -> str:
         **copied_tasks(config, folder),
     }
     return to_yaml(replace(config, resume=""), provenance)
-
-
-def begin(folder: Path, settings: str) -> None:
-    """Makes a run's folder, unless it is there; its settings are whole from their first moment."""
-    if (folder / CONFIG).is_file():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".{CONFIG}.{os.getpid()}.tmp"
-    draft.write_text(settings, encoding="utf-8")
-    try:
-        os.link(draft, folder / CONFIG)
-    except FileExistsError:
-        pass  # another process was faster, and has the lock by now
-    except OSError:
-        draft.replace(folder / CONFIG)  # a file system without links
-    draft.unlink(missing_ok=True)
 
 
 def write_over(path: Path, text: str) -> None:

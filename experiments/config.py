@@ -136,7 +136,7 @@ MAY_CHANGE = (
     *("budget.", "cluster.", "checkpoint.", "resume", "runs"),
     *("simulator.urls", "simulator.api_key_env", "simulator.concurrency", "simulator.timeout_s", "simulator.retr", "simulator.max_wait_s"),
     *("policy.weight_transport", "policy.weight_folder", "policy.load_timeout_s", "policy.start_timeout_s"),
-    *("rollout.hang_timeout_s", "rollout.max_restarts", "rollout.restart_window_s", "rollout.outage_s"),
+    *("rollout.max_error_share", "rollout.hang_timeout_s", "rollout.max_restarts", "rollout.restart_window_s", "rollout.outage_s"),
     "teacher.trace",
     *("simulator.first_backoff_s", "simulator.max_backoff_s", "simulator.circuit_", "simulator.cache", "simulator.price_"),
 )

@@ -92,7 +92,8 @@ class HeldOut:
         at_most = max(1, int(self._max_error_share * len(dialogues)))
         if len(broken) > at_most:
             raise RuntimeError(
-                f"at most {at_most} of {len(dialogues)} held-out dialogues may break (rollout.max_error_share), got {len(broken)}; "
+                f"at most {at_most} of {len(dialogues)} held-out dialogues may break, got {len(broken)}; nothing was recorded, and a run "
+                "that goes on plays them again (where they break for good, with a larger rollout.max_error_share); "
                 f"the first:\n{first_traceback(broken)}"
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,22 @@ from experiments.keys import ConfigError
 
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 """What a file system says that has none."""
+
+
+def begin(folder: Path, settings: str) -> None:
+    """Makes a run's folder, unless it is there; its settings are whole from their first moment."""
+    if (folder / CONFIG).is_file():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".{CONFIG}.{os.getpid()}.tmp"
+    draft.write_text(settings, encoding="utf-8")
+    try:
+        os.link(draft, folder / CONFIG)
+    except FileExistsError:
+        pass  # another process was faster, and has the lock by now
+    except OSError:
+        draft.replace(folder / CONFIG)  # a file system without links
+    draft.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

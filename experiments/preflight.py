@@ -10,8 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_summary, setting
-from experiments.catalogue import experiments
-from experiments.config import DEFAULT_KINDS, ExperimentConfig, PolicyConfig, read_experiment
+from experiments.config import ExperimentConfig, PolicyConfig, load, read_experiment
 from experiments.keys import ConfigError, checked_name, leaves
 from experiments.one_writer import check_no_writer
 from experiments.sealed import check_sealed
@@ -99,22 +98,32 @@ def large_step(config: ExperimentConfig) -> list[str]:
 
 
 def left_behind(config: ExperimentConfig) -> list[str]:
-    """A caution where another algorithm or user was chosen and the file has settings for the first which the other knows, too.
+    """A caution where another algorithm or user was chosen than the file has, if settings of the first stand otherwise in the other.
 
     Not for teachers, whose settings share names by chance, nor for arms of a sweep, whose file says what they take over.
     """
-    file = read_experiment(config.experiment) if config.experiment in experiments() else {}
-    if "arms" in file:
+    try:
+        if "arms" in read_experiment(config.experiment):
+            return []
+        file = load(config.experiment)
+    except (ConfigError, KeyError, OSError):
         return []
+    return lost_settings(file, config, called=config.experiment)
+
+
+def lost_settings(before: ExperimentConfig, now: ExperimentConfig, *, called: str) -> list[str]:
+    """What is lost of an algorithm's or user's settings by another kind that has them, too.
+
+    Args:
+        called: where the settings before stand.
+    """
     found = []
     for group in ("algorithm", "simulator"):
-        own = file.get(group) or {}
-        before, now = own.get("kind", DEFAULT_KINDS[group]), getattr(config, group).kind
-        has = dict(leaves(asdict(getattr(config, group))))
-        lost = {name: value for name, value in leaves(own) if name != "kind" and name in has and has[name] != value}
-        if before != now and lost:
+        was, has = (dict(leaves(asdict(getattr(config, group)))) for config in (before, now))
+        lost = {name: value for name, value in was.items() if name in has and has[name] != value and name != "kind"}
+        if was["kind"] != has["kind"] and lost:
             settings = " ".join(f"{group}.{name}={value}" for name, value in lost.items())
-            found.append(f"NOTE {group}.kind={now} begins with its own defaults; {config.experiment} has for {before}: {settings}")
+            found.append(f"NOTE {group}.kind={has['kind']} begins with its own defaults; {called} has for {was['kind']}: {settings}")
     return found
 
 
@@ -158,7 +167,7 @@ def check_unfinished(config: ExperimentConfig, folder: Path) -> None:
             f"resume must name a run that has not ended, got {str(folder)!r}, which took {steps:,} steps and {tokens:,} policy tokens; "
             "with a larger budget.policy_tokens, or budget.steps where that ended it, it goes on"
         )
-    if config.evaluation.split == Split.SEALED and not config.sealed.again:
+    if config.evaluation.split == Split.SEALED:
         raise ConfigError(f"resume must not go on with {str(folder)!r} beyond its end: the sealed half judged it there, and judges once")
 
 

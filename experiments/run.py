@@ -13,14 +13,14 @@ import psutil
 from analysis.report import write_report
 from analysis.runs import CONFIG, SUMMARY
 from experiments.ahead import LANE
-from experiments.beginning import begin, settings_text, write_over
+from experiments.beginning import settings_text, write_over
 from experiments.config import ExperimentConfig
 from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
 from experiments.heldout import HeldOut, is_due, tenth_of
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
-from experiments.one_writer import only_writer
+from experiments.one_writer import begin, only_writer
 from experiments.parts import Parts, assemble, model_folder
 from experiments.preflight import cautions
 from experiments.progress import Progress, as_clock
@@ -105,9 +105,9 @@ class Course:
             self.progress.say(caution)
         for reason in torn:
             self.progress.say(f"SKIPPED a newer checkpoint: {reason}")
-        mark_sealed(self.config, self.folder)
         code = ExitCode.INTERRUPTED
         try:
+            mark_sealed(self.config, self.folder)
             self.train()
             self.save()
             self.parts.pool.abandon(LANE)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
 
 from analysis.copies import why_no_copy
 from analysis.runs import CONFIG, METRICS, PROVENANCE, read_config, read_run, setting
-from experiments.catalogue import experiments
 from experiments.config import DEFAULT_KINDS, MAY_CHANGE, ExperimentConfig, load, load_saved, read_experiment, to_plain
 from experiments.keys import ConfigError, leaves
 from simulator.bank import world_hash
@@ -16,8 +16,10 @@ from simulator.bank import world_hash
 if TYPE_CHECKING:
     from experiments.sweep_plan import Cell, Sweep
 
-MAY_DIFFER = (*(name for name in MAY_CHANGE if name != "budget."), "name", "experiment", "sealed.again")
-"""Settings that change nothing about how a run comes out, by the beginnings of their names. Copies are told by their tasks."""
+MAY_DIFFER = (*(name for name in MAY_CHANGE if name not in ("budget.", "teacher.trace")), "name", "experiment", "sealed.again")
+"""Settings that change nothing about how a run comes out, by the beginnings of their names."""
+OF_A_PLACE = ("cluster.", "checkpoint.", "resume", "runs", "name", "experiment", "sealed.")
+"""Settings that say where and when a run was made and not what it was."""
 
 
 def refuse_other(sweep: Sweep, cell: Cell) -> None:
@@ -55,20 +57,29 @@ def differences(saved: Mapping[str, object], config: ExperimentConfig) -> Iterat
             yield name, before.get(name), now.get(name)
 
 
-def words_for(config: ExperimentConfig) -> list[str]:
-    """The overrides that make these settings of the experiment's file; none for a run of a sweep, whose file names its arm."""
-    if config.experiment not in experiments() or "arms" in read_experiment(config.experiment):
-        return []
-    file = load(config.experiment)
-    kinds = [f"{group}.kind={now}" for (group, before), (_, now) in zip(kinds_of(file), kinds_of(config), strict=True) if now != before]
+def words_for(config: ExperimentConfig) -> list[str] | None:
+    """The overrides that make these settings of the experiment's file; None where it does not say by itself what a run of it is.
+
+    Of a group whose kind is another than the file's they are told against that kind's own defaults.
+    """
     try:
-        usual = to_plain(load(config.experiment, kinds))
-    except ConfigError:
-        # Kinds by themselves may contradict what the file has beside them.
-        usual, kinds = to_plain(file), []
-    return [*kinds, *(f"{name}={json.dumps(now) if not isinstance(now, str) else now}" for name, _, now in differences(usual, config))]
+        if "arms" in read_experiment(config.experiment):
+            return None
+        usual = dict(leaves(to_plain(load(config.experiment))))
+    except (ConfigError, KeyError, OSError):
+        return None
+    words = []
+    for group, kind in ((group, getattr(config, group)) for group in DEFAULT_KINDS):
+        if kind.kind != usual[f"{group}.kind"]:
+            words.append(f"{group}.kind={kind.kind}")
+            usual = {name: value for name, value in usual.items() if not name.startswith(f"{group}.")}
+            usual |= {f"{group}.{name}": value for name, value in leaves(defaults_of(kind))} | {f"{group}.kind": kind.kind}
+    now = leaves(to_plain(config))
+    changed = ((name, value) for name, value in now if usual.get(name) != value and not name.startswith(OF_A_PLACE))
+    return [*words, *(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in changed)]
 
 
-def kinds_of(config: ExperimentConfig) -> list[tuple[str, str]]:
-    """Which kind each group of settings that has kinds is of."""
-    return [(group, getattr(config, group).kind) for group in DEFAULT_KINDS]
+def defaults_of(kind: Any) -> dict[str, Any]:
+    """What settings of a kind are where nothing was said, plain; also of a kind that cannot be without something said."""
+    found = {each.name: each.default if each.default_factory is MISSING else each.default_factory() for each in fields(kind)}
+    return {name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value for name, value in found.items()}

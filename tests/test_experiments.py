@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,22 +88,43 @@ def test_a_model_of_ones_own_has_the_main_jobs_teacher_and_settings_of_its_own()
         ["teacher.kind=uniform", "budget.policy_tokens=300000", "evaluation.strictness=[0.1, 0.5]"],
         ["algorithm.kind=ppo", "algorithm.turn_credit=0.9", "probe.at_start=true"],
         ["simulator.kind=moody", "simulator.whim_prob=0.4"],
+        ["simulator.kind=llm", "simulator.model=m", 'simulator.urls=["http://127.0.0.1:8001/v1"]', "rollout.max_error_share=0.1"],
+        ["teacher.kind=yoked", "teacher.trace=elsewhere/teacher.jsonl"],
     ],
 )
 def test_a_run_knows_the_words_that_make_it_again(words):
     config = load("adaptive_curriculum", words)
     again = words_for(config)
     assert set(words) <= set(again) and to_plain(load("adaptive_curriculum", again)) == to_plain(config)
-    assert words_for(load_sweep("quick_comparison").config(Cell("uniform", 1))) == []
+    assert words_for(load_sweep("quick_comparison").config(Cell("uniform", 1))) is None
+    assert words_for(replace(config, experiment="gone")) is None
+
+
+def test_a_run_that_has_spent_its_budget_is_not_gone_on_with(tmp_path):
+    config = load("adaptive_curriculum", ["budget.policy_tokens=1000", "budget.steps=4"])
+    preflight.check_unfinished(config, tmp_path)
+    for tokens, steps in ((1000, 2), (500, 4)):
+        (tmp_path / "summary.json").write_text(json.dumps({"policy_tokens": tokens, "steps": steps}))
+        with pytest.raises(
+            ConfigError, match=rf"resume must name a run that has not ended, got .*, which took {steps} steps and {tokens:,} "
+        ):
+            preflight.check_unfinished(config, tmp_path)
+    larger = load("adaptive_curriculum", ["budget.policy_tokens=2000", "budget.steps=8"])
+    preflight.check_unfinished(larger, tmp_path)
+    # What the sealed half has judged at its end is not judged again further on, whatever was said when it was opened.
+    sealed = load("adaptive_curriculum", ["budget.policy_tokens=2000", "evaluation.split=sealed", "sealed.again=why not"])
+    with pytest.raises(ConfigError, match="the sealed half judged it there, and judges once"):
+        preflight.check_unfinished(sealed, tmp_path)
 
 
 def test_settings_of_the_file_that_another_algorithm_does_not_take_over_are_named():
     (note,) = preflight.cautions(load("adaptive_curriculum", ["algorithm.kind=ppo"]))
     assert note == (
         "NOTE algorithm.kind=ppo begins with its own defaults; adaptive_curriculum has for grpo: "
-        "algorithm.turn_credit=0.9 algorithm.entropy_coef=0.03"
+        "algorithm.entropy_coef=0.03 algorithm.turn_credit=0.9 algorithm.turn_discount=0.6"
     )
-    given = ["algorithm.kind=ppo", "algorithm.turn_credit=0.9", "algorithm.entropy_coef=0.03"]
+    # An undiscounted PPO unlearns here (docs/decisions.md): what the file leaves at its kind's default is lost as well.
+    given = ["algorithm.kind=ppo", "algorithm.turn_credit=0.9", "algorithm.turn_discount=0.6", "algorithm.entropy_coef=0.03"]
     for quiet in (given, ["algorithm.turn_credit=0"], ["teacher.kind=linear"]):
         assert preflight.cautions(load("adaptive_curriculum", quiet)) == []
     sweep = load_sweep("rlver_matrix")

@@ -296,7 +296,7 @@ def test_the_same_run_of_another_experiment_is_taken_over_whatever_its_arm_is_ca
     assert run_sweep(load_sweep("other", [f"runs={earlier.runs}", "arms=leader,half", "seeds=3"])) == 0
     assert "0 runs to do, 2 done" in capsys.readouterr().err
     keep(sweep.folder)
-    assert read_run(results_beside(earlier.runs) / "other" / "sweep" / "half" / "seed_3").config["experiment"] == "made"
+    assert read_run(results_beside(earlier.runs) / "other" / "sweep" / "half" / "seed_3").config["experiment"] == "other"
 
 
 @pytest.mark.parametrize("changed", ["name=mine", "algorithm.turn_credit=0.5", "evaluation.split=sealed"])

@@ -226,7 +226,9 @@ def test_a_run_with_a_critic_goes_on_where_it_stopped(place):
     ppo = ("algorithm.kind=ppo", "algorithm.turn_credit=0.5", "algorithm.critic_warmup_steps=1", "probe.num_dialogues=0")
     finish(start(place, *ppo, "name=ppo", "budget.steps=4"))
     finish(start(place, *ppo, "name=ppo-halves", "budget.steps=2"))
+    halfway = json.loads((place / "smoke" / "ppo-halves" / "summary.json").read_text())
     finish(start(place, f"resume={place}/smoke/ppo-halves", "budget.steps=4"))
+    assert json.loads((place / "smoke" / "ppo-halves" / "summary.earlier.json").read_text()) == halfway
     pairs = list(zip(*(read_lines(place / "smoke" / name / METRICS) for name in ("ppo", "ppo-halves")), strict=True))
     assert len(pairs) == 4
     for whole_line, ours in pairs:

@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from analysis.planned import write_whole
-from analysis.runs import CONFIG, METRICS
+from analysis.runs import METRICS
 from experiments.agents import agent_json
 from experiments.agents.judge import CapabilityJudge, judged
 from experiments.agents.kept import about, check_folder, config_of, folder_of
@@ -32,7 +31,7 @@ from experiments.agents.who import Agent, Kind, find_agent
 from experiments.exit_code import ExitCode, ended
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
-from experiments.one_writer import only_writer
+from experiments.one_writer import begin, only_writer
 from simulator.dialogue import Outcome
 
 
@@ -92,9 +91,7 @@ def run(options: argparse.Namespace, agent: Agent, setting: Setting, folder: Pat
     is_missing = len(dialogues.sound()) < len(dialogues.tasks)
     user = reached_user(setting) if is_missing else setting.user()
     player = make_player(options, agent, setting, user, folder) if is_missing else None
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / CONFIG).is_file():
-        write_whole(folder / CONFIG, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+    begin(folder, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
     with only_writer(folder), Interruption() as interruption:
         before = dialogues.resume()
         missing = [pair for key, pair in dialogues.tasks.items() if key not in before]
