@@ -366,7 +366,7 @@ def test_of_an_opening_over_several_sittings_what_was_kept_is_not_judged_again_a
     sweep = load_sweep("confirmation", [f"runs={runs}", "arms=frontier,uniform", "seeds=100,101"])
     made_result(sweep.folder, "frontier", 100)
     made_result(sweep.folder, "frontier", 101, finished=False)
-    leave_marks(runs, *(f"confirmation/sweep/frontier/seed_{seed}" for seed in sweep.seeds), seeds=sweep.seeds)
+    leave_marks(runs, *(f"confirmation/sweep/frontier/seed_{seed}" for seed in sweep.seeds), seeds=sweep.planned.seeds)
     keep(sweep.folder)
     shutil.rmtree(runs)
     done, broken_off = Cell("frontier", 100), Cell("frontier", 101)
@@ -376,7 +376,7 @@ def test_of_an_opening_over_several_sittings_what_was_kept_is_not_judged_again_a
         check_sealed(sweep.config(done), sweep.run_folder(done), resuming=False)
     # Its mark follows with its record, once it is there.
     made_result(sweep.folder, "frontier", 101)
-    leave_marks(runs, "confirmation/sweep/frontier/seed_101", seeds=sweep.seeds)
+    leave_marks(runs, "confirmation/sweep/frontier/seed_101", seeds=sweep.planned.seeds)
     keep(sweep.folder)
     assert len((results_beside(runs) / MARKS).read_text().splitlines()) == 2
 
