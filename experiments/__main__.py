@@ -89,10 +89,11 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
         print(plan(sweep.config(cell), sweep.run_folder(cell)))
         return 0
     if options.dry_run:
-        from experiments.sweep import refused_arms
+        from experiments.sweep import lost_by_words, refused_arms
         from experiments.taking_over import kept_runs
 
-        said = [*kept_runs(sweep).sentences(len(sweep.cells())), *refused_arms(sweep).values()]
+        kept = kept_runs(sweep)
+        said = [*lost_by_words(sweep), *kept.sentences(len(sweep.cells())), *refused_arms(sweep, kept.usable).values()]
         print("\n".join([describe(sweep), *(f"# {sentence}" for sentence in said)]))
         return 0
 

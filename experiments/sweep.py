@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,12 +23,14 @@ from tqdm import tqdm
 from analysis.comparison import COMPARISON, Plan, as_text, compare, write_comparison
 from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
 from analysis.sweep import read_sweep
-from experiments.config import BudgetConfig, load_saved
+from experiments.catalogue import path_of
+from experiments.config import BudgetConfig, compose, laid_over, load_saved, read_experiment, read_yaml
 from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.one_writer import check_no_writer
+from experiments.preflight import check, lost_settings
 from experiments.progress import as_clock
 from experiments.same_run import refuse_other
 from experiments.sealed import check_sealed
@@ -56,15 +58,15 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     for cell in sweep.cells():
         check_no_writer(sweep.run_folder(cell))
     kept = kept_runs(sweep)
+    if refused := refused_arms(sweep, kept.usable):
+        rest = ",".join(arm for arm in sweep.arms if arm not in refused)
+        raise ConfigError(" ".join(refused.values()) + (f" Or go without: arms={rest}" if rest else ""))
     kept.place(sweep)
-    for sentence in kept.sentences(len(sweep.cells())):
+    for sentence in (*lost_by_words(sweep), *kept.sentences(len(sweep.cells()))):
         print(sentence, file=sys.stderr)
     for cell in sweep.cells():
         refuse_other(sweep, cell)
         check_sealed(sweep.config(cell), sweep.run_folder(cell), resuming=(sweep.run_folder(cell) / CONFIG).is_file())
-    if refused := refused_arms(sweep):
-        rest = ",".join(arm for arm in sweep.arms if arm not in refused)
-        raise ConfigError(" ".join(refused.values()) + (f" Or go without: arms={rest}" if rest else ""))
     keep_plan(sweep)
     failed: list[Cell] = []
     with Interruption() as interruption, contextlib.suppress(KeyboardInterrupt):
@@ -75,14 +77,29 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     return ExitCode.FAILED if failed else ExitCode.FINISHED
 
 
-def refused_arms(sweep: Sweep) -> dict[str, str]:
+def lost_by_words(sweep: Sweep) -> list[str]:
+    """What its overrides lose of the file's settings for all arms, by choosing another algorithm or user."""
+    file = read_yaml(path_of(sweep.experiment))
+    before = laid_over(read_experiment(file["base"]), file.get("settings") or {})
+    try:
+        configs = [compose(base, {}, experiment=sweep.experiment) for base in (before, sweep.base)]
+    except ConfigError:
+        # Without what only its arms say it is no whole configuration.
+        return []
+    return lost_settings(*configs, called=sweep.experiment)
+
+
+def refused_arms(sweep: Sweep, kept: Collection[Cell]) -> dict[str, str]:
     """By arm that has runs to make, why its teacher cannot teach them here: known before hours are spent on the others.
 
     A teacher that copies another run is not asked: there is nothing to copy yet.
+
+    Args:
+        kept: runs that will be taken over.
     """
     refused = {}
     for arm in sweep.arms:
-        cell = next((cell for cell in sweep.cells() if cell.arm == arm and not is_done(sweep, cell)), None)
+        cell = next((cell for cell in sweep.cells() if cell.arm == arm and cell not in kept and not is_done(sweep, cell)), None)
         if cell is None or sweep.needs(cell):
             continue
         try:
@@ -113,7 +130,6 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
     Raises:
         ConfigError: it cannot work, or replays a run that has not ended.
     """
-    from experiments import preflight
     from experiments.run import run
 
     for need in sweep.needs(cell):
@@ -128,7 +144,7 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
         print(f"{folder} has ended: {closing_score(sweep, cell)}", file=sys.stderr)
         return ExitCode.FINISHED
     config = load_saved(folder / CONFIG, [f"resume={folder}", *sweep.for_resumed()]) if resuming else sweep.config(cell)
-    preflight.check(config, folder, resuming=resuming)
+    check(config, folder, resuming=resuming)
     keep_plan(sweep)
     config.name = folder.name
     return run(config, folder, to_go_on=shlex.join(words_of(sweep, cell)))

@@ -301,6 +301,14 @@ def test_settings_of_another_kind_for_all_arms_leave_nothing_of_the_first(write)
     assert configs["fixed"].teacher.kind == "fixed" and {config.algorithm.kind for config in configs.values()} == {"ppo"}
 
 
+def test_what_an_override_of_a_sweep_loses_is_said_and_what_an_arm_changes_is_not(capsys):
+    assert main(["quick_comparison", "--dry-run", "name=none", "algorithm.kind=ppo"]) == 0
+    said = "# NOTE algorithm.kind=ppo begins with its own defaults; quick_comparison has for grpo: algorithm.entropy_coef=0.03"
+    assert said in capsys.readouterr().out
+    assert main(["rlver_matrix", "--dry-run", "name=none"]) == 0
+    assert "NOTE" not in capsys.readouterr().out
+
+
 def test_an_arm_that_cannot_be_run_here_is_named_before_any_other_is_run(write, tmp_path, monkeypatch, capsys):
     write(PLAN.replace("{kind: fixed, strictness: 0.5}", "{kind: alp_gmm}"))
     monkeypatch.setattr("curriculum.alp_gmm.find_spec", lambda name: None)
