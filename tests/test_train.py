@@ -268,12 +268,22 @@ def test_a_model_whose_weights_no_engine_takes_is_refused_in_a_sentence_and_leav
     assert not (place / "smoke" / "refused").exists()
 
 
+BREAKS = ("rollout.deterministic=false", "rollout.dialogue_timeout_s=0.001", "rollout.retries=0")
+
+
+def test_a_run_whose_evaluation_breaks_stops_with_the_first_traceback_and_records_nothing_of_it(place):
+    folder = place / "smoke" / "unjudged"
+    output = finish(start(place, "name=unjudged", *BREAKS), code=1)
+    assert "at most 1 of 18 held-out dialogues may break, got 18; nothing was recorded" in output and "the first:\nTraceback" in output
+    assert f"to go on: python -m experiments smoke resume={folder}" in output
+    assert list(read_lines(folder / EVALUATION)) == [] and newest_checkpoint(folder) is None
+
+
 def test_a_run_whose_dialogues_break_stops_with_the_first_traceback_and_can_go_on(place):
     folder = place / "smoke" / "broken"
-    process = start(place, "name=broken", "rollout.deterministic=false", "rollout.dialogue_timeout_s=0.001", "rollout.retries=0")
-    output = finish(process, code=1)
-    assert "at most 10 of the last 200 dialogues may break, got 16; the first:\nTraceback" in output
+    output = finish(start(place, "name=broken", *BREAKS, "rollout.max_error_share=1", "budget.steps=20"), code=1)
+    assert "10 steps in a row must not come back empty" in output and "the first error:\nTraceback" in output
     assert f"to go on: python -m experiments smoke resume={folder}" in output
-    assert newest_checkpoint(folder).name == "step_0"
+    assert newest_checkpoint(folder).name == "step_8"
     step = next(read_lines(folder / METRICS))
     assert step["dialogue/error_share"] == 1.0 and step["reward/mean"] is None and step["training/policy_version"] == 0
