@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from analysis.before_after import Look
+from analysis.grades import Look
 from analysis.runs import Run
 from analysis.verdict import alarms_of, count
 from analysis.wording import text

@@ -9,20 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from analysis.grades import Look, grade_of, looks
 from simulator.dialogue import Outcome
 
 NUM_RESAMPLES = 2000
 Record = Mapping[str, Any]
 """A line of `evaluation.jsonl`."""
-
-
-class Look(NamedTuple):
-    """The score at one evaluation, on the scenarios that every evaluation plays."""
-
-    step: int
-    policy_tokens: int
-    score: float
-    """Mean final emotion, 0-100."""
 
 
 class Pair(NamedTuple):
@@ -71,14 +63,8 @@ def before_after(lines: Iterable[Record]) -> BeforeAfter:
     groups = [group for _, group in sorted(by_look.items())]
     full = [group for group in groups if group[0]["grid"] == "full"]
     pairs = paired(full[0], full[-1]) if len(full) > 1 else []
-    looks = [look(group) for group in groups if any(line["in_during"] for line in group)]
-    return BeforeAfter(looks=looks, pairs=pairs, gain=mean_gain(pairs) if pairs else None)
-
-
-def look(lines: Sequence[Record]) -> Look:
-    """The score of an evaluation on the scenarios that all of them share."""
-    score = statistics.fmean(line["emotion"] for line in lines if line["in_during"])
-    return Look(lines[0]["step"], lines[0]["policy_tokens"], score)
+    grades = [grade_of(line) for group in groups for line in group]
+    return BeforeAfter(looks=looks(grades), pairs=pairs, gain=mean_gain(pairs) if pairs else None)
 
 
 def paired(before: Sequence[Record], after: Sequence[Record]) -> list[Pair]:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from analysis.contrast_words import listed
+from analysis.grades import curves_by_strictness, read_grades
 from analysis.learning_curves import Curve
 from analysis.sweep import Sweep, common_cells
-from analysis.sweep_course import Course, Courses, curves_by_strictness, value_at
+from analysis.sweep_course import Course, Courses, value_at
 from analysis.teaching import read_teaching
 
 NUM_PARTS = 5
@@ -82,7 +83,7 @@ def by_fifths(ours: Sequence[Curve], theirs: Sequence[Curve]) -> list[float]:
 
 def with_whom(a: str, b: str, ours: Sequence[Course], theirs: Sequence[Course]) -> str:
     """The mean difference over the common tokens at each strictness of the held-out users."""
-    sides = [[curves_by_strictness(course.run) for course in side] for side in (ours, theirs)]
+    sides = [[curves_by_strictness(read_grades(course.run)) for course in side] for side in (ours, theirs)]
     shared = sorted(set.intersection(*(set(curves) for side in sides for curves in side)))
     parts = {at: by_fifths(*([curves[at] for curves in side] for side in sides)) for at in shared}
     if len(shared) < 2 or not all(parts.values()):

@@ -17,9 +17,9 @@ import numpy as np
 
 from analysis.copies import why_no_copy
 from analysis.endpoints import AUC, ENDPOINTS, GAIN
+from analysis.grades import curve_of, looks, read_grades
 from analysis.learning_curves import Curve, area_under_curves, common_curves
 from analysis.runs import Run, flatten, read_run, setting
-from simulator.dialogue import Outcome
 from simulator.progress import progress
 
 BY_ITSELF = ("name", "seed", "resume", "runs", "experiment")
@@ -195,25 +195,15 @@ def held_out(run: Run) -> tuple[Curve | None, dict[Cell, float]]:
     Raises:
         ValueError: a line lacks something, or dialogues or the whole last look are missing that the summary counted.
     """
-    during: dict[int, list[float]] = {}
+    grades = read_grades(run)
     full: dict[int, dict[Cell, list[float]]] = {}
-    for line in run.evaluation():
-        try:
-            emotion, tokens = float(line["emotion"]), int(line["policy_tokens"])
-            if line["outcome"] == Outcome.ERROR:
-                continue
-            if line["in_during"]:
-                during.setdefault(tokens, []).append(emotion)
-            if line["grid"] == "full":
-                full.setdefault(line["look"], {}).setdefault((str(line["family"]), float(line["strictness"])), []).append(emotion)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"evaluation.jsonl must hold graded dialogues, got a line at step {line['step']} with a bad {error}"
-            ) from error
-    looks = sorted(during)
-    if looks and looks[0] != 0:
-        raise ValueError(f"evaluation.jsonl must begin before training, got a first look at {looks[0]} policy tokens")
-    curve = Curve(looks, [statistics.fmean(during[at]) for at in looks]) if looks else None
+    for grade in grades:
+        if grade.grid == "full":
+            full.setdefault(grade.look, {}).setdefault((grade.family, grade.strictness), []).append(grade.emotion)
+    seen = looks(grades)
+    if seen and seen[0].policy_tokens != 0:
+        raise ValueError(f"evaluation.jsonl must begin before training, got a first look at {seen[0].policy_tokens} policy tokens")
+    curve = curve_of(seen) if seen else None
     last = full[max(full)] if len(full) > 1 else {}
     counted, num = number(setting(run.summary, "heldout.n_dialogues")), sum(map(len, last.values()))
     if counted and counted != num:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.before_after import BeforeAfter, Look, before_after
+from analysis.before_after import BeforeAfter, before_after
+from analysis.grades import Look, curve_of, looks, read_grades
 from analysis.learning_curves import Curve
 from analysis.runs import Run, read_run, setting
 from analysis.sweep import run_folders, seed_of
-from simulator.dialogue import Outcome
 
 ISSUED_BINS = 24
 """Stretches of a run over which what a teacher issued is summed up."""
@@ -58,7 +58,7 @@ class Course:
     @property
     def curve(self) -> Curve:
         """The held-out score over policy tokens."""
-        return Curve([look.policy_tokens for look in self.looks], [look.score for look in self.looks])
+        return curve_of(self.looks)
 
     @property
     def policy_tokens(self) -> float:
@@ -125,60 +125,7 @@ def read_course(place: Path) -> Course:
         ValueError: one of its files cannot be read.
     """
     run = read_run(place)
-    return Course(arm=place.parent.name, seed=seed_of(place), run=run, looks=looks(run), issued=issued(run))
-
-
-def looks(run: Run) -> list[Look]:
-    """The scores that make up a run's learning curve; ERROR dialogues count nowhere.
-
-    Raises:
-        ValueError: a line lacks something.
-    """
-    emotions: dict[tuple[int, int], list[float]] = {}
-    for grade in graded(run):
-        emotions.setdefault((grade.step, grade.policy_tokens), []).append(grade.emotion)
-    return [Look(*moment, statistics.fmean(scores)) for moment, scores in sorted(emotions.items())]
-
-
-def curves_by_strictness(run: Run) -> dict[float, Curve]:
-    """A run's learning curve with the users of each strictness, from the most lenient on; ERROR dialogues count nowhere.
-
-    Raises:
-        ValueError: a line lacks something.
-    """
-    emotions: dict[float, dict[int, list[float]]] = {}
-    for grade in graded(run):
-        emotions.setdefault(grade.strictness, {}).setdefault(grade.policy_tokens, []).append(grade.emotion)
-    curves = {}
-    for strictness, at in sorted(emotions.items()):
-        tokens = sorted(at)
-        curves[strictness] = Curve(tokens, [statistics.fmean(at[each]) for each in tokens])
-    return curves
-
-
-class Grade(NamedTuple):
-    """How one held-out dialogue of a look during training ended."""
-
-    step: int
-    policy_tokens: int
-    strictness: float
-    emotion: float
-
-
-def graded(run: Run) -> Iterator[Grade]:
-    """The held-out dialogues of all looks during training that came to an end.
-
-    Raises:
-        ValueError: a line lacks something.
-    """
-    for line in run.evaluation():
-        try:
-            if line["in_during"] and line["outcome"] != Outcome.ERROR:
-                yield Grade(line["step"], int(line["policy_tokens"]), float(line["strictness"]), float(line["emotion"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"evaluation.jsonl must hold graded dialogues, got a line at step {line['step']} with a bad {error}"
-            ) from error
+    return Course(arm=place.parent.name, seed=seed_of(place), run=run, looks=looks(read_grades(run)), issued=issued(run))
 
 
 def issued(run: Run) -> list[Issued]:

@@ -231,7 +231,7 @@ def test_where_no_run_reaches_the_budget_areas_end_with_the_shortest(tmp_path):
         ("config.yaml", None, "it has no config.yaml"),
         ("config.yaml", "a: [", "must be YAML"),
         ("config.yaml", "seed: 1\n", "budget.policy_tokens must stand in its config.yaml, got None"),
-        ("evaluation.jsonl", '{"step": 0, "outcome": "left"}\n', "got a line at step 0 with a bad 'emotion'"),
+        ("evaluation.jsonl", '{"step": 0, "outcome": "left"}\n', "got a line at step 0 with a bad 'look'"),
         ("evaluation.jsonl", "nonsense\n{}\n", "in line 1"),
     ],
 )

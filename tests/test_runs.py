@@ -47,6 +47,8 @@ def held_out_line(
         "outcome": outcome,
         "in_during": in_during,
         "policy_tokens": 1000 * look,
+        "family": "praise/negative",
+        "strictness": 0.5,
     }
 
 

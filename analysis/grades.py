@@ -1,0 +1,92 @@
+"""How a run's held-out dialogues ended, and the learning curve that follows; `analysis.before_after` reads the dialogues themselves."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from analysis.learning_curves import Curve
+from analysis.runs import Run
+from simulator.dialogue import Outcome
+
+
+class Grade(NamedTuple):
+    """How one held-out dialogue ended."""
+
+    look: int
+    """Which evaluation of the run it belongs to, from 0."""
+    step: int
+    policy_tokens: int
+    grid: str
+    """`full` or `during`: what was played at that look."""
+    in_during: bool
+    """Whether every look plays it."""
+    family: str
+    strictness: float
+    emotion: float
+    """The final one, 0-100."""
+
+
+class Look(NamedTuple):
+    """The score at one evaluation, on the scenarios that every evaluation plays."""
+
+    step: int
+    policy_tokens: int
+    score: float
+    """Mean final emotion, 0-100."""
+
+
+def read_grades(run: Run) -> list[Grade]:
+    """The held-out dialogues of a run, in the order they were played; ERROR ones count nowhere.
+
+    Raises:
+        ValueError: a line lacks something.
+    """
+    return [grade_of(line) for line in run.evaluation() if line.get("outcome") != Outcome.ERROR]
+
+
+def grade_of(line: Mapping[str, Any]) -> Grade:
+    """A line of `evaluation.jsonl` as a grade.
+
+    Raises:
+        ValueError: it lacks something.
+    """
+    try:
+        return Grade(
+            look=int(line["look"]),
+            step=int(line["step"]),
+            policy_tokens=int(line["policy_tokens"]),
+            grid=str(line["grid"]),
+            in_during=bool(line["in_during"]),
+            family=str(line["family"]),
+            strictness=float(line["strictness"]),
+            emotion=float(line["emotion"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"evaluation.jsonl must hold graded dialogues, got a line at step {line.get('step')} with a bad {error}"
+        ) from error
+
+
+def looks(grades: Iterable[Grade]) -> list[Look]:
+    """The scores that make up a learning curve, in their order."""
+    emotions: dict[tuple[int, int, int], list[float]] = {}
+    for grade in grades:
+        if grade.in_during:
+            emotions.setdefault((grade.look, grade.step, grade.policy_tokens), []).append(grade.emotion)
+    return [Look(step, tokens, statistics.fmean(scores)) for (_, step, tokens), scores in sorted(emotions.items())]
+
+
+def curve_of(looks: Sequence[Look]) -> Curve:
+    """Score over policy tokens."""
+    return Curve([look.policy_tokens for look in looks], [look.score for look in looks])
+
+
+def curves_by_strictness(grades: Iterable[Grade]) -> dict[float, Curve]:
+    """The learning curve with the users of each strictness, from the most lenient on."""
+    by_strictness: dict[float, list[Grade]] = {}
+    for grade in grades:
+        by_strictness.setdefault(grade.strictness, []).append(grade)
+    curves = {strictness: curve_of(looks(found)) for strictness, found in sorted(by_strictness.items())}
+    return {strictness: curve for strictness, curve in curves.items() if curve.tokens}
