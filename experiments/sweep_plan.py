@@ -38,9 +38,12 @@ from experiments.catalogue import experiments, path_of
 from experiments.choice import Choice, read_choice
 from experiments.config import (
     MAY_CHANGE,
+    VARIANTS,
     BudgetConfig,
     ExperimentConfig,
     compose,
+    is_replaced,
+    kinds_by_setting,
     laid_over,
     merged,
     parse_overrides,
@@ -234,7 +237,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
             raise ConfigError(f"{name} must not be set for a sweep, got {given[name]!r}; {instead}")
     own = {key: given.pop(key) for key in OWN if key in given}
     base = laid_over(laid_over(read_experiment(tree["base"]), tree.get("settings") or {}), given)
-    arms = chosen_arms(tree["arms"], own.get("arms"))
+    arms = {arm: reached(settings, base, given) for arm, settings in chosen_arms(tree["arms"], own.get("arms")).items()}
     runs, primary = Path(str(own.get("runs", "runs"))), tree.get("primary", "heldout.auc")
     folder = runs / experiment / checked_name(str(own.get("name", "sweep")))
     seeds = whole_numbers("seeds", own.get("seeds", tree["seeds"]), least=0)
@@ -263,7 +266,8 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     except ValueError as error:
         raise ConfigError(f"{path_of(experiment).name}: {str(error).replace('--', '')}") from error
     if "choose" in tree:
-        sweep = chosen(sweep, tree["choose"], all_arms=chosen_arms(tree["arms"], None))
+        all_arms = {arm: reached(settings, base, given) for arm, settings in chosen_arms(tree["arms"], None).items()}
+        sweep = chosen(sweep, tree["choose"], all_arms=all_arms)
     check(sweep, all_arms=list(tree["arms"]))
     return sweep
 
@@ -300,6 +304,23 @@ def chosen_arms(arms: Mapping[str, Any], names: Any) -> dict[str, dict[str, Any]
         if name not in arms:
             raise ConfigError(f"arms must be among {', '.join(arms)}, got {name!r}")
     return {name: dict(arms[name] or {}) for name in names}
+
+
+def reached(arm: Mapping[str, Any], base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """An arm's settings with the overrides that it would lose by choosing another kind than the base, as far as that kind has them.
+
+    Of teachers' settings, and of those given with a kind of their own, only what all kinds have: else the same name is another thing.
+
+    Args:
+        given: the overrides, for all arms; what the arm itself sets wins.
+    """
+    kept = {}
+    for group, settings in given.items():
+        if is_replaced(group, base.get(group, {}), arm) and isinstance(settings, Mapping):
+            kinds = set(VARIANTS[group]) if group == "teacher" or "kind" in settings else {arm[group]["kind"]}
+            kept[group] = {name: value for name, value in settings.items() if kinds <= set(kinds_by_setting().get(f"{group}.{name}", ()))}
+            kept[group].pop("kind", None)
+    return merged(kept, arm)
 
 
 def whole_numbers(name: str, value: Any, *, least: int) -> tuple[int, ...]:

@@ -67,6 +67,21 @@ def test_rlvers_table_has_every_combination_of_algorithm_mode_and_user_once():
     assert len(configs) == 8
 
 
+def test_an_override_of_a_sweep_reaches_arms_of_another_kind_where_it_means_the_same():
+    words = ["algorithm.turn_credit=0.5", "algorithm.normalise_by=group", "teacher.success_emotion=80", "teacher.start=0.7"]
+    sweep = load_sweep("rlver_matrix", words)
+    grpo, ppo = (sweep.config(Cell(arm, 0)) for arm in ("grpo_plain_vanilla", "ppo_plain_vanilla"))
+    assert (grpo.algorithm.turn_credit, ppo.algorithm.turn_credit) == (0.5, 0.5)
+    assert grpo.teacher.success_emotion == ppo.teacher.success_emotion == 80 and grpo.teacher.strictness == 0.35
+    # An arm's own settings win, and what another kind calls by the same name is another thing.
+    compared = load_sweep("quick_comparison", ["teacher.kind=adarft", "teacher.start=0.7", "teacher.success_emotion=80"])
+    frontier, fixed, uniform = (compared.config(Cell(arm, 0)).teacher for arm in ("frontier", "fixed_0.5", "uniform"))
+    assert (frontier.kind, frontier.start, fixed.kind, fixed.strictness, uniform.kind) == ("adarft", 0.7, "fixed", 0.5, "uniform")
+    assert {frontier.success_emotion, fixed.success_emotion, uniform.success_emotion} == {80}
+    with pytest.raises(ConfigError, match="pace is not a setting"):
+        load_sweep("rlver_matrix", ["algorithm.pace=1"])
+
+
 def test_what_the_laptop_comparison_says_of_itself():
     assert "three seeds" in experiments()["quick_comparison"] and "do not decide" in experiments()["quick_comparison"]
     assert list(load_sweep("quick_comparison").arms) == ["frontier", "fixed_0.1", "fixed_0.5", "fixed_0.9", "uniform"]
