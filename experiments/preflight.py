@@ -25,6 +25,8 @@ from simulator.users import check_user, make_bank
 
 OURS = ("runs", "docs", "experiments", "checkpoints", "models")
 """Folders of a checkout, and two that hold models by custom."""
+HEAVY_BONUS = 0.02
+"""Entropy bonus from which on it was seen to outweigh a reward that comes once a dialogue; .01 did not."""
 
 
 def new_folder(config: ExperimentConfig) -> Path:
@@ -80,7 +82,7 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
 
 def cautions(config: ExperimentConfig) -> list[str]:
     """What a run may do and probably should not, a sentence each."""
-    return [*large_step(config), *left_behind(config)]
+    return [*large_step(config), *heavy_bonus(config), *left_behind(config)]
 
 
 def large_step(config: ExperimentConfig) -> list[str]:
@@ -94,6 +96,17 @@ def large_step(config: ExperimentConfig) -> list[str]:
     return [
         f"WARNING learner.lr={config.learner.lr:g} was found for the embedded policy and is far too large for most language models: "
         f"set it for {config.policy.model} (1e-6 for billions of parameters), or begin with the experiment own_model"
+    ]
+
+
+def heavy_bonus(config: ExperimentConfig) -> list[str]:
+    """A caution where the main job's entropy bonus is left beside a reward that comes once a dialogue."""
+    bonus = config.algorithm.entropy_coef
+    if config.policy.model != "embedded" or config.algorithm.turn_credit > 0.0 or bonus < HEAVY_BONUS:
+        return []
+    return [
+        f"WARNING algorithm.entropy_coef={bonus:g} was found with credit by turn. Without it (algorithm.turn_credit=0) the bonus outweighed the "
+        "reward in recorded runs: entropy .5 to 4 nats, little or nothing learned. algorithm.entropy_coef=0 did learn"
     ]
 
 

@@ -140,10 +140,17 @@ def test_settings_of_the_file_that_another_algorithm_does_not_take_over_are_name
     )
     # An undiscounted PPO unlearns here (docs/decisions.md): what the file leaves at its kind's default is lost as well.
     given = ["algorithm.kind=ppo", "algorithm.turn_credit=0.9", "algorithm.turn_discount=0.6", "algorithm.entropy_coef=0.03"]
-    for quiet in (given, ["algorithm.turn_credit=0"], ["teacher.kind=linear"]):
+    for quiet in (given, ["algorithm.normalise_by=group"], ["teacher.kind=linear"]):
         assert preflight.cautions(load("adaptive_curriculum", quiet)) == []
     sweep = load_sweep("rlver_matrix")
     assert [note for arm in sweep.arms for note in preflight.cautions(sweep.config(Cell(arm, 0)))] == []
+
+
+def test_an_entropy_bonus_that_outweighs_a_reward_at_the_end_is_warned_of():
+    (warning,) = preflight.cautions(load("adaptive_curriculum", ["algorithm.turn_credit=0"]))
+    assert warning.startswith("WARNING algorithm.entropy_coef=0.03 was found with credit by turn") and "coef=0 did learn" in warning
+    for quiet in (["algorithm.entropy_coef=0"], ["algorithm.entropy_coef=0.01"], ["policy.model=some/model", "learner.lr=1e-6"]):
+        assert preflight.cautions(load("adaptive_curriculum", ["algorithm.turn_credit=0", *quiet])) == []
 
 
 def test_a_run_on_a_gpu_is_refused_where_there_is_none_before_a_model_is_looked_for(monkeypatch, tmp_path):
