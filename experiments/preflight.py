@@ -105,8 +105,8 @@ def heavy_bonus(config: ExperimentConfig) -> list[str]:
     if config.policy.model != "embedded" or config.algorithm.turn_credit > 0.0 or bonus < HEAVY_BONUS:
         return []
     return [
-        f"WARNING algorithm.entropy_coef={bonus:g} was found with credit by turn. Without it (algorithm.turn_credit=0) the bonus outweighed "
-        "the reward in recorded runs: entropy .5 to 4 nats, little or nothing learned. algorithm.entropy_coef=0 did learn"
+        f"WARNING algorithm.entropy_coef={bonus:g} was found with credit by turn. Without it (algorithm.turn_credit=0) the bonus "
+        "outweighed the reward in recorded runs: entropy .5 to 4 nats, little learned. With algorithm.entropy_coef=0 they did learn"
     ]
 
 
