@@ -251,6 +251,22 @@ def cell_rows(table: Table) -> list[list[str]]:
     return rows
 
 
+def by_judge(table: Table) -> str:
+    """VANILLA less CHALLENGING by the strictness of the users who judged, mean over seeds and ways to train; empty where nothing can be said.
+
+    Which users teach more hangs on who judges: a policy is good before those it practised with.
+    """
+    pairs = [
+        (table.get(Cell(*way, "vanilla"), {}), table.get(Cell(*way, "challenging"), {})) for way in itertools.product(ALGORITHMS, MODES)
+    ]
+    runs = [(mild[seed].by_strictness, hard[seed].by_strictness) for mild, hard in pairs for seed in sorted(mild.keys() & hard.keys())]
+    levels = sorted(set.intersection(*(set(found) for pair in runs for found in pair))) if runs else []
+    if len(levels) < 2:
+        return ""
+    told = ", ".join(f"{mean_of(mild[at] - hard[at] for mild, hard in runs):+.1f} by {at:g}" for at in levels)
+    return f"score, VANILLA - CHALLENGING, by the strictness of the users who judge (mean of {len(runs)} pairs): {told}."
+
+
 def as_text(found: Sequence[Finding], notes: Sequence[str], *, table: Table, num_runs: int) -> str:
     """The page that the command prints."""
     rows = [["finding", "measured", "value", "95 % interval", ""]]
@@ -259,7 +275,8 @@ def as_text(found: Sequence[Finding], notes: Sequence[str], *, table: Table, num
         between = "–" if math.isnan(d.low) else f"[{d.low:.2f}, {d.high:.2f}]"
         rows.append([finding.claim, finding.measure, "–" if math.isnan(d.value) else f"{d.value:+.2f}", between, finding.mark])
     parts = [columns(cell_rows(table)), columns(rows), f"{num_runs} runs; a finding is reproduced where the interval lies above 0."]
-    remarks = [*(f"{one.claim}: {one.reason}." for one in found if one.reason), *notes]
+    judged = by_judge(table)
+    remarks = [*(f"{one.claim}: {one.reason}." for one in found if one.reason), *([judged] if judged else []), *notes]
     if remarks:
         parts.append("To know:\n" + "\n".join(f"- {remark}" for remark in dict.fromkeys(remarks)))
     return "\n\n".join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +46,8 @@ class Figures:
     """The same at the end."""
     num_steps: int = 0
     """Training steps; 0 where the run did not say."""
+    by_strictness: dict[float, float] = field(default_factory=dict)
+    """Score at the end by the strictness of the users who judged."""
 
 
 UNLIKE_STEPS = 1.1
@@ -170,7 +172,16 @@ def figures_of(lines: Iterable[Mapping[str, Any]], *, num_steps: int = 0) -> Fig
         leaning_before=leaning(before),
         leaning=leaning(after),
         num_steps=num_steps,
+        by_strictness=by_strictness(after),
     )
+
+
+def by_strictness(lines: Iterable[Mapping[str, Any]]) -> dict[float, float]:
+    """The mean final emotion with the users of each strictness, from the most lenient on."""
+    emotions: dict[float, list[float]] = {}
+    for line in lines:
+        emotions.setdefault(float(line["strictness"]), []).append(float(line["emotion"]))
+    return {strictness: float(np.mean(found)) for strictness, found in sorted(emotions.items())}
 
 
 def words_per_reply(line: Mapping[str, Any]) -> float:

@@ -12,7 +12,7 @@ from made_sweep import BUDGET, made_result
 
 from analysis.__main__ import main
 from analysis.replies import replies_in
-from analysis.rlver import findings
+from analysis.rlver import by_judge, findings
 from analysis.rlver_table import CELLS, USERS, Cell, Figures, figures_of, leaning, read_table, unlike_steps
 from experiments.recorder import dialogue_record
 
@@ -125,11 +125,19 @@ def test_claims_without_their_runs_are_undecided_with_the_reason():
     assert [one.reason for one in findings(alone) if one.reason] == reasons
 
 
-def line(look: int, emotion: float, words: int, heard: tuple[str, ...] = ()) -> dict:
+def line(look: int, emotion: float, words: int, heard: tuple[str, ...] = (), *, strictness: float = 0.5) -> dict:
     turns = [{"speaker": "user", "text": "well.", "change": None, "heard": []}]
     turns += [{"speaker": "agent", "text": "word " * words, "change": None, "heard": []}]
     turns += [{"speaker": "user", "text": "hm.", "change": 1, "heard": list(heard)}]
-    return {"step": look, "grid": "full", "look": look, "outcome": "max_turns", "emotion": emotion, "turns": turns}
+    return {
+        "step": look,
+        "grid": "full",
+        "look": look,
+        "outcome": "max_turns",
+        "emotion": emotion,
+        "strictness": strictness,
+        "turns": turns,
+    }
 
 
 def test_a_gain_that_length_explains_is_none_at_equal_length():
@@ -139,6 +147,17 @@ def test_a_gain_that_length_explains_is_none_at_equal_length():
     assert found.gain == pytest.approx(20.0) and found.gain_at_equal_length == pytest.approx(0.0, abs=1e-9)
     flat = figures_of([line(0, 30.0, 4), line(0, 30.0, 8), line(9, 50.0, 4), line(9, 50.0, 8)])
     assert (flat.gain, flat.gain_at_equal_length) == (pytest.approx(20.0), pytest.approx(20.0))
+
+
+def test_who_judges_is_told_for_moderate_against_challenging_users():
+    mild = figures_of(
+        [line(0, 30.0, 4), line(9, 80.0, 4, strictness=0.3), line(9, 10.0, 4, strictness=0.7), line(9, 20.0, 4, strictness=0.7)]
+    )
+    hard = figures_of([line(0, 30.0, 4), line(9, 50.0, 4, strictness=0.3), line(9, 40.0, 4, strictness=0.7)])
+    assert mild.by_strictness == {0.3: 80.0, 0.7: 15.0}
+    table = {Cell("grpo", "plain", "vanilla"): {0: mild, 1: mild}, Cell("grpo", "plain", "challenging"): {0: hard}}
+    assert by_judge(table).endswith("who judge (mean of 1 pairs): +30.0 by 0.3, -25.0 by 0.7.")
+    assert by_judge({Cell("grpo", "plain", "vanilla"): {0: mild}}) == ""
 
 
 def test_leaning_is_understanding_less_action_in_what_was_heard():
