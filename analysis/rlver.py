@@ -252,7 +252,7 @@ def cell_rows(table: Table) -> list[list[str]]:
 
 
 def by_judge(table: Table) -> str:
-    """VANILLA less CHALLENGING by the strictness of the users who judged, mean over seeds and ways to train; empty where nothing can be said.
+    """VANILLA less CHALLENGING by the strictness of the users who judged, mean over seeds and ways to train; empty where none is known.
 
     Which users teach more hangs on who judges: a policy is good before those it practised with.
     """
