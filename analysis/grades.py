@@ -70,12 +70,12 @@ def grade_of(line: Mapping[str, Any]) -> Grade:
 
 
 def looks(grades: Iterable[Grade]) -> list[Look]:
-    """The scores that make up a learning curve, in their order."""
-    emotions: dict[tuple[int, int, int], list[float]] = {}
+    """The scores that make up a learning curve, in their order; evaluations at the same moment are one."""
+    emotions: dict[tuple[int, int], list[float]] = {}
     for grade in grades:
         if grade.in_during:
-            emotions.setdefault((grade.look, grade.step, grade.policy_tokens), []).append(grade.emotion)
-    return [Look(step, tokens, statistics.fmean(scores)) for (_, step, tokens), scores in sorted(emotions.items())]
+            emotions.setdefault((grade.step, grade.policy_tokens), []).append(grade.emotion)
+    return [Look(*moment, statistics.fmean(scores)) for moment, scores in sorted(emotions.items())]
 
 
 def curve_of(looks: Sequence[Look]) -> Curve:

@@ -134,6 +134,9 @@ def test_looks_score_the_shared_scenarios_alone():
         held_out_line("c", 0, look=1, grid="during", outcome="error"),
     ]
     assert [(look.policy_tokens, look.score) for look in before_after(lines).looks] == [(0, 20.0), (1000, 40.0)]
+    # A curve has one score at a time: a run that went on where it had ended was looked at twice there.
+    again = [*lines, {**held_out_line("a", 50, look=2), "step": 10, "policy_tokens": 1000}]
+    assert [(look.policy_tokens, look.score) for look in before_after(again).looks] == [(0, 20.0), (1000, 45.0)]
 
 
 def test_there_is_no_gain_before_a_second_full_grid():
