@@ -1,4 +1,4 @@
-"""The sealed half judges a teacher once in a frozen world: what opens it leaves a mark, and a second opening needs a word of its own.
+"""The sealed half judges a teacher once in a frozen world and for a kind of reward: a second opening needs a word of its own.
 
 A mark is a line of `<runs>/sealed.jsonl` and belongs to an opening: a sweep, or a single run. Further arms of the same sweep, with seeds
 that it was planned with, are part of its opening; so is going on with a run that was broken off. Anything else (another sweep, more
@@ -45,6 +45,8 @@ class Mark:
     world_hash: str
     teacher: str
     """Kind of teacher: one that was improved after it was judged is not a new one."""
+    reward: str
+    """`graded` or `binary`: two questions, whatever the other settings of a reward are."""
     opening: str
     """The sweep or single run, as `<experiment>/<name>`."""
     run: str
@@ -67,13 +69,14 @@ def check_sealed(config: ExperimentConfig, folder: Path, *, resuming: bool) -> N
         return
     mine = mark_of(config, folder)
     for mark in known_marks(root_of(config, folder)):
-        if (mark.world_hash, mark.teacher) != (mine.world_hash, mine.teacher):
+        if (mark.world_hash, mark.teacher, mark.reward) != (mine.world_hash, mine.teacher, mine.reward):
             continue
         if mark.opening == mine.opening and mark.seeds == mine.seeds and (resuming or mark.run != mine.run):
             continue
         raise ConfigError(
-            f"evaluation.split must be heldout: the sealed half was opened for {mark.teacher} in world {mark.world_hash} by {mark.run} "
-            f"on {mark.time}, and judges a teacher once; if it must be opened again, say why with sealed.again=..."
+            f"evaluation.split must be heldout: the sealed half was opened for {mark.teacher} in world {mark.world_hash} with "
+            f"{mark.reward} rewards by {mark.run} on {mark.time}, and judges a teacher once; if it must be opened again, say why "
+            "with sealed.again=..."
         )
 
 
@@ -101,6 +104,7 @@ def mark_of(config: ExperimentConfig, folder: Path) -> Mark:
     return Mark(
         world_hash=world_hash(),
         teacher=config.teacher.kind,
+        reward="binary" if config.rollout.binary_reward_at else "graded",
         opening="/".join(place.parts[:2]),
         run=str(place),
         seeds=config.sealed.seeds or [config.seed],

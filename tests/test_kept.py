@@ -334,7 +334,8 @@ def test_what_was_chosen_is_kept_and_not_chosen_anew_when_the_runs_are_gone(tmp_
 
 def leave_marks(runs: Path, *cells: str, seeds: tuple[int, ...] = (0, 1)) -> None:
     """Writes the marks of runs of the frontier teacher on the sealed half, each `<experiment>/<name>/<arm>/seed_<n>`."""
-    facts = {"world_hash": world_hash(), "teacher": "frontier", "seeds": list(seeds), "again": "", "time": "2026-01-01 00:00"}
+    of = {"world_hash": world_hash(), "teacher": "frontier", "reward": "graded"}
+    facts = {**of, "seeds": list(seeds), "again": "", "time": "2026-01-01 00:00"}
     marks = [Mark(opening="/".join(cell.split("/")[:2]), run=cell, **facts) for cell in cells]
     (runs / MARKS).write_text("".join(json.dumps(vars(mark)) + "\n" for mark in marks))
 

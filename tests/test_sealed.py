@@ -35,7 +35,8 @@ def judge(config, folder: Path) -> None:
 
 def test_a_second_opening_is_refused_with_who_opened_it_first(at):
     judge(*at("smoke/first"))
-    with pytest.raises(ConfigError, match=r"the sealed half was opened for frontier in world \w+ by smoke/first on .*sealed.again"):
+    said = r"the sealed half was opened for frontier in world \w+ with graded rewards by smoke/first on .*sealed.again"
+    with pytest.raises(ConfigError, match=said):
         check_sealed(*at("smoke/second"), resuming=False)
 
 
@@ -52,6 +53,15 @@ def test_another_teacher_another_world_and_the_held_out_half_are_free(at, monkey
     judge(*at("smoke/third", split="heldout"))
     monkeypatch.setattr(sealed, "world_hash", lambda: "another")
     judge(*at("smoke/fourth"))
+
+
+def test_graded_and_binary_rewards_are_two_questions_and_thresholds_are_none(at):
+    judge(*at("smoke/first"))
+    judge(*at("smoke/second", "rollout.binary_reward_at=70", "algorithm.turn_credit=0"))
+    with pytest.raises(ConfigError, match="with binary rewards by smoke/second"):
+        check_sealed(*at("smoke/third", "rollout.binary_reward_at=60", "algorithm.turn_credit=0"), resuming=False)
+    with pytest.raises(ConfigError, match="with graded rewards by smoke/first"):
+        check_sealed(*at("smoke/third", "algorithm.turn_credit=0.5"), resuming=False)
 
 
 def test_the_word_that_opens_it_again_is_kept(at, tmp_path):
