@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from made_sweep import made_result, made_sweep
 from analysis.planned import read_planned
 from experiments import catalogue
 from experiments.__main__ import main
+from experiments.choice import OF_EACH_RUN
 from experiments.config import to_plain
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
@@ -146,6 +148,20 @@ def test_a_sweep_leaves_its_plan_and_refuses_another_one(write, tmp_path):
 def test_a_dry_run_before_the_choice_says_what_is_left_after_it(tmp_path):
     said = describe(load_sweep("confirmation", [f"runs={tmp_path}"]))
     assert "# 50 runs and 30,000,000 policy tokens in all once the best are chosen; with all candidates 110 runs and 66,000,000" in said
+
+
+@pytest.mark.parametrize(("verdict", "development"), [("confirmation", "fixed_vs_adaptive"), ("confirmation_sparse", "sparse_feedback")])
+def test_a_confirmation_runs_what_was_developed_on_other_seeds_and_the_sealed_half(tmp_path, verdict, development):
+    last, first = (load_sweep(name, [f"runs={tmp_path}"]) for name in (verdict, development))
+    assert last.planned.contrasts == first.planned.contrasts and last.planned.primary == first.planned.primary
+    chosen_from = {arm for arm in first.arms if fnmatch(arm, "fixed_*") or fnmatch(arm, "linear_*")}
+    assert set(last.arms) == chosen_from | {"frontier", "uniform", "yoked"}
+    assert not set(last.seeds) & set(first.seeds)
+    for arm in last.arms:
+        then = to_plain(first.config(Cell(arm, first.seeds[0])))
+        found = {name: value for name, _, value in differences(then, last.config(Cell(arm, last.seeds[0])))}
+        assert found.pop("evaluation.split") == "sealed"
+        assert all(name.startswith(OF_EACH_RUN) or name == "teacher.trace" for name in found), found
 
 
 def test_overrides_choose_arms_and_seeds_or_go_to_every_arm(write):
