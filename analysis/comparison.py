@@ -165,7 +165,7 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
 
 def chosen_by(plan: Plan, planned: Planned | None) -> str:
     """`plan` where it is the sweep's own, `name` where contrasts were named otherwise, else `default`."""
-    if planned is not None and (set(plan.contrasts), plan.primary) == (set(planned.contrasts), planned.primary):
+    if planned is not None and planned.contrasts and (set(plan.contrasts), plan.primary) == (set(planned.contrasts), planned.primary):
         return "plan"
     return "name" if plan.contrasts else "default"
 

@@ -59,8 +59,8 @@ def over_the_budget(a: str, b: str, ours: Sequence[Course], theirs: Sequence[Cou
     shown = [round(part, 1) + 0.0 for part in parts]
     numbers = [f"{part:+.1f}" for part in shown]
     if min(shown) > 0.0:
-        return f"{a} led {b} by {listed(numbers)} points in successive fifths of the budget."
-    return f"{a} less {b} in successive fifths of the budget: {listed(numbers)} points."
+        return f"{a} led {b} by {listed(numbers)} points in successive fifths of their common tokens."
+    return f"{a} less {b} in successive fifths of their common tokens: {listed(numbers)} points."
 
 
 def by_fifths(ours: Sequence[Curve], theirs: Sequence[Curve]) -> list[float]:
@@ -89,7 +89,7 @@ def with_whom(a: str, b: str, ours: Sequence[Course], theirs: Sequence[Course]) 
     if len(shared) < 2 or not all(parts.values()):
         return ""
     numbers = [f"{round(fmean(each), 1) + 0.0:+.1f} at {at:g}" for at, each in parts.items()]
-    return f"By the strictness of the users who judged, {a} less {b} over the budget: {listed(numbers)}."
+    return f"By the strictness of the users who judged, {a} less {b} over their common tokens: {listed(numbers)}."
 
 
 def what_was_issued(a: str, b: str, ours: Sequence[Course], theirs: Sequence[Course]) -> str:

@@ -15,7 +15,7 @@ Plan = Mapping[str, Any]
 """Its `plan`."""
 FINAL = "heldout.score"
 MEANING = {
-    AUC: "the held-out score averaged over all of training (the area under its curve)",
+    AUC: "the held-out score averaged over policy tokens (the area under its curve)",
     FINAL: "the held-out score at the end",
 }
 DECIDES_FROM = 5
@@ -187,7 +187,7 @@ def chance(endpoint: Mapping[str, Any]) -> str:
 
 
 def at_the_end(contrast: Contrast, primary: str) -> str:
-    """The difference of the final scores, beside a primary endpoint that is over all of training."""
+    """The difference of the final scores, beside a primary endpoint that is over policy tokens."""
     final = contrast["endpoints"].get(FINAL)
     if primary != AUC or final is None:
         return ""

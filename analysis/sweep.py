@@ -100,12 +100,7 @@ def read_sweep(folder: Path, *, seeds: range | None = None) -> Sweep:
     folder = Path(folder)
     places = run_folders(folder)
     wanted = [place for place in places if seeds is None or seed_of(place) in seeds]
-    runs, notes = [], []
-    for place in progress(wanted, total=len(wanted), what="Reading runs"):
-        try:
-            runs.append(read_result(place))
-        except (ValueError, OSError) as error:
-            notes.append(f"{place.parent.name}/{place.name} is left out: {error}")
+    runs, notes = read_results(wanted)
     if not runs:
         raise ValueError(
             f"sweep must hold a finished run, got {str(folder)!r} with {len(wanted)} to consider; {' '.join(notes[:3])}".rstrip("; ")
@@ -113,6 +108,17 @@ def read_sweep(folder: Path, *, seeds: range | None = None) -> Sweep:
     runs, ends, short = with_areas(runs)
     notes += [*short, *judged_by_fewer(runs)]
     return Sweep(folder=folder, arms=sorted({place.parent.name for place in places}), runs=runs, notes=notes, auc_ends=ends)
+
+
+def read_results(places: Sequence[Path]) -> tuple[list[RunResult], list[str]]:
+    """The runs that can be used, and of each other one why it cannot."""
+    runs, notes = [], []
+    for place in progress(places, total=len(places), what="Reading runs"):
+        try:
+            runs.append(read_result(place))
+        except (ValueError, OSError) as error:
+            notes.append(f"{place.parent.name}/{place.name} is left out: {error}")
+    return runs, notes
 
 
 def judged_by_fewer(runs: Iterable[RunResult]) -> list[str]:
@@ -228,6 +234,11 @@ def with_areas(runs: Sequence[RunResult]) -> tuple[list[RunResult], dict[int, fl
         if end <= 0.0:
             continue
         ends[budget] = end
+        if end < budget:
+            notes.append(
+                f"No run spent the {budget:,} policy tokens that were allowed: areas are over the first {end:,.0f}, where the shortest "
+                f"curve ends; the longest reaches {max(lasts):,.0f}."
+            )
         tokens_T, curves_RT = common_curves([curve for _, curve in drawn], end=end)
         found = area_under_curves(tokens_T, curves_RT, short="hold")
         areas |= {run.name: float(area) for (run, _), area in zip(drawn, found, strict=True)}

@@ -74,7 +74,7 @@ def compared(folder: Path, courses: Courses) -> tuple[Sweep | None, dict[str, An
     try:
         sweep = read_sweep(folder)
     except ValueError:
-        # Finished, but not one that a comparison takes: the page says of each why.
+        # Finished, but not one that a comparison takes: `to_know` says of each why.
         return None, None
     return sweep, compare(sweep, plan_of(folder))
 

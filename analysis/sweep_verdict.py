@@ -7,11 +7,14 @@ from typing import Any
 
 from analysis.comparison_text import contrast_notes
 from analysis.contrast_words import limits, summary_of
+from analysis.sweep import read_results
 from analysis.sweep_course import Course, Courses
 
 
 def headline(found: Mapping[str, Any] | None, courses: Courses) -> str:
-    """The first sentence of the page."""
+    """The first sentence of the page; `found` is None where no run could be used."""
+    if found is None and (finished := sum(course.is_finished for course in courses.runs)):
+        return f"Nothing can be compared: {runs(finished)} finished, and none of them can be used."
     if found is None:
         begun = len(courses.runs) + len(courses.unreadable)
         return f"No run of this sweep has finished: {runs(begun)} begun, and nothing can be compared yet."
@@ -23,6 +26,7 @@ def to_know(found: Mapping[str, Any] | None, courses: Courses) -> list[str]:
     said = [still_running(course) for course in courses.runs if not course.is_finished]
     said += [f"{name} is left out: {reason}" for name, reason in courses.unreadable.items()]
     if found is None:
+        said += read_results([course.run.folder for course in courses.runs if course.is_finished])[1]
         said += missing_seeds(courses)
     if found is not None:
         left_out = tuple(f"{course.name} is left out" for course in courses.runs if not course.is_finished)

@@ -220,6 +220,11 @@ def test_where_no_run_reaches_the_budget_areas_end_with_the_shortest(tmp_path):
     sweep = read_sweep(tmp_path)
     assert sweep.auc_ends == {BUDGET: 400.0}
     assert [run.scalars[AUC] for run in sweep.runs] == [20.0, 20.0]
+    said = "No run spent the 1,000 policy tokens that were allowed: areas are over the first 400, where the shortest curve ends"
+    assert sweep.notes == [f"{said}; the longest reaches 800."]
+    # A threshold may be reached after that.
+    timed = compare(sweep, Plan(threshold=60.0, num_resamples=20))["arms"]["b"]["tokens_to_threshold"]
+    assert (timed["num_reached"], timed["restricted_mean"]) == (1, 600.0)
 
 
 @pytest.mark.parametrize(
@@ -297,6 +302,14 @@ def test_the_command_without_contrasts_keeps_to_the_plan_of_the_sweep(tmp_path, 
     assert (found["plan"]["primary"], found["plan"]["chosen_by"]) == ("heldout.score", "plan")
     assert "1 of 3 contrasts cannot be computed; they count for Holm with p = 1." in found["verdict"]
     assert "not the plan's" not in capsys.readouterr().out
+
+
+def test_a_plan_without_contrasts_names_none(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "x": [60.0, 65.0], "y": [9.0, 8.0]})
+    Planned(contrasts=(), primary="heldout.auc").keep(folder)
+    found = compared(folder)
+    assert found["plan"]["chosen_by"] == "default"
+    assert "No contrast was named beforehand, so Holm corrects for all 2." in found["verdict"]
 
 
 def test_contrasts_that_are_not_the_plans_are_said_to_be_others(tmp_path, capsys):

@@ -228,6 +228,15 @@ def test_an_unfinished_run_is_named_and_its_curve_drawn(tmp_path):
     assert [group.findtext("title") for group in drawing.iter("g") if group.get("class") == "run-unfinished"] == ["linear/seed_0"]
 
 
+def test_finished_runs_of_which_none_can_be_used_are_not_called_unfinished(tmp_path):
+    folder = tmp_path / "fixed_vs_adaptive" / "main"
+    made_result(folder, "frontier", 0)
+    (folder / "frontier" / "seed_0").rename(folder / "frontier" / "seed_5")
+    words = words_of(write_sweep_report(folder))
+    assert "Nothing can be compared: 1 run was finished, and none of them can be used." in words
+    assert "frontier/seed_5 is left out: its summary says seed 0, its folder 5" in words
+
+
 def test_a_torn_run_is_named_and_the_others_are_compared(tmp_path):
     folder = made(tmp_path)
     (folder / "uniform" / "seed_1" / "summary.json").write_text("{", encoding="utf-8")
