@@ -35,7 +35,7 @@ from analysis.runs import (
     read_run,
     setting,
 )
-from analysis.sweep import run_folders
+from analysis.sweep import read_result, run_folders
 from simulator.columns import columns_of, read_columns, write_columns
 from simulator.difficulty import Difficulty
 
@@ -67,13 +67,15 @@ def keep_sweep(folder: Path, out: Path | None = None) -> str:
     place = folder.absolute()
     # As it was named where that says enough, so that what is printed is short.
     out = out or results_of(folder if len(folder.parts) > 2 else place)
-    finished = [run for run in run_folders(folder) if (run / SUMMARY).is_file()]
+    left_out = {run: reason for run in run_folders(folder) if (reason := why_unusable(run))}
+    finished = [run for run in run_folders(folder) if run not in left_out]
     if not finished:
-        raise ValueError(f"keep must be given a sweep with a finished run, got {str(folder)!r}, in which none has a {SUMMARY}")
+        why = "; ".join(f"{run.relative_to(folder)}: {reason}" for run, reason in list(left_out.items())[:3])
+        raise ValueError(f"keep must be given a sweep with a finished run, got {str(folder)!r}; {why}")
     if out.absolute().is_relative_to(place):
         raise ValueError(f"--out must lie outside the sweep's folder, got {str(out)!r}")
     keep_plan(folder, out)
-    sizes, left_out = [], [str(run.relative_to(folder)) for run in run_folders(folder) if run not in finished]
+    sizes = []
     for run in finished:
         target = out / run.relative_to(folder)
         keep_run(run, target, runs=place.parent.parent)
@@ -81,8 +83,19 @@ def keep_sweep(folder: Path, out: Path | None = None) -> str:
     keep_marks(place.parent.parent / MARKS, out, opening=f"{place.parent.name}/{place.name}")
     page = write_sweep_report(out, with_files=False)
     said = [f"kept {len(finished)} runs in {out}, {sum(sizes) / len(sizes) / 1000:.0f} kB each (largest {max(sizes) / 1000:.0f} kB)"]
-    said += [f"not finished, so not kept: {', '.join(left_out)}"] if left_out else []
+    said += [f"not kept: {run.relative_to(folder)}, {reason}" for run, reason in left_out.items()]
     return "\n".join([*said, str(page)])
+
+
+def why_unusable(run: Path) -> str:
+    """Why no comparison could use a run, or the record that would be made of it; empty where one could."""
+    try:
+        read_result(run)
+        for _ in read_lines(run / TEACHER):
+            pass
+    except (ValueError, OSError) as error:
+        return str(error)
+    return ""
 
 
 def keep_plan(folder: Path, out: Path) -> None:
@@ -101,7 +114,7 @@ def keep_plan(folder: Path, out: Path) -> None:
 
 
 def keep_run(run: Path, target: Path, *, runs: Path) -> None:
-    """Writes the record of one finished run, whole or not at all; one that is a record already is copied.
+    """Writes the record of one finished run, whole or not at all; one that is a record already is copied, a torn one of it replaced.
 
     Args:
         runs: the folder of all runs; settings that name a place in it name it as `runs/...` in the record.
@@ -110,16 +123,21 @@ def keep_run(run: Path, target: Path, *, runs: Path) -> None:
         ValueError: one of its files cannot be read, or another run is kept there.
     """
     summary = (run / SUMMARY).read_text(encoding="utf-8")
-    if (target / SUMMARY).is_file():
-        if (target / SUMMARY).read_text(encoding="utf-8") == summary:
+    if target.is_dir():
+        is_same = (target / SUMMARY).is_file() and (target / SUMMARY).read_text(encoding="utf-8") == summary
+        is_torn = bool(why_unusable(target))
+        if is_same and not is_torn:
             return
-        raise ValueError(f"{target} holds another run than {run}; delete it to keep this one, or give another --out")
+        if not is_same and not is_torn:
+            raise ValueError(f"{target} holds another run than {run}; delete it to keep this one, or give another --out")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".keep-", dir=target.parent) as folder:
         draft = Path(folder) / "run"
         draft.mkdir()
         write_record(run, draft, runs=runs)
         (draft / SUMMARY).write_text(summary, encoding="utf-8")
+        if target.is_dir():
+            target.rename(Path(folder) / "torn")
         draft.rename(target)
 
 

@@ -22,8 +22,17 @@ OF_A_PLACE = ("cluster.", "checkpoint.", "resume", "runs", "name", "experiment",
 """Settings that say where and when a run was made and not what it was."""
 
 
+class TornRun(ConfigError):
+    """What lies in a run's folder cannot be read; the other runs of its sweep can go on."""
+
+
 def refuse_other(sweep: Sweep, cell: Cell) -> None:
-    """Raises when a run that is there is not the one this sweep would make."""
+    """Raises when a run that is there is not the one this sweep would make.
+
+    Raises:
+        TornRun: it cannot be read.
+        ConfigError: it is another one.
+    """
     folder = sweep.run_folder(cell)
     if not (folder / CONFIG).is_file():
         return
@@ -32,7 +41,7 @@ def refuse_other(sweep: Sweep, cell: Cell) -> None:
         if not began_in:
             raise ValueError(f"{CONFIG} lacks {PROVENANCE}.world_hash")
     except ValueError as error:
-        raise ConfigError(f"{cell} was broken off before its settings were written: {error}; delete {folder} to run it anew") from error
+        raise TornRun(f"{cell} was broken off before its settings were written: {error}; delete {folder} to run it anew") from error
     try:
         saved = to_plain(load_saved(folder / CONFIG))
     except ValueError as error:
@@ -45,7 +54,11 @@ def refuse_other(sweep: Sweep, cell: Cell) -> None:
     if found := next(differences(saved, sweep.config(cell)), None):
         name, before, now = found
         raise ConfigError(f"{folder} was run with {name}={before!r}, this sweep wants {now!r}; take another name= for the sweep")
-    if (folder / METRICS).is_file() and (reason := why_no_copy(read_run(folder))):
+    try:
+        reason = why_no_copy(read_run(folder)) if (folder / METRICS).is_file() else ""
+    except (ValueError, OSError) as error:
+        raise TornRun(f"{cell} cannot be read: {error}; delete {folder} to run it anew") from error
+    if reason:
         raise ConfigError(f"{cell} cannot be used: {reason}; delete {folder} for that")
 
 

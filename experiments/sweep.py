@@ -32,7 +32,7 @@ from experiments.keys import ConfigError
 from experiments.one_writer import check_no_writer
 from experiments.preflight import check, lost_settings
 from experiments.progress import as_clock
-from experiments.same_run import refuse_other
+from experiments.same_run import TornRun, refuse_other
 from experiments.sealed import check_sealed
 from experiments.sweep_plan import Cell, Sweep
 from experiments.taking_over import kept_runs
@@ -61,20 +61,37 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     if refused := refused_arms(sweep, kept.usable):
         rest = ",".join(arm for arm in sweep.arms if arm not in refused)
         raise ConfigError(" ".join(refused.values()) + (f" Or go without: arms={rest}" if rest else ""))
-    kept.place(sweep)
-    for sentence in (*lost_by_words(sweep), *kept.sentences(len(sweep.cells()))):
-        print(sentence, file=sys.stderr)
+    torn = torn_runs(sweep)
     for cell in sweep.cells():
-        refuse_other(sweep, cell)
-        check_sealed(sweep.config(cell), sweep.run_folder(cell), resuming=(sweep.run_folder(cell) / CONFIG).is_file())
+        resuming = cell in kept.usable or (sweep.run_folder(cell) / CONFIG).is_file()
+        check_sealed(sweep.config(cell), sweep.run_folder(cell), resuming=resuming)
     keep_plan(sweep)
+    # Only now, so that a sweep that is refused leaves nothing behind.
+    kept.place(sweep)
+    for sentence in (*lost_by_words(sweep), *kept.sentences(len(sweep.cells())), *torn.values()):
+        print(sentence, file=sys.stderr)
     failed: list[Cell] = []
     with Interruption() as interruption, contextlib.suppress(KeyboardInterrupt):
-        failed = Course(sweep, interruption).run()
+        failed = Course(sweep, interruption, torn=torn).run()
     if interruption.requested:
         print(f"interrupted; to go on, give the same command again ({sweep.folder} keeps what was done)", file=sys.stderr)
         return ExitCode.INTERRUPTED
     return ExitCode.FAILED if failed else ExitCode.FINISHED
+
+
+def torn_runs(sweep: Sweep) -> dict[Cell, str]:
+    """By run whose folder cannot be read, what is wrong with it; the others go on.
+
+    Raises:
+        ConfigError: a run that is there is not the one that the sweep would make.
+    """
+    torn = {}
+    for cell in sweep.cells():
+        try:
+            refuse_other(sweep, cell)
+        except TornRun as error:
+            torn[cell] = str(error)
+    return torn
 
 
 def lost_by_words(sweep: Sweep) -> list[str]:
@@ -153,11 +170,15 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
 class Course:
     """The runs of a sweep in time."""
 
-    def __init__(self, sweep: Sweep, interruption: Interruption) -> None:
-        self.sweep, self.interruption = sweep, interruption
-        self.left = [cell for cell in sweep.cells() if not is_done(sweep, cell)]
+    def __init__(self, sweep: Sweep, interruption: Interruption, *, torn: Collection[Cell] = ()) -> None:
+        """
+        Args:
+            torn: runs that cannot be read, and count as failed.
+        """
+        self.sweep, self.interruption, self.torn = sweep, interruption, torn
+        self.left = [cell for cell in sweep.cells() if not is_done(sweep, cell) and cell not in torn]
         self.running: list[Running] = []
-        self.failed: list[Cell] = []
+        self.failed: list[Cell] = [*torn]
         self.budget = sweep.budget
         self.began, self.spent_before = time.monotonic(), self.spent()
         self.run_s: float | None = None
@@ -173,7 +194,7 @@ class Course:
         Raises:
             KeyboardInterrupt: somebody did so twice; the runs under way have been told to abandon their steps, and have ended.
         """
-        num_done = len(self.sweep.cells()) - len(self.left)
+        num_done = len(self.sweep.cells()) - len(self.left) - len(self.failed)
         self.say(f"{self.sweep.folder}: {len(self.left)} runs to do, {num_done} done, {self.sweep.parallel} side by side")
         try:
             while (self.left or self.running) and not self.interruption.requested:
@@ -234,7 +255,7 @@ class Course:
     def tell_cost(self, spent: float) -> None:
         """Says what the rest will cost, from the clock of the step that was just timed."""
         # A run that is done, or was kept, had another clock.
-        cells = [*(item.cell for item in self.running), *self.sweep.cells()]
+        cells = [*(item.cell for item in self.running), *(cell for cell in self.sweep.cells() if cell not in self.torn)]
         parallel, took = self.sweep.parallel, as_clock(time.monotonic() - self.began)
         cell, step = next((cell, step) for cell in cells if (step := last_record(self.sweep.run_folder(cell) / METRICS)))
         num_tokens = step["perf/policy_tokens"] / step["step"]
@@ -260,7 +281,8 @@ class Course:
     def spent(self) -> float:
         """How many runs have been made so far, begun ones by the share of their budget."""
         sweep = self.sweep
-        return sum(1.0 if is_done(sweep, cell) else share_spent(sweep.run_folder(cell), self.budget) for cell in sweep.cells())
+        readable = [cell for cell in sweep.cells() if cell not in self.torn]
+        return sum(1.0 if is_done(sweep, cell) else share_spent(sweep.run_folder(cell), self.budget) for cell in readable)
 
     def stop_all(self, *, abandon: bool = False) -> None:
         """Asks what still runs to end, and waits for it.
@@ -305,8 +327,11 @@ def shared_cores(parallel: int) -> Mapping[str, str]:
 
 
 def is_done(sweep: Sweep, cell: Cell) -> bool:
-    """Whether a run has ended well."""
-    return (sweep.run_folder(cell) / SUMMARY).is_file()
+    """Whether a run has ended well, and its summary can be read."""
+    try:
+        return read_summary(sweep.run_folder(cell) / SUMMARY) is not None
+    except (ValueError, OSError):
+        return False
 
 
 def share_spent(folder: Path, budget: BudgetConfig) -> float:

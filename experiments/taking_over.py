@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from analysis.copies import COPIED, digest_of_tasks
 from analysis.kept import relocated, unpack
 from analysis.planned import read_planned
 from analysis.results import RUNS, results_beside, results_of
-from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, read_config, read_lines, setting
-from analysis.sweep import seed_of
+from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, flatten, read_config, read_lines, setting
+from analysis.sweep import read_result, seed_of
 from experiments.config import load_saved, to_plain
 from experiments.same_run import differences
 from experiments.sweep_plan import Cell, Sweep
@@ -68,16 +68,21 @@ def kept_runs(sweep: Sweep) -> KeptRuns:
     """Looks at every record of a run that the sweep has not begun."""
     kept = KeptRuns(results_of(sweep.folder))
     waiting = [cell for cell in sweep.cells() if not is_begun(sweep.run_folder(cell))]
-    open_cells = [cell for cell in waiting if is_record(record_of(sweep, cell))]
-    other_plan = plan_apart(sweep) if open_cells else ""
-    # Runs that others copy come first: these are looked at with what is known of them.
-    for cell in sorted(open_cells, key=lambda cell: len(sweep.needs(cell))):
-        reason = other_plan or why_not(sweep, cell, record_of(sweep, cell), kept)
-        if reason:
-            kept.unusable.setdefault(reason, []).append(cell)
-        else:
-            kept.usable[cell] = record_of(sweep, cell)
-    kept.usable.update(same_elsewhere(sweep, [cell for cell in waiting if cell not in open_cells and not sweep.needs(cell)], kept))
+    own = [cell for cell in waiting if is_record(record_of(sweep, cell))]
+    other_plan = plan_apart(sweep) if own else ""
+
+    def look(cells: Iterable[Cell]) -> None:
+        for cell in cells:
+            reason = other_plan or why_not(sweep, cell, record_of(sweep, cell), kept)
+            if reason:
+                kept.unusable.setdefault(reason, []).append(cell)
+            else:
+                kept.usable[cell] = record_of(sweep, cell)
+
+    look(cell for cell in own if not sweep.needs(cell))
+    kept.usable.update(same_elsewhere(sweep, [cell for cell in waiting if cell not in own and not sweep.needs(cell)], kept))
+    # Runs that copy others come last: they are looked at with what is known of those.
+    look(cell for cell in own if sweep.needs(cell))
     return kept
 
 
@@ -90,7 +95,8 @@ def same_elsewhere(sweep: Sweep, cells: Sequence[Cell], kept: KeptRuns) -> Itera
     records = [path for path in found if path.parent.parent != kept.folder and is_record(path) and seed_of(path) in seeds]
     # Most have another teacher: told apart by what they wrote down, since to read all settings through the schema takes long.
     teachers = {path: teacher_of(path) for path in records}
-    wanted = {arm: to_plain(sweep.config(cell))["teacher"] for arm, cell in {cell.arm: cell for cell in cells}.items()}
+    firsts = {cell.arm: cell for cell in cells}
+    wanted = {arm: dict(flatten(to_plain(sweep.config(cell))["teacher"])) for arm, cell in firsts.items()}
     for cell in cells:
         alike = (
             path
@@ -103,9 +109,9 @@ def same_elsewhere(sweep: Sweep, cells: Sequence[Cell], kept: KeptRuns) -> Itera
 
 
 def teacher_of(record: Path) -> Mapping[str, Any]:
-    """The teacher's settings of a kept run, as they were written down; without a kind where they cannot be read."""
+    """The teacher's settings of a kept run by dotted name, as they were written down; without a kind where they cannot be read."""
     try:
-        return dict(read_config(record / CONFIG)["teacher"])
+        return dict(flatten(read_config(record / CONFIG)["teacher"]))
     except (ValueError, KeyError, TypeError, OSError):
         return {"kind": ""}
 
@@ -150,6 +156,9 @@ def why_not(sweep: Sweep, cell: Cell, record: Path, kept: KeptRuns) -> str:
         for need in sweep.needs(cell):
             if copied is None or copied != tasks_of(sweep, need, kept):
                 return "the run that they copied is not the one here"
+        read_result(record)
+        for _ in read_lines(record / TEACHER):
+            pass
     except (ValueError, KeyError, TypeError, OSError) as error:
         return f"they cannot be read ({error})"
     return ""

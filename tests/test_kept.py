@@ -68,7 +68,7 @@ def test_what_is_kept_has_a_page_that_says_what_it_lacks(tmp_path, capsys):
     results = results_beside(tmp_path / "runs") / "made" / "sweep"
     keep(folder)
     said = capsys.readouterr().out
-    assert f"kept 4 runs in {results}, " in said and "not finished, so not kept: uniform/seed_2" in said
+    assert f"kept 4 runs in {results}, " in said and "not kept: uniform/seed_2, it has not finished" in said
     words = read_page(results / "report.html").words
     assert "frontier less uniform" in words and "of 3 pairs of frontier/seed_0 kept with their words" in words
     assert "The same user after training in the other arms" in words and "After training: uniform" in words
@@ -169,7 +169,23 @@ def test_a_run_is_kept_once_and_another_one_never_in_its_place(tmp_path, capsys)
     assert f"{results / 'uniform' / 'seed_1'} holds another run than" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("words", "message"), [([], "in which none has a summary.json"), (["--out", "in"], "--out must lie outside")])
+def test_a_torn_run_is_not_kept_and_a_torn_record_is_written_anew(tmp_path, capsys):
+    folder = made_sweep(tmp_path / "runs" / "made" / "sweep", FINALS)
+    evaluation, results = folder / "uniform" / "seed_1" / "evaluation.jsonl", results_beside(tmp_path / "runs") / "made" / "sweep"
+    whole_file = evaluation.read_text()
+    evaluation.write_text("nonsense\n" + whole_file)
+    keep(folder)
+    assert "kept 3 runs" in (said := capsys.readouterr().out) and "not kept: uniform/seed_1, " in said
+    assert not (results / "uniform" / "seed_1").exists()
+    evaluation.write_text(whole_file)
+    (results / "uniform" / "seed_0" / "evaluation.columns.xz").write_bytes(b"torn")
+    keep(folder)
+    assert len(read_sweep(results).runs) == 4 and compare(read_sweep(results), Plan(num_resamples=20))["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"), [([], "frontier/seed_0: it has not finished (no summary.json)"), (["--out", "in"], "--out must lie outside")]
+)
 def test_what_cannot_be_kept_is_refused_in_one_sentence(tmp_path, capsys, words, message):
     folder = tmp_path / "runs" / "made" / "sweep"
     made_result(folder, "frontier", 0, finished=bool(words))
@@ -264,8 +280,9 @@ def test_a_copy_of_a_run_that_is_gone_or_was_made_anew_is_left(earlier):
     assert Cell("replayed", 5) in kept_runs(earlier).usable
 
 
-def test_a_torn_record_is_left_and_the_others_are_used(earlier):
-    (results_beside(earlier.runs) / "made" / "sweep" / "fixed" / "seed_3" / "config.yaml").write_text("a: [")
+@pytest.mark.parametrize("name", ["config.yaml", "summary.json", "metrics.columns.xz", "evaluation.columns.xz", "teacher.columns.xz"])
+def test_a_torn_record_is_left_and_the_others_are_used(earlier, name):
+    (results_beside(earlier.runs) / "made" / "sweep" / "fixed" / "seed_3" / name).write_text("a: [")
     kept = kept_runs(earlier)
     assert [cells for reason, cells in kept.unusable.items() if "cannot be read" in reason] == [[Cell("fixed", 3)]]
     assert len(kept.usable) == 4
@@ -297,6 +314,31 @@ def test_the_same_run_of_another_experiment_is_taken_over_whatever_its_arm_is_ca
     assert "0 runs to do, 2 done" in capsys.readouterr().err
     keep(sweep.folder)
     assert read_run(results_beside(earlier.runs) / "other" / "sweep" / "half" / "seed_3").config["experiment"] == "other"
+
+
+def test_a_record_that_lacks_a_setting_of_today_is_taken_over_and_what_copied_it_too(earlier, write):  # noqa: F811
+    write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
+    other = load_sweep("other", [f"runs={earlier.runs}"])
+    kept_runs(other).place(other)
+    copy, leader = Cell("copied", 3), results_beside(earlier.runs) / "made" / "sweep" / "frontier" / "seed_5"
+    made_result(other.folder, "copied", 3, world=world_hash(), metrics=steps_of(), teacher=tasks(0.05))
+    begin_with(other.run_folder(copy), other.config(copy))
+    keep(other.folder)
+    shutil.rmtree(earlier.runs)
+    for arm in ("leader", "half"):
+        shutil.rmtree(results_beside(earlier.runs) / "other" / "sweep" / arm)
+    config = yaml.safe_load((leader / "config.yaml").read_text())
+    assert config["teacher"]["guard"].pop("density_low") is not None
+    (leader / "config.yaml").write_text(yaml.safe_dump(config))
+    kept = kept_runs(other)
+    assert kept.usable[Cell("leader", 5)] == leader and copy in kept.usable and not kept.unusable
+
+
+def test_a_sweep_that_is_refused_leaves_nothing_behind(earlier):
+    Planned(contrasts=(("fixed", "frontier"),), primary="heldout.auc").keep(earlier.folder)
+    with pytest.raises(ConfigError, match="contrasts"):
+        run_sweep(earlier)
+    assert [path.name for path in earlier.folder.iterdir()] == ["plan.json"]
 
 
 @pytest.mark.parametrize("changed", ["name=mine", "algorithm.turn_credit=0.5", "evaluation.split=sealed"])

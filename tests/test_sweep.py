@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from made_sweep import made_result, made_sweep
+from made_sweep import begin_with, made_result, made_sweep
 
 from analysis.planned import read_planned
 from experiments import catalogue
 from experiments.__main__ import main
 from experiments.choice import OF_EACH_RUN
 from experiments.config import to_plain
+from experiments.exit_code import ExitCode
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.one_writer import only_writer
@@ -112,6 +113,20 @@ def test_a_run_by_itself_waits_for_the_run_that_it_replays(write, tmp_path):
     with pytest.raises(ConfigError, match=r"replayed seed 3 replays frontier seed 5, which must have ended before; .* --cell frontier 5"):
         run_arm(sweep, Cell("replayed", 3))
     assert not sweep.folder.exists()
+
+
+@pytest.mark.parametrize(("name", "content"), [("summary.json", '{"seed": 3'), ("metrics.jsonl", "\0\0\n{}\n"), ("config.yaml", "")])
+def test_a_run_that_cannot_be_read_is_named_and_the_others_count(write, tmp_path, capsys, name, content):
+    write()
+    sweep = planned(f"runs={tmp_path}", "arms=frontier,fixed", "seeds=3")
+    for cell in sweep.cells():
+        place = made_result(sweep.folder, cell.arm, cell.seed, world=world_hash(), metrics=[{"step": 1, "perf/policy_tokens": 5000}])
+        begin_with(place, sweep.config(cell))
+    (sweep.run_folder(Cell("fixed", 3)) / name).write_text(content)
+    assert run_sweep(sweep) == ExitCode.FAILED
+    said = capsys.readouterr().err
+    assert "fixed seed 3 " in said and f"delete {sweep.run_folder(Cell('fixed', 3))} to run it anew" in said
+    assert "0 runs to do, 1 done" in said and (sweep.folder / "comparison.json").is_file()
 
 
 def test_seeds_may_be_told_from_the_first_to_the_last(write):
