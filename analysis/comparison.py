@@ -85,9 +85,11 @@ def comparison(options: Namespace) -> str:
     plan = replace(named, threshold=options.threshold, seed=options.bootstrap_seed)
     check_out(options.out)
     sweep = read_sweep(options.folder, seeds=options.seeds)
-    for name in (name for contrast in options.contrast for name in contrast):
-        if not fnmatch.filter(sweep.arms, name) and name not in sweep.arms:
-            raise ValueError(f"--contrast must name arms of the sweep ({', '.join(sweep.arms)}), got {name!r}")
+    for a, b in options.contrast:
+        # Only the second may be a pattern, which stands for the best arm that fits it.
+        for name, is_known in ((a, a in sweep.arms), (b, b in sweep.arms or bool(fnmatch.filter(sweep.arms, b)))):
+            if not is_known:
+                raise ValueError(f"--contrast must name arms of the sweep ({', '.join(sweep.arms)}), got {name!r}")
     found = compare(sweep, plan)
     path = options.out or options.folder / COMPARISON
     write_comparison(found, path)
@@ -222,7 +224,7 @@ def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Map
     choice = elsewhere.get(pattern)
     b, candidates = (choice.arm, choice.candidates) if choice else best_of(pattern, a, sweep, plan.primary)
     a_runs, b_runs = sweep.of(a), sweep.of(b)
-    seeds, notes = comparable_seeds(a_runs, b_runs, names=(a, b))
+    seeds, notes = comparable_seeds(a_runs, b_runs, names=(a, b)) if a_runs and b in sweep.arms else ([], why_no_rival(a, b, sweep))
     record: dict[str, Any] = {"a": a, "b": b, "seeds": seeds, "notes": notes, "cannot": None}
     if choice:
         record["b_chosen_on"] = f"seeds {choice.seeds} of {choice.origin}"
@@ -245,6 +247,10 @@ def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Map
     main = record["endpoints"][plan.primary]
     if main and main["num_dropped"]:
         notes.append(f"{main['num_dropped']} of {len(seeds)} pairs of {a} and {b} did not measure {plan.primary}.")
+    most = main["num_dropped"] if main else len(seeds)
+    short = [name for name, found in record["endpoints"].items() if found and found["num_dropped"] > most]
+    if short:
+        notes.append(f"Not every pair of {a} and {b} measured {', '.join(short)}: there the others are told of.")
     if seeds and main is None:
         record["cannot"] = f"{a} and {b} cannot be compared on {plan.primary}: no pair of runs measured it."
     record["improvement_over_cells"] = improvement_over_cells(pairs, plan)
@@ -284,6 +290,14 @@ def best_of(pattern: str, a: str, sweep: Sweep, endpoint: str) -> tuple[str, lis
         return sum(is_harder(other, arm) for other in gains), fmean(gains[arm].values())
 
     return (min(gains, key=rank), sorted(gains)) if gains else (pattern, [])
+
+
+def why_no_rival(a: str, pattern: str, sweep: Sweep) -> list[str]:
+    """Why an arm can be set against none of those that fit a pattern."""
+    a_runs, arms = sweep.of(a), [arm for arm in fnmatch.filter(sweep.arms, pattern) if arm != a and sweep.of(arm)]
+    if not a_runs or not arms:
+        return [f"{name} has no run that can be used." for name, runs in ((a, a_runs), (pattern, arms)) if not runs]
+    return list(dict.fromkeys(note for arm in arms for note in comparable_seeds(a_runs, sweep.of(arm), names=(a, arm))[1]))
 
 
 def gains_over(a_runs: Mapping[int, RunResult], b_runs: Mapping[int, RunResult], *, names: Contrast, endpoint: str) -> dict[int, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -264,10 +265,10 @@ def issued_bands(courses: Sequence[Course], end: float) -> list[tuple[list[float
 
 
 def alarm_tokens(course: Course) -> list[float]:
-    """Policy tokens at which alarms of a run went off."""
+    """Policy tokens at which alarms of a run went off; of a long run that was kept, at the last recorded step before."""
     steps, tokens = course.run.series("perf/policy_tokens")
-    at = dict(zip(steps, tokens, strict=True))
-    return [at[int(step)] for step in alarm_steps(course.run) if int(step) in at]
+    before = [bisect_right(steps, step) for step in alarm_steps(course.run)]
+    return [tokens[number - 1] for number in before if number]
 
 
 def profiles(found: Mapping[str, Any], sweep: Sweep, styles: Mapping[str, Style]) -> list[Figure]:

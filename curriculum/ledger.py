@@ -80,6 +80,8 @@ class LedgerTeacher:
     kind: ClassVar[str]
     adapting: ClassVar[tuple[str, ...]] = ()
     """Attributes that change with what is observed: JSON-able, or with a `state_dict` and `load_state_dict` of their own."""
+    plans_by_proposal: ClassVar[bool] = False
+    """Whether its plan goes on with each proposal, so that more than one in a step would hurry it."""
 
     def __init__(
         self,

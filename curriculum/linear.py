@@ -43,6 +43,7 @@ class LinearTeacher(LedgerTeacher):
     """d moves from `start` to `end`, families in turn."""
 
     kind = "linear"
+    plans_by_proposal = True
     config: LinearConfig
 
     def choose(self, family: FamilyKey) -> Choice:

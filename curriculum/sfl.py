@@ -58,6 +58,7 @@ class SflTeacher(CellTeacher):
     """Half from the buffer of the most learnable, half at random."""
 
     kind = "sfl"
+    plans_by_proposal = True
     adapting = ("buffer", "candidates", "refreshed")
     preferred_mode = Mode.REPLAY
     config: SflConfig

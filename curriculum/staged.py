@@ -65,6 +65,7 @@ class StagedTeacher(LedgerTeacher):
     """d of the present stage, families in turn."""
 
     kind = "staged"
+    plans_by_proposal = True
     adapting = ("stage", "first_step", "shares")
     config: StagedConfig
 

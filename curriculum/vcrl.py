@@ -60,6 +60,7 @@ class VcrlTeacher(CellTeacher):
     """Random cells, and cells of high variance in place of those that taught too little."""
 
     kind = "vcrl"
+    plans_by_proposal = True
     adapting = ("bank", "dropped_share")
     preferred_mode = Mode.REPLAY
     config: VcrlConfig

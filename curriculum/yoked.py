@@ -60,6 +60,7 @@ class YokedTeacher(LedgerTeacher):
     """Follows a trace; learns nothing."""
 
     kind = "yoked"
+    plans_by_proposal = True
     adapting = ("trace", "num_issued")
     config: YokedConfig
 

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from curriculum import TEACHERS
+from curriculum.ledger import LedgerTeacher
 from curriculum.teacher import GroupOutcome
 from policy.rollout import RolloutGroup
-
-BY_PROPOSAL = ("linear", "staged", "yoked", "shuffled")
-"""Teachers whose plan goes on with each proposal, which further rounds would hurry."""
 
 
 class Contrast(StrEnum):
@@ -68,7 +67,8 @@ class ResamplingConfig:
         Raises:
             ValueError: it is one.
         """
-        if self.enabled and teacher_kind in BY_PROPOSAL:
+        teacher: type[LedgerTeacher] = TEACHERS[teacher_kind][1]
+        if self.enabled and teacher.plans_by_proposal:
             raise ValueError(
                 f"resampling.max_rounds must be 0 with teacher.kind={teacher_kind}, got {self.max_rounds!r}: "
                 "its plan goes on with each proposal; take a teacher without a plan"

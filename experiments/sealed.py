@@ -67,6 +67,11 @@ def check_sealed(config: ExperimentConfig, folder: Path, *, resuming: bool) -> N
     """
     if config.evaluation.split != Split.SEALED or config.sealed.again:
         return
+    if config.sealed.seeds and config.seed not in config.sealed.seeds:
+        raise ConfigError(
+            f"seeds must be among those that the sealed half is planned with, {', '.join(map(str, config.sealed.seeds))}, got "
+            f"{config.seed}; if others must be judged by it, say why with sealed.again=..."
+        )
     mine = mark_of(config, folder)
     for mark in known_marks(root_of(config, folder)):
         if (mark.world_hash, mark.teacher, mark.reward) != (mine.world_hash, mine.teacher, mine.reward):

@@ -165,8 +165,8 @@ class Sweep:
         settings = filled(self.arms[cell.arm], {need.arm: str(self.run_folder(need) / TEACHER) for need in self.needs(cell)})
         own: dict[str, Any] = {"seed": cell.seed, "name": f"seed_{cell.seed}", "runs": str(self.runs)}
         if setting(self.base, "evaluation.split") == Split.SEALED:
-            # All that were planned, whichever were asked for: seeds by seeds is still one opening.
-            own |= {"sealed": {"seeds": list(self.planned.seeds)}}
+            # The file's, whichever were asked for: seeds by seeds is still one opening, and other seeds are none of it.
+            own |= {"sealed": {"seeds": list(self.ring)}}
         try:
             return compose(self.base, merged(settings, own), experiment=self.experiment)
         except ConfigError as error:
@@ -327,6 +327,8 @@ def whole_numbers(name: str, value: Any, *, least: int) -> tuple[int, ...]:
     """One or several whole numbers, as YAML or as text between commas, in which `0-4` means all from the first to the last."""
     items = value if isinstance(value, list) else str(value).split(",")
     try:
+        if unfit := [item for item in items if isinstance(item, bool) or not isinstance(item, int | str)]:
+            raise ValueError(f"{unfit[0]!r} is none")
         numbers = tuple(number for item in items for number in (seeds_from(item) if "-" in str(item).strip("-") else (int(item),)))
     except (ValueError, ArgumentTypeError) as error:
         raise ConfigError(f"{name} must be whole numbers such as 0,1,2 or 0-2, got {value!r}") from error

@@ -145,7 +145,8 @@ def test_what_a_run_did_not_measure_is_dropped_and_counted(tmp_path):
     made_result(tmp_path, "a", 1, summary={"heldout": {"score": None}})
     found = compared(tmp_path, ("a", "b"))
     assert (on(found, "heldout.score")["num_pairs"], on(found, "heldout.score")["num_dropped"]) == (1, 1)
-    assert found["contrasts"][0]["notes"] == []
+    told = found["contrasts"][0]["notes"]
+    assert len(told) == 1 and told[0].startswith("Not every pair of a and b measured heldout.score, ")
     said = compared(tmp_path, ("a", "b"), primary="heldout.score")["contrasts"][0]["notes"]
     assert said == ["1 of 2 pairs of a and b did not measure heldout.score."]
     assert on(found)["num_pairs"] == 2
@@ -304,6 +305,24 @@ def test_the_command_without_contrasts_keeps_to_the_plan_of_the_sweep(tmp_path, 
     assert "not the plan's" not in capsys.readouterr().out
 
 
+def test_why_none_of_a_pattern_can_be_met_is_the_reason_of_its_arms(tmp_path):
+    folder = made_sweep(tmp_path, {"frontier": [70.0]})
+    for arm in ("fixed_0.1", "fixed_0.5"):
+        made_result(tmp_path, arm, 0, world="bbbb")
+    said = compared(folder, ("frontier", "fixed_*"))["contrasts"][0]["cannot"]
+    assert "frontier/seed_0 and fixed_0.1/seed_0 ran in different worlds (aaaa and bbbb)" in said and "fixed_0.5/seed_0" in said
+
+
+def test_a_secondary_endpoint_that_a_pair_lacks_is_named(tmp_path):
+    folder = made_sweep(tmp_path, {"frontier": [70.0, 80.0], "uniform": [60.0, 65.0]})
+    path = folder / "uniform" / "seed_1" / "summary.json"
+    summary = json.loads(path.read_text())
+    del summary["heldout"]["score"]
+    path.write_text(json.dumps(summary))
+    notes = compared(folder, ("frontier", "uniform"))["contrasts"][0]["notes"]
+    assert any(note.startswith("Not every pair of frontier and uniform measured heldout.score") for note in notes)
+
+
 def test_a_plan_without_contrasts_names_none(tmp_path):
     folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "x": [60.0, 65.0], "y": [9.0, 8.0]})
     Planned(contrasts=(), primary="heldout.auc").keep(folder)
@@ -424,6 +443,7 @@ def test_the_command_writes_where_it_is_told_and_takes_seeds(tmp_path, capsys):
     [
         (["--contrast", "a:nobody"], "--contrast must name arms of the sweep (a, b), got 'nobody'"),
         (["--contrast", "a:z*"], "got 'z*'"),
+        (["--contrast", "a*:b"], "got 'a*'"),
         (["--primary", "heldout.nonsense"], "--primary must be one of heldout.auc, "),
         (["--threshold", "nan"], "--threshold must be in [0, 100]"),
         (["--bootstrap-seed", "-1"], "--bootstrap-seed must be at least 0"),

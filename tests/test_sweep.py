@@ -192,6 +192,7 @@ def test_overrides_choose_arms_and_seeds_or_go_to_every_arm(write):
         (["arms=frontal"], "arms must be among frontier, fixed, replayed, got 'frontal'"),
         (["seeds=1,1"], "seeds must be different whole numbers of at least 0, got '1,1'"),
         (["seeds=one"], "seeds must be whole numbers such as 0,1,2 or 0-2, got 'one'"),
+        (["seeds=[0.5,1.9]"], "seeds must be whole numbers such as 0,1,2 or 0-2, got [0.5, 1.9]"),
         (["seeds=4-2"], "seeds must be whole numbers such as 0,1,2 or 0-2, got '4-2'"),
         (["seed=3"], "seed must not be set for a sweep, got 3; its runs have seeds=..., and --cell ARM SEED makes one of them"),
         (["resume=runs/made"], "resume must not be set for a sweep, got 'runs/made'; the same command again goes on"),
