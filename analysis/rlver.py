@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from analysis.comparison_text import columns
 from analysis.paired import mean_difference
 from analysis.rlver_table import ALGORITHMS, CELLS, MODES, USERS, Cell, Figures, Reading, Table, read_table
 from analysis.stats import LEVEL
+from analysis.wording import grid_table
 
 RLVER = "rlver.json"
 
@@ -236,6 +238,30 @@ def as_record(found: Sequence[Finding], reading: Reading, *, num_runs: int) -> d
     }
 
 
+def finding_rows(found: Sequence[Finding]) -> list[list[str]]:
+    """Each claim with its number and its mark, below a header."""
+    rows = [["finding", "measured", "value", "95 % interval", ""]]
+    for finding in found:
+        d = finding.estimate
+        between = "–" if math.isnan(d.low) else f"[{d.low:.2f}, {d.high:.2f}]"
+        rows.append([finding.claim, finding.measure, "–" if math.isnan(d.value) else f"{d.value:+.2f}", between, finding.mark])
+    return rows
+
+
+def section(folder: Path, arms: Iterable[str]) -> str:
+    """The findings on the page of a sweep whose arms are all cells of the table; nothing for other sweeps."""
+    if not set(arms) <= {"_".join(cell) for cell in CELLS}:
+        return ""
+    reading = read_table(folder)
+    found = findings(reading.table)
+    header, *rows = finding_rows(found)
+    why = [f"{one.claim}: {one.reason}." for one in found if one.reason]
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in [*why, *filter(None, [by_judge(reading.table)])])
+    num_runs = sum(map(len, reading.table.values()))
+    lead = f"Reproduced is what has its 95 % interval above 0, not reproduced what has it at or below 0 ({num_runs} runs)."
+    return f"<h2>RLVER's findings</h2><p>{lead}</p>{grid_table(header, rows)}{notes}"
+
+
 def cell_rows(table: Table) -> list[list[str]]:
     """What the cells' runs came to, means over seeds, with what each seed scored."""
     rows = [["cell", "score at the end", "of each seed", "gain", "understanding - action", "steps"]]
@@ -269,12 +295,11 @@ def by_judge(table: Table) -> str:
 
 def as_text(found: Sequence[Finding], notes: Sequence[str], *, table: Table, num_runs: int) -> str:
     """The page that the command prints."""
-    rows = [["finding", "measured", "value", "95 % interval", ""]]
-    for finding in found:
-        d = finding.estimate
-        between = "–" if math.isnan(d.low) else f"[{d.low:.2f}, {d.high:.2f}]"
-        rows.append([finding.claim, finding.measure, "–" if math.isnan(d.value) else f"{d.value:+.2f}", between, finding.mark])
-    parts = [columns(cell_rows(table)), columns(rows), f"{num_runs} runs; a finding is reproduced where the interval lies above 0."]
+    parts = [
+        columns(cell_rows(table)),
+        columns(finding_rows(found)),
+        f"{num_runs} runs; a finding is reproduced where the interval lies above 0.",
+    ]
     judged = by_judge(table)
     remarks = [*(f"{one.claim}: {one.reason}." for one in found if one.reason), *([judged] if judged else []), *notes]
     if remarks:

@@ -16,6 +16,7 @@ from analysis.figures import FOLDER, Figure, write_figures
 from analysis.page import write_page
 from analysis.planned import Planned, read_planned
 from analysis.reliability_sections import of_arms
+from analysis.rlver import section as findings_of_rlver
 from analysis.runs import CONFIG, REPORT, setting
 from analysis.sweep import Sweep, read_sweep
 from analysis.sweep_course import Courses, read_courses
@@ -111,6 +112,7 @@ def page(
         return "".join(figures[name].html() for name in names if name in figures)
 
     parts = [head(courses, sweep, found, read_planned(folder), experiment=place.parent.name, name=place.name), drawn("contrasts")]
+    parts += [findings_of_rlver(folder, courses.arms())] if found is not None else []
     parts.append(f"<h2>How the arms learned</h2>{drawn('learning_curves', 'courses')}")
     if found is not None:
         dots = f'<div class="grid-2">{drawn("area", "final")}</div>'
