@@ -20,7 +20,7 @@ class Group(NamedTuple):
     family: str
     strictness: float
     success_share: float | None
-    """None while its outcome is out, or where too few survived."""
+    """None while its outcome is out, or where no rollout survived."""
 
     @property
     def intention(self) -> str:

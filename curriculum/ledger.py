@@ -318,6 +318,16 @@ def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
     return TaskSpec(**{**record, **parsed})
 
 
+def outcome_to_record(outcome: GroupOutcome) -> dict[str, Any]:
+    """A JSON-able record of an outcome with its share of successes, NaN without survivors.
+
+    The task is named by its uid, under which a record holds it already; a probe, which no teacher issued, comes with its whole task.
+    """
+    task = task_to_record(outcome.task) if outcome.task.mode is Mode.PROBE else outcome.task.uid
+    columns = {column.name: getattr(outcome, column.name) for column in fields(GroupOutcome)}
+    return {**columns, "task": task, "signals": dict(outcome.signals), "success_share": outcome.success_share}
+
+
 def parse_family(text: str) -> FamilyKey:
     """One of Attune's families where `text` names one, otherwise the name itself."""
     try:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from curriculum.collapse import Alarm
-from curriculum.ledger import task_to_record
+from curriculum.ledger import outcome_to_record, task_to_record
 from curriculum.teacher import GroupOutcome, Mode, TaskSpec
 from experiments.ahead import Ahead
 from experiments.arrival import canaries, largest_difference, require_agreement, require_arrival
@@ -240,8 +240,8 @@ class TrainingRun:
     ) -> None:
         """Leaves everything the teacher said and heard, in the order in which it did: enough to replay it."""
         issued = [{"event": "task", **task_to_record(task)} for task in proposed]
-        heard = [{"event": "outcome", **vars(outcome), "task": outcome.task.uid} for outcome in outcomes]
-        heard += [{"event": "probe", **vars(probe), "task": task_to_record(probe.task)} for probe in probes]
+        heard = [{"event": "outcome", **outcome_to_record(outcome)} for outcome in outcomes]
+        heard += [{"event": "probe", **outcome_to_record(probe)} for probe in probes]
         decided = [{"event": "decision", **decision} for decision in self.parts.teacher.decisions()]
         self.recorder.teacher(self.tally.step, [*issued, *heard, {"event": "update", "update": stats}, *decided])
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from policy_factories import rollout
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny_student import make_outcome, make_task, make_teacher
 
-from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, read_lines
+from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, read_lines, read_run
+from analysis.teaching import read_teaching
+from curriculum.ledger import task_to_record
+from curriculum.teacher import Mode
 from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, jsonable, rollout_record
+from experiments.train import TrainingRun
 from policy.thinking import Thought
 from simulator.bank import load_bank
 from simulator.dialogue import Dialogue
@@ -65,6 +71,26 @@ def test_a_resumed_run_leaves_the_same_files_as_one_that_was_not_interrupted(tmp
     record_steps(tmp_path / "cut", steps=range(3, 6), cut_after=(2, 2))
     for name in (METRICS, TEACHER, DIALOGUES, EVALUATION):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
+
+
+def test_what_a_run_records_of_an_outcome_does_not_hang_on_what_was_read_of_it(tmp_path):
+    teacher = make_teacher("uniform")
+    recorder = Recorder(tmp_path)
+    run = SimpleNamespace(parts=SimpleNamespace(teacher=teacher), recorder=recorder, tally=SimpleNamespace(step=1))
+    unread, read, lost = teacher.propose(3, policy_version=0)
+    outcomes = [make_outcome(unread, 2), make_outcome(read, 4), make_outcome(lost, 8, rewards=[float("nan")] * 8)]
+    probe = make_outcome(replace(make_task(teacher, 0.25, mode=Mode.PROBE), group_size=1), 1)
+    assert outcomes[1].surviving and outcomes[1].success_share
+    TrainingRun.record_teaching(run, [unread, read, lost], outcomes, [probe], {})
+    recorder.close()
+
+    heard = [line for line in lines(tmp_path, TEACHER) if line["event"] in ("outcome", "probe")]
+    assert [line["success_share"] for line in heard] == [0.25, 0.5, None, 1.0]
+    assert [line["task"] for line in heard] == [unread.uid, read.uid, lost.uid, task_to_record(probe.task)]
+    columns = {"step", "event", "task", "rewards", "successes", "num_tokens", "statuses", "signals", "success_share"}
+    assert all(set(line) == columns for line in heard)
+    (tmp_path / "config.yaml").write_text("seed: 0\n", encoding="utf-8")
+    assert [group.success_share for group in read_teaching(read_run(tmp_path)).groups] == [0.25, 0.5, None]
 
 
 def test_a_line_torn_by_a_kill_is_dropped(tmp_path):
