@@ -35,6 +35,7 @@ from analysis.sweep import (
     why_not_averaged,
     why_not_paired,
 )
+from simulator.drafts import write_whole
 from simulator.output import check_out
 
 COMPARISON = "comparison.json"
@@ -92,7 +93,7 @@ def comparison(options: Namespace) -> str:
                 raise ValueError(f"--contrast must name arms of the sweep ({', '.join(sweep.arms)}), got {name!r}")
     found = compare(sweep, plan)
     path = options.out or options.folder / COMPARISON
-    write_comparison(found, path)
+    write_json(found, path)
     return f"{as_text(found)}\n\n{path}"
 
 
@@ -388,11 +389,13 @@ def adjust(contrasts: Sequence[dict[str, Any]], primary: str) -> None:
             endpoint["p_holm"] = p
 
 
-def write_comparison(found: Mapping[str, Any], path: Path) -> None:
-    """Writes the file whole or not at all."""
-    draft = path.with_name(f".{path.name}.tmp")
-    draft.write_text(json.dumps(plain(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-    draft.replace(path)
+def write_json(found: Mapping[str, Any], path: Path) -> None:
+    """Writes figures for machines, whole or not at all."""
+    write_whole(path, json.dumps(plain(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+write_comparison = write_json
+"""The name by which `experiments.sweep` asks for it."""
 
 
 def plain(value: Any) -> Any:

@@ -20,6 +20,7 @@ from tensorboard.util import tensor_util
 
 from analysis.heat_image import Picture
 from analysis.layout import Chart, Page, pages_for
+from simulator.drafts import draft_of
 
 EVENT_FILES = "events.out.tfevents.*"
 FLUSH_S = 5
@@ -107,14 +108,12 @@ class Dashboard:
 
 def cut_back(path: Path, step: int) -> None:
     """Drops the events of this step and later, and a torn end, from a file that nobody writes any more."""
-    draft = path.with_name(f".{path.name}.tmp")
-    with draft.open("wb") as stream:
+    with draft_of(path) as draft, draft.open("wb") as stream:
         writer = RecordWriter(stream)
         for record in RawEventFileLoader(str(path)).Load():
             event = event_pb2.Event.FromString(record)
             if event.HasField("file_version") or event.step < step:
                 writer.write(record)
-    draft.replace(path)
 
 
 def layout_summary(pages: Sequence[Page]) -> summary_pb2.Summary:

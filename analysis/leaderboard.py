@@ -17,6 +17,7 @@ import numpy as np
 from analysis.evaluated import Cell, Entry, read_entries
 from analysis.length_control import score_at
 from analysis.runs import flatten
+from simulator.drafts import write_whole
 
 RATES = ("success_rate", "failure_rate")
 """Of a group of dialogues beside its score; evaluations before they were told lack them."""
@@ -196,7 +197,4 @@ def write_leaderboard(folders: Sequence[Path], out: Path, *, seed: int = 0) -> t
     groups = grouped(read_entries(folders), seed=seed)
     table = out.with_suffix(".csv")
     write_csv(table, groups)
-    draft = out.with_name(f".{out.name}.tmp")
-    draft.write_text(page(groups, csv_name=table.name), encoding="utf-8")
-    draft.replace(out)
-    return out, table
+    return write_whole(out, page(groups, csv_name=table.name)), table

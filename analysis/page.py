@@ -6,14 +6,12 @@ from html import escape
 from pathlib import Path
 
 from analysis.style import STYLE
+from simulator.drafts import write_whole
 
 
 def write_page(path: Path, *, title: str, body: str) -> Path:
     """Writes a page whole or not at all; returns its path."""
-    draft = path.with_name(f".{path.name}.tmp")
-    draft.write_text(document(title, body), encoding="utf-8")
-    draft.replace(path)
-    return path
+    return write_whole(path, document(title, body))
 
 
 def document(title: str, body: str) -> str:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from simulator.drafts import write_whole
 
 PLAN = "plan.json"
 CHOSEN = "chosen.json"
 
 Contrast = tuple[str, str]
 """Two arms, the first one less the second; the second may be a pattern (`fixed_*`), which means the best arm that fits it."""
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file whole or not at all; runs of a sweep that start side by side may all do so."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from analysis.planned import write_whole
 from analysis.runs import SUMMARY
+from simulator.drafts import write_whole
 
 RUNS, RESULTS, MARKS = "runs", Path("docs/results"), "sealed.jsonl"
 

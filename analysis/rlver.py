@@ -23,7 +23,7 @@ import numpy as np
 from scipy import stats
 
 from analysis.clusters import NOTHING, Estimate
-from analysis.comparison import write_comparison
+from analysis.comparison import write_json
 from analysis.comparison_text import columns
 from analysis.paired import mean_difference
 from analysis.rlver_table import ALGORITHMS, CELLS, MODES, USERS, Cell, Figures, Reading, Table, read_table
@@ -217,7 +217,7 @@ def hold_against(folder: Path) -> str:
     reading = read_table(folder)
     found, num_runs = findings(reading.table), sum(map(len, reading.table.values()))
     path = folder / RLVER
-    write_comparison(as_record(found, reading, num_runs=num_runs), path)
+    write_json(as_record(found, reading, num_runs=num_runs), path)
     return f"{as_text(found, reading.notes, table=reading.table, num_runs=num_runs)}\n\n{path}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.aftermath import num_alarms
-from analysis.comparison import COMPARISON, compare, plan_of, write_comparison
+from analysis.comparison import COMPARISON, compare, plan_of, write_json
 from analysis.contrast_reasons import why
 from analysis.contrast_words import MEANING, aim, on_contrast
 from analysis.endpoints import AUC
@@ -63,7 +63,7 @@ def write_sweep_report(folder: Path, *, with_files: bool = True) -> Path:
     if with_files:
         write_figures(folder, figures.values())
     elif found is not None:
-        write_comparison(found, folder / COMPARISON)
+        write_json(found, folder / COMPARISON)
     body = page(folder, courses, sweep, found, figures, with_files=with_files)
     return write_page(folder / REPORT, title=f"{folder.absolute().parent.name}/{folder.absolute().name}", body=body)
 

@@ -14,6 +14,7 @@ from analysis.runs import REPORT, TRANSCRIPTS, Run, read_run
 from analysis.stepwise import STEP_TITLES, Stepwise
 from analysis.style import STYLE, VIEWER
 from analysis.transcripts import ENDINGS
+from simulator.drafts import write_whole
 
 MAX_BYTES = 20_000_000
 """Of the packed dialogues: what a browser still opens at once."""
@@ -54,11 +55,7 @@ def write_transcripts(run_folder: Path, *, steps: bool = False, max_bytes: int =
     if run.is_kept:
         raise ValueError(f"run must have its transcripts, got {str(run.folder)!r}, which was kept without them")
     thinning, packed = fitting(run, max_bytes, stepwise=Stepwise(run) if steps else None)
-    path = run.folder / TRANSCRIPTS
-    draft = run.folder / f".{TRANSCRIPTS}.tmp"
-    draft.write_text(page(run, thinning, packed), encoding="utf-8")
-    draft.replace(path)
-    return path
+    return write_whole(run.folder / TRANSCRIPTS, page(run, thinning, packed))
 
 
 def fitting(run: Run, max_bytes: int, *, stepwise: Stepwise | None = None) -> tuple[Thinning, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from curriculum.figures import figures
 from curriculum.ledger import task_to_record
 from curriculum.students import STUDENTS
 from curriculum.trial import Trace, simulate
+from simulator.drafts import write_whole
 
 Results = dict[str, dict[str, dict[str, dict[str, Any]]]]
 """{student: {teacher: {figure: {"mean", "ci95", "per_seed"}}}}; None for what did not happen or cannot be computed."""
@@ -124,9 +124,7 @@ def summary(per_seed: Sequence[float]) -> dict[str, Any]:
 
 def write(results: Results, path: Path) -> None:
     """Writes `path` at once or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    draft.replace(path)
+    write_whole(path, json.dumps(results, indent=1) + "\n")
 
 
 def read(path: Path) -> Results:

@@ -29,6 +29,7 @@ from analysis.transcripts import ENDINGS
 from curriculum.teacher import TaskSpec
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Speaker
+from simulator.drafts import draft_of, write_whole
 
 CHECKPOINTS = "checkpoints"
 STREAMS = (METRICS, TEACHER, DIALOGUES, EVALUATION)
@@ -93,9 +94,7 @@ class Recorder:
 
     def summary(self, values: Mapping[str, Any]) -> None:
         """The one file that is read by whatever compares runs; replaced whole. TensorBoard gets the run's settings beside its scores."""
-        draft = self.folder / f".{SUMMARY}.tmp"
-        draft.write_text(json.dumps(jsonable(values), indent=2) + "\n", encoding="utf-8")
-        draft.replace(self.folder / SUMMARY)
+        write_whole(self.folder / SUMMARY, json.dumps(jsonable(values), indent=2) + "\n")
         step = int(values.get("steps", 0))
         self._show_teaching(step)
         self.scalars(step, {"eval/auc": float(setting(values, "heldout.auc", math.nan))})
@@ -124,10 +123,8 @@ def cut_back(path: Path, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
     """Drops the records that are not kept, and a torn last line, in place."""
     if not path.exists():
         return
-    draft = path.with_suffix(".tmp")
-    with path.open(encoding="utf-8") as old, draft.open("w", encoding="utf-8") as new:
+    with draft_of(path) as draft, path.open(encoding="utf-8") as old, draft.open("w", encoding="utf-8") as new:
         new.writelines(line for line in old if line.endswith("\n") and is_kept(json.loads(line)))
-    draft.replace(path)
 
 
 def dialogue_record(dialogue: Dialogue, **facts: Any) -> dict[str, Any]:

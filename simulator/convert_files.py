@@ -15,6 +15,7 @@ from typing import IO
 
 from simulator.convert import Format, format_of, from_sage, to_sage
 from simulator.dialogue import Outcome
+from simulator.drafts import draft_of
 from simulator.jsonl import read_jsonl
 
 
@@ -58,8 +59,7 @@ def convert_file(
     if not target.parent.is_dir():
         raise ValueError(f"TARGET must lie in a folder that is there, got {str(target)!r}")
     done = Converted()
-    draft = target.with_name(f".{target.name}.tmp")
-    try:
+    with draft_of(target) as draft:
         with _writing(draft, gzipped=target.suffix == ".gz") as file:
             for number, record in read_jsonl(source, what="a JSON object"):
                 try:
@@ -76,9 +76,6 @@ def convert_file(
                 file.write(json.dumps(found, ensure_ascii=False) + "\n")
         if to is None:
             raise ValueError(f"{source} must hold at least one record, got none")
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
     return to, done
 
 

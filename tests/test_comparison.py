@@ -13,7 +13,7 @@ from made_run import make_run
 from made_sweep import BUDGET, CELLS, made_result, made_sweep
 
 from analysis.__main__ import main
-from analysis.comparison import Plan, compare, plain, plan_of, write_comparison
+from analysis.comparison import Plan, compare, plain, plan_of, write_json
 from analysis.comparison_text import as_text
 from analysis.endpoints import AUC
 from analysis.paired import minimal_detectable_effect
@@ -385,14 +385,14 @@ def test_settings_beside_the_teacher_are_told(tmp_path):
 def test_the_same_seed_writes_the_same_file(tmp_path):
     folder = made_sweep(tmp_path / "sweep", {"a": TEN, "b": TEN[::-1]})
     for name, seed in (("one", 0), ("two", 0), ("three", 1)):
-        write_comparison(compared(folder, ("a", "b"), seed=seed), tmp_path / name)
+        write_json(compared(folder, ("a", "b"), seed=seed), tmp_path / name)
     one, two, three = ((tmp_path / name).read_text(encoding="utf-8") for name in ("one", "two", "three"))
     assert one == two
     assert json.loads(one)["arms"]["a"]["endpoints"][AUC]["iqm"] != json.loads(three)["arms"]["a"]["endpoints"][AUC]["iqm"]
 
 
 def test_the_file_is_json_without_nan_and_leaves_no_draft(tmp_path):
-    write_comparison({"x": math.nan, "y": [math.inf, 1], "z": (2.0,)}, tmp_path / "out.json")
+    write_json({"x": math.nan, "y": [math.inf, 1], "z": (2.0,)}, tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8")) == {"x": None, "y": [None, 1], "z": [2.0]}
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
     assert plain({"a": {"b": math.nan}}) == {"a": {"b": None}}

@@ -15,7 +15,7 @@ from test_report import drawing_of, marks_of, read_page
 from analysis import comparison
 from analysis.__main__ import main
 from analysis.arm_looks import DASHES, style_of
-from analysis.comparison import Plan, compare, write_comparison
+from analysis.comparison import Plan, compare, write_json
 from analysis.learning_curves import Curve
 from analysis.planned import Planned
 from analysis.sweep import read_sweep
@@ -296,7 +296,7 @@ def test_an_alarm_is_told_with_what_happened_after(tmp_path):
 def test_the_contrasts_of_the_comparison_beside_the_runs_are_kept(tmp_path):
     folder = made(tmp_path)
     plan = Plan(contrasts=[("uniform", "fixed_*")], primary="heldout.score", num_resamples=20)
-    write_comparison(compare(read_sweep(folder), plan), folder / "comparison.json")
+    write_json(compare(read_sweep(folder), plan), folder / "comparison.json")
     words = words_of(write_sweep_report(folder))
     assert "uniform less fixed_0.5" in words and "frontier less" not in words
     assert "--contrast 'uniform:fixed_*'" in words

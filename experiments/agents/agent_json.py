@@ -17,6 +17,7 @@ from experiments.agents.scores import errors, scores
 from experiments.agents.setting import Setting, setting_id
 from experiments.recorder import jsonable
 from experiments.summary import git_commit, versions
+from simulator.drafts import write_whole
 from simulator.rule_user import RuleUserConfig
 
 AGENT_JSON = "agent.json"
@@ -78,9 +79,7 @@ def describe(
 
 def write(folder: Path, found: Mapping[str, Any]) -> Path:
     """Writes `agent.json`, whole or not at all."""
-    draft = folder / f".{AGENT_JSON}.tmp"
-    draft.write_text(json.dumps(jsonable(found), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return draft.replace(folder / AGENT_JSON)
+    return write_whole(folder / AGENT_JSON, json.dumps(jsonable(found), indent=2, ensure_ascii=False) + "\n")
 
 
 def as_plain(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from experiments.keys import ConfigError
 from experiments.recorder import jsonable
 from experiments.summary import git_commit, versions
 from policy.thinking import learnt_to_think
+from simulator.drafts import write_whole
 
 WORDS = {
     Condition.PLAIN: "asked plainly",
@@ -123,9 +124,7 @@ def probe(
         if margins and before.get("margin_nats"):
             found["change"]["mean_margin_nats"] = mean_margins(margins, seed=options.seed, less=before["margin_nats"])
     folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".{RELIABILITY}.tmp"
-    draft.write_text(json.dumps(jsonable(found), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    draft.replace(folder / RELIABILITY)
+    write_whole(folder / RELIABILITY, json.dumps(jsonable(found), indent=1, ensure_ascii=False) + "\n")
     print(in_words(found, folder))
     return ExitCode.FINISHED
 
