@@ -38,12 +38,21 @@ class Look(NamedTuple):
 
 
 def read_grades(run: Run) -> list[Grade]:
-    """The held-out dialogues of a run, in the order they were played; ERROR ones count nowhere.
+    """The held-out dialogues of a run.
 
     Raises:
         ValueError: a line lacks something.
     """
-    return [grade_of(line) for line in run.evaluation() if line.get("outcome") != Outcome.ERROR]
+    return grades_of(run.evaluation())
+
+
+def grades_of(lines: Iterable[Mapping[str, Any]]) -> list[Grade]:
+    """Lines of `evaluation.jsonl` as grades, in the order they were played; ERROR ones count nowhere.
+
+    Raises:
+        ValueError: a line lacks something.
+    """
+    return [grade_of(line) for line in lines if line.get("outcome") != Outcome.ERROR]
 
 
 def grade_of(line: Mapping[str, Any]) -> Grade:

@@ -160,18 +160,13 @@ def mean_curve(curves: Sequence[Curve], *, points: int = 60) -> Curve | None:
     if not first < last:
         return None
     at = [first + (last - first) * i / (points - 1) for i in range(points)]
-    return Curve(at, [statistics.fmean(value_at(curve, x) for curve in drawn) for x in at])
+    heights = [np.interp(at, curve.tokens, curve.scores).tolist() for curve in drawn]
+    return Curve(at, [statistics.fmean(column) for column in zip(*heights, strict=True)])
 
 
 def value_at(curve: Curve, x: float) -> float:
     """A curve between its looks; held at both ends."""
-    i = bisect.bisect_left(curve.tokens, x)
-    if i == 0:
-        return float(curve.scores[0])
-    if i == len(curve.tokens):
-        return float(curve.scores[-1])
-    left, right = curve.tokens[i - 1], curve.tokens[i]
-    return float(curve.scores[i - 1] + (curve.scores[i] - curve.scores[i - 1]) * (x - left) / (right - left))
+    return float(np.interp(x, curve.tokens, curve.scores))
 
 
 def issued_between(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -179,16 +179,3 @@ def bootstrap_ci95(values_N: np.ndarray, *, rng: np.random.Generator) -> list[fl
     picks_RN = rng.integers(0, values_N.size, size=(NUM_RESAMPLES, values_N.size))
     low, high = np.quantile(values_N[picks_RN].mean(axis=1), [0.025, 0.975])
     return [float(low), float(high)]
-
-
-def area_under_curve(curve: Sequence[Mapping[str, float]]) -> float:
-    """Mean score over policy tokens (trapezoid), 0-100; `curve` holds `policy_tokens` and `score`, both of the same fixed grid.
-
-    One point, or points that all lie at the same number of tokens, give the last score.
-    """
-    if not curve:
-        return float("nan")
-    tokens = np.array([point["policy_tokens"] for point in curve], dtype=float)
-    scores = np.array([point["score"] for point in curve], dtype=float)
-    width = tokens[-1] - tokens[0]
-    return float(np.trapezoid(scores, tokens) / width) if width > 0 else float(scores[-1])

@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
+from analysis.grades import Look, curve_of, grades_of, looks
+from analysis.learning_curves import area_under_curves
 from analysis.runs import EVALUATION, read_lines
 from experiments.cost import LOOKS
-from experiments.evaluate import EvaluationConfig, EvaluationTask, Graded, area_under_curve, grid_tasks, spread, summarise
+from experiments.evaluate import EvaluationConfig, EvaluationTask, Graded, grid_tasks, spread, summarise
 from experiments.faults import first_traceback
 from experiments.recorder import Recorder, dialogue_record, thoughts_of
 from policy.rollout import RolloutGroup
@@ -131,14 +135,6 @@ def is_due(spent: float, *, latest: int) -> bool:
     return tenth_of(spent) != latest and spent < 1.0
 
 
-def read_graded(folder: Path) -> dict[int, list[dict[str, Any]]]:
-    """The lines of a run's evaluations by step."""
-    by_step: dict[int, list[dict[str, Any]]] = {}
-    for line in read_lines(folder / EVALUATION):
-        by_step.setdefault(line["step"], []).append(line)
-    return by_step
-
-
 def summarise_lines(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The held-out keys of `summary.json` from recorded lines."""
     return summarise([graded(line) for line in lines])
@@ -155,21 +151,22 @@ def graded(line: Mapping[str, Any]) -> Graded:
     )
 
 
-def curve(by_step: Mapping[int, Sequence[Mapping[str, Any]]]) -> list[dict[str, float]]:
-    """Score on the smaller grid over policy tokens, at every look."""
-    points = []
-    for _, lines in sorted(by_step.items()):
-        shared = [line for line in lines if line["in_during"]]
-        points.append({"policy_tokens": lines[0]["policy_tokens"], "score": summarise_lines(shared)["score"]})
-    return points
+def area_of(seen: Sequence[Look]) -> float:
+    """Mean score over policy tokens, 0-100; NaN without a look, and the last score where all lie at the same number of tokens."""
+    tokens_T, scores_T = map(np.array, curve_of(seen))
+    if not seen or tokens_T[0] == tokens_T[-1]:
+        return seen[-1].score if seen else float("nan")
+    return float(area_under_curves(tokens_T, scores_T[None])[0])
 
 
 def start_and_end(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Held-out summaries before training and at the end, each with the area under the curve up to it."""
-    by_step = read_graded(folder)
-    full = {step: [line for line in lines if line["grid"] == "full"] for step, lines in by_step.items()}
-    taken = [step for step, lines in full.items() if lines]
-    points = curve(by_step)
-    start = {**summarise_lines(full[min(taken)] if taken else []), "auc": area_under_curve(points[:1])}
-    end = {**summarise_lines(full[max(taken)] if len(taken) > 1 else []), "auc": area_under_curve(points)}
+    lines = list(read_lines(folder / EVALUATION))
+    full: dict[int, list[dict[str, Any]]] = {}
+    for line in lines:
+        if line["grid"] == "full":
+            full.setdefault(line["step"], []).append(line)
+    seen = looks(grades_of(lines))
+    start = {**summarise_lines(full[min(full)] if full else []), "auc": area_of(seen[:1])}
+    end = {**summarise_lines(full[max(full)] if len(full) > 1 else []), "auc": area_of(seen)}
     return start, end

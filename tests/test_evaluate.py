@@ -11,7 +11,6 @@ from curriculum.teacher import GroupOutcome
 from experiments.evaluate import (
     EvaluationConfig,
     Graded,
-    area_under_curve,
     bootstrap_ci95,
     grid_seed,
     grid_tasks,
@@ -111,12 +110,6 @@ def test_bootstrap_is_seeded_and_brackets_the_mean():
     assert [low, high] == bootstrap_ci95(values, rng=np.random.default_rng(1))
     # standard error of the mean of 0..100 is 29.15 / sqrt(101) = 2.90
     assert low == pytest.approx(50 - 1.96 * 2.9, abs=0.6) and high == pytest.approx(50 + 1.96 * 2.9, abs=0.6)
-
-
-def test_area_under_curve_weighs_by_tokens():
-    curve = [{"policy_tokens": 0, "score": 20.0}, {"policy_tokens": 30, "score": 40.0}, {"policy_tokens": 40, "score": 40.0}]
-    assert area_under_curve(curve) == pytest.approx((30 * 30 + 40 * 10) / 40)
-    assert area_under_curve(curve[:1]) == 20.0
 
 
 @pytest.mark.parametrize(

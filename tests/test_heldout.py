@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.grades import Look, grades_of, looks
 from analysis.runs import EVALUATION, read_lines
 from experiments.evaluate import EvaluationConfig, EvaluationTask
-from experiments.heldout import HeldOut, curve, is_due, start_and_end, tenth_of
+from experiments.heldout import HeldOut, area_of, is_due, start_and_end, tenth_of
 from experiments.recorder import Recorder
 from policy.rollout import Rollout, RolloutGroup
 from simulator.bank import load_bank
@@ -147,15 +148,22 @@ def play_course(folder: Path, agents: Sequence[str]) -> None:
 
 def test_start_and_end_are_the_full_grids_and_the_area_is_that_of_the_smaller_one(tmp_path):
     play_course(tmp_path, ["L0", "L3", "L6"])
-    by_step = {step: [line for line in read_lines(tmp_path / EVALUATION) if line["step"] == step] for step in range(3)}
-    points = curve(by_step)
-    assert [point["policy_tokens"] for point in points] == [0, 100, 200]
+    points = looks(grades_of(read_lines(tmp_path / EVALUATION)))
+    assert [point.policy_tokens for point in points] == [0, 100, 200]
     start, end = start_and_end(tmp_path)
     assert (start["n_dialogues"], end["n_dialogues"]) == (8, 8)
-    assert start["auc"] == points[0]["score"]
-    scores = [point["score"] for point in points]
+    assert start["auc"] == points[0].score
+    scores = [point.score for point in points]
     assert end["auc"] == pytest.approx((scores[0] + 2 * scores[1] + scores[2]) / 4)
     assert end["score"] > start["score"]
+
+
+def test_the_area_weighs_by_tokens():
+    seen = [Look(0, 0, 20.0), Look(3, 30, 40.0), Look(4, 40, 40.0)]
+    assert area_of(seen) == pytest.approx((30 * 30 + 40 * 10) / 40)
+    assert area_of(seen[:1]) == 20.0
+    assert area_of([Look(0, 0, 20.0), Look(1, 0, 30.0)]) == 30.0
+    assert np.isnan(area_of([]))
 
 
 def test_a_run_that_did_not_end_has_no_final_score(tmp_path):
