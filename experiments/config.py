@@ -31,7 +31,7 @@ from policy.lora_config import LoraConfig
 from policy.ppo import CriticKind, PpoConfig
 from policy.prior_config import PriorConfig
 from policy.rollout_config import RolloutConfig
-from simulator.endpoint_config import EndpointConfig
+from simulator.endpoint_config import DECIDE_NOTHING, EndpointConfig
 from simulator.register import Register
 from simulator.rule_user import RuleUserConfig
 from simulator.users import USERS
@@ -134,11 +134,10 @@ class ExperimentConfig:
 DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"}
 MAY_CHANGE = (
     *("budget.", "cluster.", "checkpoint.", "resume", "runs"),
-    *("simulator.urls", "simulator.api_key_env", "simulator.concurrency", "simulator.timeout_s", "simulator.retr", "simulator.max_wait_s"),
+    *(f"simulator.{name}" for name in DECIDE_NOTHING),
     *("policy.weight_transport", "policy.weight_folder", "policy.load_timeout_s", "policy.start_timeout_s"),
     *("rollout.max_error_share", "rollout.hang_timeout_s", "rollout.max_restarts", "rollout.restart_window_s", "rollout.outage_s"),
     "teacher.trace",
-    *("simulator.first_backoff_s", "simulator.max_backoff_s", "simulator.circuit_", "simulator.cache", "simulator.price_"),
 )
 """Settings that a resumed run may be given anew: nothing that was already trained depends on them. A trace may have moved; that it says
 the same is the teacher's to check."""

@@ -10,6 +10,12 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
+DECIDE_NOTHING = (
+    *("urls", "api_key_env", "concurrency", "timeout_s", "retries", "retry_share", "max_wait_s", "first_backoff_s", "max_backoff_s"),
+    *("circuit_failures", "circuit_pause_s", "cache", "price_prompt", "price_completion"),
+)
+"""Settings of `EndpointConfig` that decide nothing of what a user says: where and how patiently it is asked, and what that costs."""
+
 
 class AnswerFormat(StrEnum):
     """How a server is told to answer in JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from experiments.keys import ConfigError, leaves, nearest
 from experiments.sweep_plan import is_sweep, load_sweep
 from policy.algorithms import ALGORITHMS
 from policy.engine import EngineKind
+from simulator.endpoint_config import DECIDE_NOTHING, EndpointConfig
 from simulator.llm_user import LLMUserConfig
 
 
@@ -237,6 +239,10 @@ def test_a_resumed_run_may_find_its_user_elsewhere_but_not_another_user(tmp_path
     assert moved.simulator.urls == ["http://b/v1"]
     with pytest.raises(ConfigError, match=r"simulator\.model must stay 'm' in a resumed run, got 'n'"):
         load_saved(path, ["simulator.model=n"])
+
+
+def test_what_decides_nothing_of_what_a_user_says_are_settings_of_its_servers():
+    assert set(DECIDE_NOTHING) < {setting.name for setting in fields(EndpointConfig)}
 
 
 def test_leaves_are_dotted_names():

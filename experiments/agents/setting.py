@@ -17,6 +17,7 @@ from experiments.agents.wording import in_options
 from experiments.evaluate import EvaluationTask, grid_tasks, spread
 from experiments.keys import ConfigError
 from simulator.bank import Bank, load_bank, preset_hash, world_hash
+from simulator.endpoint_config import DECIDE_NOTHING
 from simulator.llm_user import LLMUserConfig
 from simulator.register import Register
 from simulator.rule_user import Preset, RuleUserConfig
@@ -29,11 +30,8 @@ NATIVE_STRICTNESS = (0.35,)
 """VANILLA: users of native profiles have one difficulty, which it stands for."""
 TURNS, NATIVE_TURNS = 8, 9
 """Replies that are answered: the built-in world's, and those of SAGE's ten that are scored."""
-NO_DIFFERENCE: tuple[str, ...] = (
-    *("urls", "api_key_env", "concurrency", "timeout_s", "retries", "retry_share", "max_wait_s", "first_backoff_s", "max_backoff_s"),
-    *("circuit_failures", "circuit_pause_s", "cache", "price_prompt", "price_completion", "profiles", "heldout_profiles"),
-)
-"""Settings of a user that a model plays which decide nothing that it says."""
+NO_DIFFERENCE = (*DECIDE_NOTHING, "profiles", "heldout_profiles")
+"""Settings of a user that a model plays which decide nothing that it says; whose part it plays stands in the bank."""
 
 
 @dataclass(frozen=True, kw_only=True)
