@@ -5,7 +5,7 @@ Lines of one scenario are not independent, so scenarios are resampled, not lines
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,11 @@ class Estimate:
     def to_dict(self) -> dict[str, float | None]:
         """JSON-able; None for NaN."""
         return {name: None if np.isnan(value) else float(value) for name, value in vars(self).items()}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, float | None]) -> Estimate:
+        """The estimate that `to_dict` wrote."""
+        return cls(**{name: float("nan") if value is None else value for name, value in record.items()})
 
     def text(self, digits: int) -> str:
         """`.98 [.96, .99]`; a dash for NaN."""

@@ -53,7 +53,7 @@ def contrasts_table(found: Mapping[str, Any]) -> str:
         if endpoint is None:
             rows.append([name, "0", *["–"] * 6])
             continue
-        d, better = estimate_of(endpoint["difference"]), estimate_of(endpoint["probability_of_improvement"])
+        d, better = Estimate.from_dict(endpoint["difference"]), Estimate.from_dict(endpoint["probability_of_improvement"])
         digits, effect = digits_of(primary), endpoint["minimal_detectable_effect"]["effect"]
         rows.append(
             [
@@ -83,7 +83,7 @@ def arms_table(found: Mapping[str, Any]) -> str:
         main, digits = averaged[primary], digits_of(primary)
         means = [mean_of(averaged[name], name, with_interval=name == primary) for name in endpoints]
         spread = "–" if main is None or not math.isfinite(main["sd"]) else f"{main['sd']:.{digits}f}"
-        iqm = "–" if main is None else estimate_of(main["iqm"]).text(digits)
+        iqm = "–" if main is None else Estimate.from_dict(main["iqm"]).text(digits)
         wall = averaged["wall_s"]["mean"]["value"] if averaged["wall_s"] else None
         alarms = sum(len(run["alarms"]) for run in record["runs"].values())
         rows.append([arm, seeds, *means, spread, iqm, duration(wall), str(alarms)])
@@ -94,13 +94,8 @@ def mean_of(values: Mapping[str, Any] | None, endpoint: str, *, with_interval: b
     """The mean over runs, with its interval where asked for."""
     if values is None:
         return "–"
-    mean, digits = estimate_of(values["mean"]), digits_of(endpoint)
+    mean, digits = Estimate.from_dict(values["mean"]), digits_of(endpoint)
     return mean.text(digits) if with_interval else f"{mean.value:.{digits}f}"
-
-
-def estimate_of(record: Mapping[str, float | None]) -> Estimate:
-    """The estimate that `Estimate.to_dict` wrote."""
-    return Estimate(**{name: math.nan if value is None else value for name, value in record.items()})
 
 
 def interval(estimate: Estimate, digits: int) -> str:

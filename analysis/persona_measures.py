@@ -125,11 +125,6 @@ def level_bands(levels: np.ndarray) -> list[tuple[str, float, float]]:
     return [(f"{i / 5:g}-{(i + 1) / 5:g}", i / 5, (i + 1) / 5 + (i == 4) * 1e-6) for i in range(5)]
 
 
-def estimate_of(record: dict[str, float | None]) -> Estimate:
-    """The inverse of `Estimate.to_dict`."""
-    return Estimate(**{name: float("nan") if value is None else value for name, value in record.items()})
-
-
 def table(found: dict[str, Any]) -> str:
     """What was found, a line for each measure."""
     listed = found["measures"]
@@ -143,10 +138,10 @@ def table(found: dict[str, Any]) -> str:
         f"{'':24}{'all [95 %]':21}{'drift a turn [95 %]':28}" + "".join(f"{f'd={level}':>10}" for level in levels),
     ]
     for name, figures in listed.items():
-        value, slope = estimate_of(figures["value"]), estimate_of(figures["drift_per_turn"])
+        value, slope = Estimate.from_dict(figures["value"]), Estimate.from_dict(figures["drift_per_turn"])
         by = [figures["by_strictness"].get(level) for level in levels]
         cells = "".join(f"{'-' if one is None or one['value'] is None else format(one['value'], '.3f'):>10}" for one in by)
         lines.append(f"{NAMES[name]:24}{value.text(3):21}{slope.text(4):28}{cells}")
-    adherence = estimate_of(found["adherence_spearman"])
+    adherence = Estimate.from_dict(found["adherence_spearman"])
     lines += ["", f"strictness as it comes across against strictness asked for, rank correlation: {adherence.text(2)}"]
     return "\n".join([*lines, *Sameness(**found["same_lines"]).lines()])

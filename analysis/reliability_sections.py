@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from analysis.comparison_text import estimate_of, interval
+from analysis.clusters import Estimate
+from analysis.comparison_text import interval
 from analysis.endpoints import RELIABILITY, digits_of
 from analysis.runs import Run, setting
 from analysis.wording import grid_table, text
@@ -76,7 +77,7 @@ def changed(estimate: Mapping[str, float | None] | None, name: str) -> str:
     """A change with its interval, shares in percentage points."""
     if estimate is None:
         return "–"
-    found = estimate_of(estimate)
+    found = Estimate.from_dict(estimate)
     if not name.startswith("reliability.errors"):
         return f"{found.value:+.{digits_of(name)}f} {interval(found, digits_of(name))}".strip()
     shown = type(found)(value=100 * found.value, low=100 * found.low, high=100 * found.high)

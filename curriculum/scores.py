@@ -62,10 +62,5 @@ def normalised_variance(group: GroupOutcome) -> float:
     return num_successes * (size - num_successes) / ((size // 2) * (size - size // 2))
 
 
-def mean_reward(group: GroupOutcome) -> float:
-    """In [0, 1]."""
-    return sum(group.rewards[i] for i in group.surviving) / len(group.surviving)
-
-
 def _counts(group: GroupOutcome) -> tuple[int, int]:
     return len(group.surviving), sum(group.successes[i] for i in group.surviving)

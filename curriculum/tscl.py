@@ -30,7 +30,7 @@ import numpy as np
 
 from curriculum.cells import CellConfig, CellTeacher, CellValues, CellWindows, mean_over_rollouts, softmax
 from curriculum.checks import require_between
-from curriculum.scores import mean_reward
+from curriculum.ledger import mean_reward
 from curriculum.teacher import GroupOutcome
 
 

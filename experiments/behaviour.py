@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from curriculum.indicators import compression_ratio, distinct, mutual_information, own_overlap, repetition, self_bleu, strategy_entropy
+from experiments.evaluate import mean
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
 
@@ -83,8 +84,3 @@ def finite_mean(values: Sequence[float]) -> float:
     """The mean of what could be measured, NaN when nothing could."""
     values_N = np.array(values, dtype=float)
     return mean(values_N[np.isfinite(values_N)])
-
-
-def mean(values: np.ndarray) -> float:
-    """The mean, NaN when there is nothing to average."""
-    return float(values.mean()) if values.size else float("nan")

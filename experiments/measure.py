@@ -21,7 +21,8 @@ from curriculum.signals import (
     zero_variance_share,
 )
 from curriculum.teacher import GroupOutcome, Status, TaskSpec, UpdateStats
-from experiments.behaviour import BANDS, band, behaviour_metrics, finite_mean, mean
+from experiments.behaviour import BANDS, band, behaviour_metrics, finite_mean
+from experiments.evaluate import mean
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
 
