@@ -34,8 +34,8 @@ from typing import Any
 
 from curriculum.checks import require_between, require_one_of
 from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig, success_share
+from curriculum.points import point_choice, point_of
 from curriculum.teacher import FamilyKey, GroupOutcome, Mode
-from simulator.difficulty import Difficulty
 
 ALL = "all"
 """Key of the one box that all families share."""
@@ -104,9 +104,7 @@ class AdrTeacher(LedgerTeacher):
             axis, side = self.walls[int(self.rng.integers(len(self.walls)))]
             point[axis] = box[axis][side]
             share, mode = self.config.boundary_share / len(self.walls), Mode.FRONTIER
-        if len(point) == 1:
-            return Choice(point[0], mode, share)
-        return Choice.at(Difficulty(strictness=point[0], reserve=point[1], impatience=point[2]), mode, share)
+        return point_choice(point, mode, share)
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
         """Fills the queues of the walls that groups lie on, then moves the walls whose queues are full."""
@@ -122,7 +120,7 @@ class AdrTeacher(LedgerTeacher):
 
     def _enqueue(self, group: GroupOutcome) -> None:
         key = self.key(group.task.family)
-        point = [group.task.strictness] if self.config.axes == 1 else list(group.task.difficulty.to_dict().values())
+        point = point_of(group.task, self.config.axes)
         for axis, side in self.walls:
             if point[axis] == self.boxes[key][axis][side]:
                 self.queues[key][axis][side].append(success_share(group))

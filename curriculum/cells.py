@@ -22,8 +22,8 @@ import numpy as np
 
 from curriculum.checks import require_between
 from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig, refuse_allocation
+from curriculum.points import point_choice, point_of
 from curriculum.teacher import FamilyKey, GroupOutcome, Mode, TaskSpec
-from simulator.difficulty import Difficulty
 
 MAX_BINS = {1: 100, 3: 10}
 """Bins an axis may have, by the number of axes."""
@@ -125,19 +125,13 @@ class CellTeacher(LedgerTeacher):
 
     def _inside(self, box: int, mode: Mode, share: float) -> Choice:
         num_bins = self.config.num_bins
-        if self.config.axes == 1:
-            return Choice((box + self.rng.random()) / num_bins, mode, share)
-        corner = (box // num_bins**2, box // num_bins % num_bins, box % num_bins)
-        strictness, reserve, impatience = ((low + self.rng.random()) / num_bins for low in corner)
-        difficulty = Difficulty(strictness=strictness, reserve=reserve, impatience=impatience)
-        return Choice((strictness + reserve + impatience) / 3.0, mode, share, difficulty)
+        corner = (box,) if self.config.axes == 1 else (box // num_bins**2, box // num_bins % num_bins, box % num_bins)
+        return point_choice([(low + self.rng.random()) / num_bins for low in corner], mode, share)
 
     def cell(self, task: TaskSpec) -> int:
         """The cell that `task` was issued in."""
-        issued = task.difficulty
-        point = (task.strictness,) if self.config.axes == 1 else (issued.strictness, issued.reserve, issued.impatience)
         box = 0
-        for value in point:
+        for value in point_of(task, self.config.axes):
             box = box * self.config.num_bins + min(int(value * self.config.num_bins), self.config.num_bins - 1)
         return self._cells[task.family].start + box
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from curriculum.checks import require_between, require_one_of
 from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig
+from curriculum.points import point_choice
 from curriculum.teacher import FamilyKey, Mode
-from simulator.difficulty import Difficulty
 
 
 @dataclass
@@ -44,8 +44,5 @@ class UniformTeacher(LedgerTeacher):
 
     def choose(self, family: FamilyKey) -> Choice:
         """A fresh draw."""
-        drawn = self.rng.uniform(self.config.low, self.config.high, self.config.axes).tolist()
-        if len(drawn) == 1:
-            return Choice(drawn[0], Mode.UNIFORM, 1.0)
-        strictness, reserve, impatience = drawn
-        return Choice.at(Difficulty(strictness=strictness, reserve=reserve, impatience=impatience), Mode.UNIFORM, 1.0)
+        point = self.rng.uniform(self.config.low, self.config.high, self.config.axes).tolist()
+        return point_choice(point, Mode.UNIFORM, 1.0)
