@@ -30,6 +30,8 @@ ESCAPED = re.compile("[<>\\[\\]&\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u
 """What could be taken for a role marker or a special token, or cannot be seen; JSON may write each as an escape."""
 CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
 """Control characters that are no white space."""
+HALF = re.compile("[\ud800-\udfff]")
+"""Half of a character beyond the basic plane, by itself."""
 
 Schema = Mapping[str, Any]
 
@@ -266,9 +268,20 @@ def string_of(record: Mapping[str, Any], key: str) -> str:
     """The text under a key.
 
     Raises:
-        Unusable: there is none.
+        Unusable: there is none, or it holds half a character.
     """
     value = record.get(key)
     if not isinstance(value, str):
         raise Unusable(f"{key} must be text, got {value!r}")
-    return value
+    return whole_text(value)
+
+
+def whole_text(text: str) -> str:
+    """The text unless it holds half a character (a lone surrogate, which JSON can escape): no file and no server would take that.
+
+    Raises:
+        Unusable: it does.
+    """
+    if half := HALF.search(text):
+        raise Unusable(f"the answer is no text that can be written: it holds half a character, {half.group()!r}")
+    return text

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.asking import Messages, Schema, Unusable
+from simulator.asking import Messages, Schema, Unusable, whole_text
 from simulator.endpoint_config import AnswerFormat, EndpointConfig
 from simulator.retrying import Circuit, retry_after_s
 
@@ -223,9 +223,11 @@ class Server:
             raise Unusable("the answer was cut off; raise simulator.max_tokens")
         if finish == "content_filter":
             raise Unusable("the server's content filter withheld the answer")
-        if not isinstance(content, str) or not content.strip():
+        if content is None or (isinstance(content, str) and not content.strip()):
             raise Unusable("the answer was empty")
-        return content
+        if not isinstance(content, str):
+            raise Unusable(self.clean(f"the answer is no text: content must be a string, got {content!r}"))
+        return whole_text(content)
 
     def _bill(self, usage: dict[str, Any]) -> None:
         for name, price in (("prompt_tokens", self._config.price_prompt), ("completion_tokens", self._config.price_completion)):
@@ -235,8 +237,8 @@ class Server:
                 self._counts["cost"] += tokens * price / 1e6
 
     def clean(self, text: str) -> str:
-        """One line of a server's words, short and without the key, which some servers repeat."""
-        text = " ".join(text.split())
+        """One line of a server's words that can be written anywhere, short and without the key, which some servers repeat."""
+        text = " ".join(text.split()).encode("utf-8", "backslashreplace").decode("utf-8")
         if self._key:
             text = text.replace(self._key, "***")
         return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."

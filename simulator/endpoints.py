@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from simulator.answers import Answers, answers_folder, key_of
-from simulator.asking import Unusable
+from simulator.asking import Unusable, whole_text
 from simulator.endpoint import Away, Passing, Question, RateLimited, Refused, Server, body_of, is_client_installed
 from simulator.endpoint_config import EndpointConfig
 from simulator.retrying import RetryBudget, backoff_s
@@ -71,7 +71,7 @@ class Endpoints:
         kept = self._answers.find(key)
         if kept is not None:
             try:
-                found = read(kept)
+                found = read(whole_text(kept))
             except Unusable:
                 self._answers.forget(key)
             else:

@@ -31,7 +31,7 @@ class Reply:
 Behaviour = Callable[[Mapping[str, Any]], Reply]
 
 
-def completion(content: str | None, *, finish: str = "stop", refusal: str | None = None) -> Reply:
+def completion(content: Any, *, finish: str = "stop", refusal: str | None = None) -> Reply:
     """A chat completion of 100 and 20 tokens."""
     message = {"role": "assistant", "content": content, **({"refusal": refusal} if refusal else {})}
     choice = {"index": 0, "message": message, "finish_reason": finish}
@@ -62,7 +62,7 @@ def status(code: int, words: str = "no", **headers: str) -> Behaviour:
     return lambda request: Reply(status=code, body=json.dumps({"error": {"message": words}}), headers=named)
 
 
-def text(content: str, **options: Any) -> Behaviour:
+def text(content: Any, **options: Any) -> Behaviour:
     """A completion with this content."""
     return lambda request: completion(content, **options)
 

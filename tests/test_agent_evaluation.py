@@ -144,6 +144,16 @@ def test_nonsense_makes_an_error_with_its_reason_and_the_rest_is_said(tmp_path, 
     assert "2 of 6 dialogues broke" in out and "chat completion" in out
 
 
+def test_half_a_character_in_a_reply_costs_a_dialogue_and_not_the_evaluation(tmp_path):
+    arguments = ("--model", "m", *SMALL, "--retries", "0", "--concurrency", "1")
+    with serving(FakeEndpoint(text(WORDS), text("hi \ud800 there"), always=text(WORDS))) as endpoint:
+        code, found = evaluate(tmp_path / "a", endpoint.url, *arguments)
+        assert code == 1 and found["errors"]["excluded_dialogues"] == 1
+        assert "it holds half a character" in next(iter(found["errors"]["reasons"]))
+        code, found = evaluate(tmp_path / "a", endpoint.url, *arguments)
+    assert code == 0 and found["n_dialogues"] == 6
+
+
 def test_a_server_that_only_talks_nonsense_gives_no_score_and_says_so(tmp_path, capsys):
     with serving(FakeEndpoint(text("hi"), always=garbage)) as endpoint:
         code, found = evaluate(tmp_path / "a", endpoint.url, "--model", "m", *SMALL, "--retries", "0")

@@ -111,6 +111,9 @@ MISBEHAVIOUR: dict[str, Behaviour] = {
     "not JSON": text("I feel better, thank you."),
     "wrong schema": text('{"change": 5}'),
     "change in words": answer(change="+5"),
+    "half a character": text("\ud800" + json.dumps(JUDGED)),
+    "half a character in JSON": answer(inner="well \ud800"),
+    "refusal in half characters": text(None, refusal="I cannot \ud800."),
     "cut-off answer": text(json.dumps(JUDGED), finish="length"),
     "filtered": text(json.dumps(JUDGED), finish="content_filter"),
     "refusal": text(None, refusal="I cannot help with that."),
@@ -130,8 +133,24 @@ def test_what_goes_wrong_once_is_asked_again(behaviour):
 def test_what_goes_wrong_every_time_is_an_error_and_never_a_score(behaviour):
     with serving(Fake(always=behaviour)) as server:
         (found,), counts = ask_all(settings(server, retries=2, max_wait_s=1.0), question())
-    assert isinstance(found, SimulatorError) and "\n" not in str(found)
+    assert isinstance(found, SimulatorError) and "\n" not in str(found) and str(found).isprintable()
     assert counts["failures"] == 1 and counts["calls"] == 1 + counts["retries"] - (behaviour is MISBEHAVIOUR["http 503"])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "the answer was empty"),
+        (" \n", "the answer was empty"),
+        (42, "the answer is no text: content must be a string, got 42"),
+        ([{"type": "text", "text": "hi"}], "the answer is no text: content must be a string, got [{'type': 'text', 'text': 'hi'}]"),
+        ("hi \ud800 there", r"the answer is no text that can be written: it holds half a character, '\ud800'"),
+    ],
+)
+def test_an_answer_that_is_no_text_is_told_from_an_empty_one(content, reason):
+    with serving(Fake(always=text(content))) as server, pytest.raises(SimulatorError) as caught:
+        ask(settings(server, retries=0))
+    assert reason in str(caught.value)
 
 
 def test_an_unusable_answer_is_asked_for_with_another_seed_and_a_broken_call_with_the_same():
@@ -327,11 +346,12 @@ def test_another_temperature_or_model_is_another_question(tmp_path):
     assert len(server.requests) == 5
 
 
-def test_a_kept_answer_that_can_no_longer_be_read_is_asked_for_again(tmp_path):
+@pytest.mark.parametrize("kept", ["of an older form", json.dumps(JUDGED).replace("well", "\ud800")])
+def test_a_kept_answer_that_can_no_longer_be_read_is_asked_for_again(tmp_path, kept):
     with serving(Fake()) as server:
         config = settings(server, cache=str(tmp_path))
         ask(config)
-        next(tmp_path.rglob("*.json")).write_text('{"answer": "of an older form"}')
+        next(tmp_path.rglob("*.json")).write_text(json.dumps({"answer": kept}))
         assert ask(config) == JUDGED["change"]
     assert len(server.requests) == 2
 
