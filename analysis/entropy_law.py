@@ -80,7 +80,11 @@ def run_folders(folders: Iterable[Path]) -> list[Path]:
 
 
 def read_looks(folder: Path) -> tuple[list[float], list[float]]:
-    """Entropy and reward of a run's looks at its probe panel, in order; a look that lacks either is left out."""
+    """Entropy and reward of a run's looks at its probe panel, in order; a look that lacks either is left out.
+
+    Raises:
+        ValueError: one of the run's files cannot be read.
+    """
     lines = [(line.get(ENTROPY), line.get(REWARD)) for line in read_run(folder).metrics]
     looks = [(h, r) for h, r in lines if isinstance(h, int | float) and isinstance(r, int | float)]
     return [float(h) for h, _ in looks], [float(r) for _, r in looks]
@@ -104,16 +108,25 @@ def entropy_law(folders: Sequence[Path], *, out: Path | None = None) -> str:
     """Fits, writes the JSON where one is asked for, and returns the table.
 
     Raises:
-        ValueError: a folder holds no run, or no run has looks enough.
+        ValueError: a folder holds no run, or no run that can be read has looks enough.
     """
     runs = run_folders(folders)
-    laws = [law for run in runs if (law := law_of(str(run), *read_looks(run))) is not None]
+    laws, num_without, left_out = [], 0, list[str]()
+    for run in runs:
+        try:
+            law = law_of(str(run), *read_looks(run))
+        except (ValueError, OSError) as error:
+            left_out.append(f"{run} is left out: {error}")
+            continue
+        laws += [law] if law else []
+        num_without += law is None
     if not laws:
-        raise ValueError(f"FOLDER must hold a run with {LEAST_LOOKS} looks at its probe panel that differ, got none among {len(runs)} runs")
+        wanted = f"FOLDER must hold a run with {LEAST_LOOKS} looks at its probe panel that differ, got none among {len(runs)} runs"
+        raise ValueError("; ".join([wanted, *left_out[:3]]))
     if out is not None:
-        document = {"runs": [law.to_dict() for law in laws], "over_runs": over_runs(laws), "num_without": len(runs) - len(laws)}
+        document = {"runs": [law.to_dict() for law in laws], "over_runs": over_runs(laws), "num_without": num_without, "left_out": left_out}
         out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return as_text(laws, num_without=len(runs) - len(laws))
+    return "\n".join([as_text(laws, num_without=num_without), *left_out])
 
 
 def as_text(laws: Sequence[LawOfRun], *, num_without: int) -> str:

@@ -56,15 +56,18 @@ def run(args: argparse.Namespace) -> int:
         if not args.runs and not tasks:
             raise ValueError("--runs or --students must name something to judge alarms by")
         check_out(args.out)
-        judged = [judged_by(course_of_run(folder), config) for place in args.runs for folder in runs_in(place)]
+        judged, left_out = judged_runs([folder for place in args.runs for folder in runs_in(place)], config)
+        if left_out and not judged and not tasks:
+            raise ValueError(f"--runs must name a run that can be read; {'; '.join(left_out[:3])}")
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     judged.extend(play(tasks, config, args.processes))
     verdicts = {label: [each.verdicts[label] for each in judged] for label in LABELS}
-    print(table(verdicts, set().union(*(each.measured for each in judged))))
+    print("\n".join([table(verdicts, set().union(*(each.measured for each in judged))), *left_out]))
     if args.out:
-        args.out.write_text(json.dumps(report(verdicts, config), indent=1) + "\n", encoding="utf-8")
+        document = {**report(verdicts, config), "left_out": left_out}
+        args.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
@@ -103,6 +106,17 @@ def student_tasks(args: argparse.Namespace) -> list[tuple[str, Arm, int]]:
     check_jobs(names, arms)
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     return [(name, arm, seed) for name in names for arm in arms for seed in seeds]
+
+
+def judged_runs(folders: Iterable[Path], config: CollapseConfig) -> tuple[list[Judged], list[str]]:
+    """The runs with their verdicts, and of each one that cannot be read why it is left out."""
+    judged, left_out = [], []
+    for folder in folders:
+        try:
+            judged.append(judged_by(course_of_run(folder), config))
+        except (ValueError, OSError) as error:
+            left_out.append(f"{folder} is left out: {error}")
+    return judged, left_out
 
 
 def judged_by(course: Course, config: CollapseConfig) -> Judged:

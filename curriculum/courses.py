@@ -28,9 +28,26 @@ SAME_IN_TOYS = frozenset({"strategy_entropy"})
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The runs of a sweep's folder, `<arm>/seed_<n>`; of any other folder the folder itself."""
+    """The runs of a sweep's folder, `<arm>/seed_<n>`; of any other folder the folder itself.
+
+    Raises:
+        ValueError: there are none, and it has no metrics of its own.
+    """
     found = sorted(path for path in folder.glob("*/seed_*") if path.is_dir())
+    if not found:
+        require_metrics(folder)
     return found or [folder]
+
+
+def require_metrics(folder: Path) -> None:
+    """Raises unless a folder holds the metrics of a run, or what was kept of them.
+
+    Raises:
+        ValueError: it does not.
+    """
+    path = folder / METRICS
+    if not path.is_file() and not columns_of(path).is_file():
+        raise ValueError(f"--runs must name folders of runs, got {str(folder)!r}, which has no {METRICS}")
 
 
 def course_of_run(folder: Path) -> Course:
@@ -39,9 +56,8 @@ def course_of_run(folder: Path) -> Course:
     Raises:
         ValueError: the folder has no metrics, or a record of them cannot be read.
     """
+    require_metrics(folder)
     path = folder / METRICS
-    if not path.is_file() and not columns_of(path).is_file():
-        raise ValueError(f"--runs must name folders of runs, got {str(folder)!r}, which has no {METRICS}")
     lines = list(_read_lines(path) if path.is_file() else read_columns(columns_of(path)))
     keys = INDICATOR_METRICS.items()
     values = [{name: float(line[key]) for name, key in keys if isinstance(line.get(key), int | float)} for line in lines]

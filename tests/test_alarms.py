@@ -215,6 +215,21 @@ def test_the_folder_of_a_sweep_stands_for_its_runs(tmp_path: Path, capsys):
     assert "2 runs; 2 collapsed by the whole or a third" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("torn", ['{"step": 1}\nnonsense\n{"step": 3}\n', None])
+def test_a_torn_run_of_a_sweep_is_left_out_with_its_reason_and_the_others_are_judged(tmp_path: Path, capsys, torn: str | None):
+    for seed in (0, 1):
+        (tmp_path / "sweep" / "a").mkdir(parents=True, exist_ok=True)
+        write_run(tmp_path / "sweep" / "a" / f"seed_{seed}", [collapsing(step) for step in range(1, 81)])
+    metrics, out = tmp_path / "sweep" / "a" / "seed_1" / "metrics.jsonl", tmp_path / "alarms.json"
+    metrics.unlink() if torn is None else metrics.write_text(torn)
+    assert main(["alarms", "--runs", str(tmp_path / "sweep"), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "1 runs; 1 collapsed by the whole or a third" in printed and f"{metrics.parent} is left out: " in printed
+    assert [sentence.startswith(f"{metrics.parent} is left out") for sentence in json.loads(out.read_text())["left_out"]] == [True]
+    assert main(["alarms", "--runs", str(tmp_path / "sweep"), "nowhere"]) == 2
+    assert "got 'nowhere', which has no metrics.jsonl" in capsys.readouterr().err
+
+
 def test_the_command_says_how_many_runs_it_left_out(tmp_path: Path, capsys):
     runs = [str(write_run(tmp_path / str(num), [collapsing(step) for step in range(1, num + 1)])) for num in (55, 80)]
     out = tmp_path / "alarms.json"
