@@ -74,12 +74,13 @@ def write(options: argparse.Namespace) -> None:
 
 def write_viewer(options: argparse.Namespace) -> None:
     """Writes the transcripts and says where; a report that is there is written again, so that it links to them."""
+    from analysis.evaluated import is_evaluation
     from analysis.report import write_report
-    from analysis.runs import REPORT
+    from analysis.runs import CONFIG, REPORT, read_config
     from analysis.viewer import write_transcripts
 
     print(write_transcripts(options.run, steps=options.steps))
-    if (options.run / REPORT).is_file():
+    if (options.run / REPORT).is_file() and not is_evaluation(options.run, read_config(options.run / CONFIG)):
         write_report(options.run)
 
 

@@ -69,6 +69,15 @@ class Entry:
         return {"value": self.found["score"], "low": low, "high": high}
 
 
+def is_evaluation(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Whether a folder is an evaluation's, finished or not, which looks like a run's.
+
+    Args:
+        config: what its `config.yaml` holds.
+    """
+    return (folder / AGENT_JSON).is_file() or {"agent", "setting"} <= config.keys()
+
+
 def read_entries(folders: Sequence[Path]) -> list[Entry]:
     """The agents in these folders, or in folders right beneath them.
 

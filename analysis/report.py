@@ -7,6 +7,7 @@ from pathlib import Path
 
 from analysis.aftermath import num_alarms
 from analysis.before_after import BeforeAfter, before_after
+from analysis.evaluated import is_evaluation
 from analysis.figures import Figure, write_figures
 from analysis.page import write_page
 from analysis.reliability_sections import of_run
@@ -22,9 +23,14 @@ def write_report(run_folder: Path) -> Path:
     """Writes `report.html` and `figures/` into the folder of a run, finished or not, and returns the page's path.
 
     Raises:
-        ValueError: the folder is no run's, or one of its files cannot be read.
+        ValueError: the folder is no training run's, or one of its files cannot be read.
     """
     run = read_run(run_folder)
+    if is_evaluation(run.folder, run.config):
+        raise ValueError(
+            f"run must be a training run's folder, got {str(run.folder)!r}, which is an evaluation's; "
+            f"`python -m analysis leaderboard {run.folder}` and `python -m analysis transcripts {run.folder}` show what it found"
+        )
     held_out, taught = before_after(run.evaluation()), read_teaching(run)
     figures = figures_of(run, held_out, taught)
     write_figures(run.folder, figures.values())

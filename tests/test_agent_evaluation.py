@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from fake_endpoint import KEY, FakeEndpoint, Reply, completion, garbage, honest, serving, text
 
+from analysis.__main__ import main as analysis
 from analysis.viewer import write_transcripts
 from experiments.__main__ import main
 from experiments.agents.playing import PATIENCE
@@ -72,6 +73,22 @@ def test_what_is_kept_can_be_shown_as_transcripts(tmp_path):
     evaluate(tmp_path / "a", "L2", *SMALL)
     page = write_transcripts(tmp_path / "a").read_text(encoding="utf-8")
     assert "held-out" in page and lines_of(tmp_path / "a")[0]["scenario_id"] in page
+
+
+def test_an_evaluation_has_no_page_of_a_run_and_is_told_where_it_is_shown(tmp_path, capsys):
+    folder = tmp_path / "a"
+    evaluate(folder, "L2", *SMALL)
+    for is_finished in (True, False):
+        capsys.readouterr()
+        assert analysis(["report", str(folder)]) == 2
+        complaint = capsys.readouterr().err
+        assert complaint.startswith("error: run must be a training run's folder") and complaint.count("\n") == 1
+        assert f"`python -m analysis leaderboard {folder}`" in complaint and f"`python -m analysis transcripts {folder}`" in complaint
+        assert not (folder / "report.html").exists()
+        if is_finished:
+            (folder / "agent.json").unlink()
+    (folder / "report.html").write_text("of an earlier version")
+    assert analysis(["transcripts", str(folder)]) == 0
 
 
 def test_the_same_command_again_plays_nothing_and_says_the_same(tmp_path, capsys):
