@@ -115,11 +115,11 @@ def fit_law(options: argparse.Namespace) -> None:
 
 
 def rank(options: argparse.Namespace) -> None:
-    """Writes the leaderboard and says where."""
+    """Writes the leaderboard, says who is not on it, and where it is."""
     from analysis.leaderboard import write_leaderboard
 
-    page, table = write_leaderboard(options.folders, options.out, seed=options.seed)
-    print(f"{page}\n{table}")
+    page, table, left_out = write_leaderboard(options.folders, options.out, seed=options.seed)
+    print("\n".join([*left_out, str(page), str(table)]))
 
 
 def measure_fidelity(options: argparse.Namespace) -> None:

@@ -78,27 +78,33 @@ def is_evaluation(folder: Path, config: Mapping[str, Any]) -> bool:
     return (folder / AGENT_JSON).is_file() or {"agent", "setting"} <= config.keys()
 
 
-def read_entries(folders: Sequence[Path]) -> list[Entry]:
-    """The agents in these folders, or in folders right beneath them.
+def read_entries(folders: Sequence[Path]) -> tuple[list[Entry], list[str]]:
+    """The agents in these folders, or in folders right beneath them, and of each that cannot be read why it is left out.
 
     Raises:
-        ValueError: a folder holds none, or a file is not what an evaluation wrote.
+        ValueError: a folder holds none, or none can be read.
     """
-    entries = []
+    by_path: dict[Path, Entry] = {}
+    left_out: dict[Path, str] = {}
     for folder in folders:
         paths = [folder / AGENT_JSON] if (folder / AGENT_JSON).is_file() else sorted(folder.glob(f"*/{AGENT_JSON}"))
         if not paths:
             raise ValueError(f"FOLDER must hold an evaluation's {AGENT_JSON}, or folders that do, got {str(folder)!r}, which has none")
-        entries += [read_entry(path) for path in paths]
-    by_path = {entry.folder.resolve(): entry for entry in entries}
-    return list(by_path.values())
+        for path in paths:
+            try:
+                by_path[path.parent.resolve()] = read_entry(path)
+            except ValueError as error:
+                left_out[path.parent.resolve()] = f"{path.parent} is left out: {error}"
+    if not by_path:
+        raise ValueError(f"FOLDER must hold an evaluated agent that can be read; {'; '.join([*left_out.values()][:3])}")
+    return list(by_path.values()), list(left_out.values())
 
 
 def read_entry(path: Path) -> Entry:
-    """An evaluated agent, with its probe of reliability if there is one; another agent's is left out with a remark.
+    """An evaluated agent, with its probe of reliability if there is one; one of another agent, or a torn one, is left out with a remark.
 
     Raises:
-        ValueError: a file is not what the evaluation wrote.
+        ValueError: the file is not what the evaluation wrote.
     """
     found = read_object(path)
     lacking = [key for key in ("agent", "setting", "setting_id", "score", "score_ci95", "intervals", "per_scenario") if key not in found]
@@ -106,7 +112,10 @@ def read_entry(path: Path) -> Entry:
         what = f"no {', '.join(lacking)}" if lacking else f"format {found.get('format')!r}"
         raise ValueError(f"{path} must be written by this version's evaluation, got {what}; evaluate that agent again")
     beside = path.with_name(RELIABILITY)
-    probe = read_probe(beside) if beside.is_file() else None
+    try:
+        probe = read_probe(beside) if beside.is_file() else None
+    except ValueError as error:
+        return Entry(folder=path.parent, found=found, reliability=None, remark=f"{error}; it is left out")
     if probe is None or is_same_agent(found["agent"], probe["agent"]):
         return Entry(folder=path.parent, found=found, reliability=probe)
     remark = f"{beside} is of another agent ({in_words(probe['agent'])}) than the evaluation beside it ({in_words(found['agent'])})"

@@ -184,17 +184,18 @@ def write_csv(path: Path, groups: Sequence[Group]) -> None:
         writer.writerows(lines)
 
 
-def write_leaderboard(folders: Sequence[Path], out: Path, *, seed: int = 0) -> tuple[Path, Path]:
-    """Writes the page and, beside it, the CSV; returns both paths.
+def write_leaderboard(folders: Sequence[Path], out: Path, *, seed: int = 0) -> tuple[Path, Path, list[str]]:
+    """Writes the page and, beside it, the CSV; returns both paths, and of each agent that cannot be read why it is left out.
 
     Raises:
-        ValueError: a folder holds no evaluated agent, or the page cannot be written there.
+        ValueError: a folder holds no evaluated agent, none can be read, or the page cannot be written there.
     """
     from analysis.leaderboard_page import page
 
     if out.suffix != ".html" or out.is_dir() or not out.absolute().parent.is_dir():
         raise ValueError(f"--out must be an .html file in a folder that is there, got {str(out)!r}")
-    groups = grouped(read_entries(folders), seed=seed)
+    entries, left_out = read_entries(folders)
+    groups = grouped(entries, seed=seed)
     table = out.with_suffix(".csv")
     write_csv(table, groups)
-    return write_whole(out, page(groups, csv_name=table.name)), table
+    return write_whole(out, page(groups, csv_name=table.name, left_out=left_out)), table, left_out

@@ -50,8 +50,12 @@ svg.plane .label { fill: var(--ink); font-size: 12px; }
 """
 
 
-def page(groups: Sequence[Group], *, csv_name: str) -> str:
-    """The whole page."""
+def page(groups: Sequence[Group], *, csv_name: str, left_out: Sequence[str] = ()) -> str:
+    """The whole page.
+
+    Args:
+        left_out: of each agent that could not be read, why.
+    """
     num = sum(len(group.entries) for group in groups)
     meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     guard = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
@@ -62,6 +66,7 @@ def page(groups: Sequence[Group], *, csv_name: str) -> str:
         f'<p class="where">{num} agent{"" if num == 1 else "s"} in {settings} \u00b7 <a href="{escape(csv_name)}">CSV</a></p>',
         f"<h1>{escape(first)}</h1>",
         '<p class="note">Intervals are 95 %, over scenarios. A click on a heading sorts.</p>',
+        missing(left_out),
         apart(groups),
         *(section(group, number, several=len(groups) > 1) for number, group in enumerate(groups, start=1)),
         f"<script>{SCRIPT.read_text(encoding='utf-8')}</script>",
@@ -84,6 +89,11 @@ def verdict(group: Group) -> str:
         return f"{lead} and leads whichever users are drawn"
     # No rival leads in one draw of forty by itself, or no two agents met the same users.
     return f"{lead}; whether others would lead with other users is open"
+
+
+def missing(left_out: Sequence[str]) -> str:
+    """Says who is not on the page; nothing where everybody is."""
+    return f'<div class="warning">{"".join(f"<p>{escape(sentence)}</p>" for sentence in left_out)}</div>' if left_out else ""
 
 
 def apart(groups: Sequence[Group]) -> str:

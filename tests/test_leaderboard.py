@@ -33,16 +33,16 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_agents_of_one_setting_stand_together_best_first(evaluated):
-    groups = grouped(read_entries([evaluated]), seed=0)
+    groups = grouped(read_entries([evaluated])[0], seed=0)
     assert [[entry.name for entry in group.entries] for group in groups] == [["L6", "L2", "L0"], ["L1"]]
     assert groups[0].setting_id != groups[1].setting_id
 
 
 def test_the_page_says_that_settings_are_apart_and_in_what(evaluated, tmp_path):
-    page, _ = write_leaderboard([evaluated], tmp_path / "board.html")
+    page, *_ = write_leaderboard([evaluated], tmp_path / "board.html")
     text = page.read_text(encoding="utf-8")
     assert "must not be compared" in text and "user.register" in text
-    alone, _ = write_leaderboard([evaluated / name for name in ("L0", "L2", "L6")], tmp_path / "alone.html")
+    alone, *_ = write_leaderboard([evaluated / name for name in ("L0", "L2", "L6")], tmp_path / "alone.html")
     assert "must not be compared" not in alone.read_text(encoding="utf-8")
 
 
@@ -55,7 +55,7 @@ def test_the_page_holds_everything_it_needs(evaluated, tmp_path):
 
 
 def test_every_figure_is_in_the_csv_with_its_bounds(evaluated, tmp_path):
-    _, table = write_leaderboard([evaluated], tmp_path / "board.html")
+    _, table, _ = write_leaderboard([evaluated], tmp_path / "board.html")
     with table.open(encoding="utf-8", newline="") as file:
         rows = {row["agent"]: row for row in csv.DictReader(file)}
     found = json.loads((evaluated / "L6" / "agent.json").read_text())
@@ -66,7 +66,7 @@ def test_every_figure_is_in_the_csv_with_its_bounds(evaluated, tmp_path):
 
 
 def test_success_and_failure_stand_by_strictness_on_the_page_and_in_the_csv(evaluated, tmp_path):
-    page, table = write_leaderboard([evaluated / "L6", evaluated / "L0"], tmp_path / "board.html")
+    page, table, _ = write_leaderboard([evaluated / "L6", evaluated / "L0"], tmp_path / "board.html")
     text = page.read_text(encoding="utf-8")
     assert "Success by strictness" in text and "Failure by strictness" in text
     with table.open(encoding="utf-8", newline="") as file:
@@ -88,7 +88,7 @@ def test_an_evaluation_from_before_groups_had_success_and_failure_is_still_read(
 
 
 def test_lengths_are_controlled_at_the_mean_of_the_table(evaluated):
-    group = grouped(read_entries([evaluated]), seed=0)[0]
+    group = grouped(read_entries([evaluated])[0], seed=0)[0]
     lengths = [entry.found["length"]["words_per_reply"] for entry in group.entries]
     assert min(lengths) <= group.words <= max(lengths)
     entry = group.entries[0]
@@ -114,7 +114,7 @@ def tables_of(page: Path, *, titled: str) -> list[str]:
 
 
 def test_a_probe_of_reliability_has_a_table_of_its_own(evaluated, tmp_path):
-    page, _ = write_leaderboard([probed(evaluated / "L2", tmp_path / "L2"), evaluated / "L6"], tmp_path / "board.html")
+    page, *_ = write_leaderboard([probed(evaluated / "L2", tmp_path / "L2"), evaluated / "L6"], tmp_path / "board.html")
     (table,) = tables_of(page, titled="Reliability")
     assert "12.5%" in table and "+50.0%" in table and "+25.0% to +75.0%" in table
     assert table.startswith("Reliability: questions") and "questions of fact from a file" in table and "probe aa" in table
@@ -125,7 +125,7 @@ def test_agents_that_were_asked_something_else_stand_in_another_table_of_reliabi
     probed(evaluated / "L0", tmp_path / "L0", kind="told facts", digest="f")
     probed(evaluated / "L2", tmp_path / "L2", digest="aa")
     probed(evaluated / "L6", tmp_path / "L6", digest="bb")
-    page, table = write_leaderboard([tmp_path], tmp_path / "board.html")
+    page, table, _ = write_leaderboard([tmp_path], tmp_path / "board.html")
     tables = tables_of(page, titled="Reliability")
     assert [re.findall(r">(L\d)<", one) for one in tables] == [["L6"], ["L2"], ["L0"]]
     assert [one.partition("<")[0] for one in tables] == [
@@ -143,7 +143,7 @@ def test_agents_that_were_asked_something_else_stand_in_another_table_of_reliabi
 
 
 def test_agents_that_were_asked_otherwise_have_other_probes(evaluated):
-    entry = read_entries([evaluated / "L0"])[0]
+    ((entry,), _) = read_entries([evaluated / "L0"])
 
     def probe_of(**how) -> tuple[str, str]:
         return replace(entry, reliability={"probe": {"kind": "questions", "hash": "aa", **how}}).probe
@@ -155,7 +155,7 @@ def test_agents_that_were_asked_otherwise_have_other_probes(evaluated):
 
 def test_a_probe_of_another_agent_is_left_out_and_said(evaluated, tmp_path):
     probed(evaluated / "L2", tmp_path / "L2", source="L3")
-    page, _ = write_leaderboard([tmp_path / "L2"], tmp_path / "board.html")
+    page, *_ = write_leaderboard([tmp_path / "L2"], tmp_path / "board.html")
     text = page.read_text(encoding="utf-8")
     assert not tables_of(page, titled="Reliability") and "12.5%" not in text
     assert "reliability.json is of another agent (L2, L3) than the evaluation beside it (L2)" in text
@@ -190,7 +190,7 @@ FOUR = {"k": 4, "mean": cell_of(45.0), "best": cell_of(88.0), "gain": cell_of(43
 def test_bests_of_several_tries_are_told_at_the_number_that_all_had(evaluated, tmp_path):
     expected = {"2": {"best": {"value": 62.0, "low": 60.5, "high": 63.5}, "gain": cell_of(17.0)}}
     tried(evaluated / "L2", tmp_path / "two", TWO), tried(evaluated / "L6", tmp_path / "four", {**FOUR, "expected": expected})
-    page, csv_of = write_leaderboard([tmp_path], tmp_path / "board.html")
+    page, csv_of, _ = write_leaderboard([tmp_path], tmp_path / "board.html")
     (table,) = tables_of(page, titled="Several tries")
     assert "best of 2" in table and "51.0" in table and "62.0<small>60.5 to 63.5" in table and "88.0" not in table
     assert '<td data-v="4">4</td>' in table and '<td data-v="2">2</td>' in table
@@ -205,13 +205,32 @@ def test_bests_from_before_fewer_tries_had_intervals_are_told_without(evaluated,
     assert ">62.0</td>" in table and ">+17.0</td>" in table and "51.0<small>50.0 to 52.0" in table
 
 
-def test_a_file_that_no_probe_wrote_is_refused(evaluated, tmp_path):
+def test_a_file_that_no_probe_wrote_is_left_out_and_said(evaluated, tmp_path):
     path = probed(evaluated / "L2", tmp_path / "L2") / "reliability.json"
     found = json.loads(path.read_text())
-    for broken, lacks in (({**found, "probe": {"kind": "questions"}}, "probe.hash"), ({"agent": {}}, "conditions")):
-        path.write_text(json.dumps(broken))
-        with pytest.raises(ValueError, match=f"must be what a reliability probe wrote, got no .*{lacks}"):
-            write_leaderboard([tmp_path / "L2"], tmp_path / "board.html")
+    no_probe = "must be what a reliability probe wrote, got no "
+    for broken, complaint in (
+        (json.dumps({**found, "probe": {"kind": "questions"}}), f"{no_probe}probe.hash"),
+        (json.dumps({"agent": {}}), f"{no_probe}probe, conditions"),
+        (json.dumps(found)[:40], "must be a JSON object that can be read"),
+    ):
+        path.write_text(broken)
+        page, *_ = write_leaderboard([tmp_path / "L2"], tmp_path / "board.html")
+        text = page.read_text(encoding="utf-8")
+        assert complaint in text and "it is left out" in text and not tables_of(page, titled="Reliability")
+
+
+def test_a_torn_agent_is_left_out_and_said_on_the_page_and_the_terminal(evaluated, tmp_path, capsys):
+    for name, text in (("L2", (evaluated / "L2" / "agent.json").read_text()), ("torn", '{"format": 1, <b>'), ("void", "")):
+        (tmp_path / "all" / name).mkdir(parents=True)
+        (tmp_path / "all" / name / "agent.json").write_text(text)
+    assert main(["leaderboard", str(tmp_path / "all"), "--out", str(tmp_path / "board.html")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 4 and all(f"{tmp_path / 'all' / name} is left out: " in said[i] for i, name in enumerate(("torn", "void")))
+    page = (tmp_path / "board.html").read_text(encoding="utf-8")
+    assert f"{tmp_path / 'all' / 'torn'} is left out: " in page and "L2 scores" in page
+    assert main(["leaderboard", str(tmp_path / "all" / "torn"), "--out", str(tmp_path / "board.html")]) == 2
+    assert "must hold an evaluated agent that can be read; " in capsys.readouterr().err
 
 
 def test_ranks_that_users_leave_open():
