@@ -132,11 +132,18 @@ def where_the_other_leads(a: str, b: str, seeds: Sequence[int], sweep: Sweep) ->
 
 
 def what_was_decided(a: str, ours: Sequence[Course]) -> str:
-    """What the first arm's teacher noted beyond the tasks it issued."""
-    counts = Counter(decision.name.replace("_", " ") for course in ours for decision in read_teaching(course.run).decisions)
+    """What the first arm's teacher noted beyond the tasks it issued, as far as its logs can be read."""
+    counts, num_read = Counter[str](), 0
+    for course in ours:
+        try:
+            counts.update(decision.name.replace("_", " ") for decision in read_teaching(course.run).decisions)
+        except (ValueError, OSError):
+            continue
+        num_read += 1
     if not counts:
         return ""
-    return f"The log of {a} notes {', '.join(f'{name} {num} times' for name, num in counts.most_common())} over these runs."
+    over = "these runs" if num_read == len(ours) else f"the {num_read} of {len(ours)} runs whose log can be read"
+    return f"The log of {a} notes {', '.join(f'{name} {num} times' for name, num in counts.most_common())} over {over}."
 
 
 def mean_over(side: Sequence[Course], key: str) -> float | None:

@@ -44,6 +44,8 @@ class Course:
     looks: list[Look]
     """At held-out users, on the small grid, as far as they were taken."""
     issued: list[Issued]
+    lacks_issued: str = ""
+    """Why it is not known what was issued; empty where it is."""
 
     @property
     def name(self) -> str:
@@ -119,13 +121,18 @@ def read_courses(folder: Path) -> Courses:
 
 
 def read_course(place: Path) -> Course:
-    """Reads one run.
+    """Reads one run; a teacher's log that cannot be read costs nothing but what was issued, as a comparison does not need it either.
 
     Raises:
-        ValueError: one of its files cannot be read.
+        ValueError: another of its files cannot be read.
     """
     run = read_run(place)
-    return Course(arm=place.parent.name, seed=seed_of(place), run=run, looks=looks(read_grades(run)), issued=issued(run))
+    tasks, lacks = list[Issued](), ""
+    try:
+        tasks = issued(run)
+    except (ValueError, OSError) as error:
+        lacks = str(error)
+    return Course(arm=place.parent.name, seed=seed_of(place), run=run, looks=looks(read_grades(run)), issued=tasks, lacks_issued=lacks)
 
 
 def issued(run: Run) -> list[Issued]:

@@ -25,6 +25,7 @@ def to_know(found: Mapping[str, Any] | None, courses: Courses) -> list[str]:
     """Everything that limits the verdict: what is unfinished, torn, unequal or missing; a sentence each."""
     said = [still_running(course) for course in courses.runs if not course.is_finished]
     said += [f"{name} is left out: {reason}" for name, reason in courses.unreadable.items()]
+    said += [f"{course.name} is shown without the tasks it issued: {course.lacks_issued}" for course in courses.runs if course.lacks_issued]
     if found is None:
         said += read_results([course.run.folder for course in courses.runs if course.is_finished])[1]
         said += missing_seeds(courses)

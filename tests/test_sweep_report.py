@@ -247,6 +247,19 @@ def test_a_torn_run_is_named_and_the_others_are_compared(tmp_path):
     assert "frontier less uniform: +5.8" in words
 
 
+def test_a_torn_teacher_log_costs_what_was_issued_and_not_the_run(tmp_path):
+    folder = made(tmp_path)
+    whole, torn = (folder / "frontier" / f"seed_{seed}" / "teacher.jsonl" for seed in (0, 1))
+    torn.write_text(f"\0\0\n{torn.read_text()}")
+    whole.write_text(whole.read_text() + '{"step": 3, "event": "decision", "decision": "entropy_guard", "teacher_step": 3}\n')
+    courses = read_courses(folder)
+    assert not courses.unreadable and [course.name for course in courses.runs if not course.issued] == ["frontier/seed_1"]
+    words = words_of(write_sweep_report(folder))
+    assert "frontier/seed_1 is shown without the tasks it issued: " in words and "teacher.jsonl must hold a JSON object" in words
+    assert "frontier/seed_1 is left out" not in words and "frontier has no run with seed 1" not in words and "runs finished9 of 9" in words
+    assert "The log of frontier notes entropy guard 1 times over the 2 of 3 runs whose log can be read." in words
+
+
 def test_worlds_budgets_and_missing_seeds_are_each_said_in_a_sentence(tmp_path):
     folder = made(tmp_path, {"frontier": (70.0, 80.0)})
     made_result(folder, "uniform", 0, world="bbbb")
