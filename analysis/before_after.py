@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.grades import Look, grade_of, looks
+from analysis.grades import Grade, Look, grade_of, looks
 from simulator.dialogue import Outcome
 
 NUM_RESAMPLES = 2000
+OF_A_PAIR = ("uid", "scenario_id")
+"""What the same dialogue before and after is found and resampled by."""
 Record = Mapping[str, Any]
 """A line of `evaluation.jsonl`."""
 
@@ -26,7 +28,7 @@ class Pair(NamedTuple):
     @property
     def gain(self) -> float:
         """Points of final emotion."""
-        return float(self.after["emotion"] - self.before["emotion"])
+        return float(self.after["emotion"]) - float(self.before["emotion"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,15 +57,19 @@ def before_after(lines: Iterable[Record]) -> BeforeAfter:
 
     Args:
         lines: of `evaluation.jsonl`; ERROR dialogues count nowhere.
+
+    Raises:
+        ValueError: a line lacks something.
     """
-    by_look: dict[int, list[Record]] = {}
+    by_look: dict[int, list[tuple[Grade, Record]]] = {}
     for line in lines:
-        if line["outcome"] != Outcome.ERROR:
-            by_look.setdefault(line["look"], []).append(line)
+        if line.get("outcome") != Outcome.ERROR:
+            grade = grade_of(line, needs=("outcome", *OF_A_PAIR))
+            by_look.setdefault(grade.look, []).append((grade, line))
     groups = [group for _, group in sorted(by_look.items())]
-    full = [group for group in groups if group[0]["grid"] == "full"]
+    full = [[line for _, line in group] for group in groups if group[0][0].grid == "full"]
     pairs = paired(full[0], full[-1]) if len(full) > 1 else []
-    grades = [grade_of(line) for group in groups for line in group]
+    grades = [grade for group in groups for grade, _ in group]
     return BeforeAfter(looks=looks(grades), pairs=pairs, gain=mean_gain(pairs) if pairs else None)
 
 

@@ -55,14 +55,17 @@ def grades_of(lines: Iterable[Mapping[str, Any]]) -> list[Grade]:
     return [grade_of(line) for line in lines if line.get("outcome") != Outcome.ERROR]
 
 
-def grade_of(line: Mapping[str, Any]) -> Grade:
+def grade_of(line: Mapping[str, Any], *, needs: Sequence[str] = ("outcome",)) -> Grade:
     """A line of `evaluation.jsonl` as a grade.
+
+    Args:
+        needs: what it must have besides.
 
     Raises:
         ValueError: it lacks something.
     """
     try:
-        return Grade(
+        grade = Grade(
             look=int(line["look"]),
             step=int(line["step"]),
             policy_tokens=int(line["policy_tokens"]),
@@ -72,6 +75,9 @@ def grade_of(line: Mapping[str, Any]) -> Grade:
             strictness=float(line["strictness"]),
             emotion=float(line["emotion"]),
         )
+        if lacking := [name for name in needs if name not in line]:
+            raise KeyError(lacking[0])
+        return grade
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"evaluation.jsonl must hold graded dialogues, got a line at step {line.get('step')} with a bad {error}"

@@ -157,6 +157,13 @@ def test_gain_pairs_the_first_full_grid_with_the_last_and_skips_what_broke():
     assert (seen.gain.low, seen.gain.high) == (20.0, 40.0)
 
 
+@pytest.mark.parametrize("name", ["look", "outcome", "grid", "uid", "scenario_id", "emotion"])
+def test_a_held_out_line_that_lacks_something_is_named(name):
+    torn = {key: value for key, value in held_out_line("b", 30, look=1).items() if key != name}
+    with pytest.raises(ValueError, match=rf"evaluation\.jsonl must hold graded dialogues, got a line at step 10 with a bad '{name}'"):
+        before_after([held_out_line("a", 10, look=0), torn])
+
+
 def test_dialogues_of_one_scenario_are_resampled_together():
     before = [held_out_line(f"{s}{i}", 0, look=0, scenario=s) for s in "ab" for i in range(50)]
     after = [held_out_line(f"{s}{i}", {"a": 10, "b": 30}[s], look=1, scenario=s) for s in "ab" for i in range(50)]
