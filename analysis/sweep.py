@@ -136,13 +136,15 @@ def run_folders(folder: Path) -> list[Path]:
     """The folders `<arm>/seed_<n>`, by arm and seed.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are none; with the sweeps that lie beneath, if there are any.
     """
     if not folder.is_dir():
         raise ValueError(f"sweep must be a folder, got {str(folder)!r}; there is no such folder")
     found = [path for path in folder.glob("*/seed_*") if path.is_dir() and re.fullmatch(r"seed_(0|[1-9][0-9]*)", path.name)]
     if not found:
-        raise ValueError(f"sweep must hold runs as <arm>/seed_<n>, got {str(folder)!r}, which holds none")
+        sweeps = sorted({path.parent.parent for path in folder.glob("*/*/seed_*") if path.is_dir()})
+        hint = f"; sweeps beneath it: {', '.join(map(str, sweeps[:5]))}" if sweeps else ""
+        raise ValueError(f"sweep must hold runs as <arm>/seed_<n>, got {str(folder)!r}, which holds none{hint}")
     return sorted(found, key=lambda path: (path.parent.name, seed_of(path)))
 
 

@@ -473,6 +473,14 @@ def test_a_folder_that_is_no_sweep_is_named(tmp_path, capsys, name, complaint):
     assert complaint in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["compare", "rlver", "keep"])
+def test_the_folder_of_an_experiment_is_refused_in_one_sentence_that_names_its_sweeps(tmp_path, capsys, command):
+    sweeps = [made_sweep(tmp_path / "made" / name, {"a": [50.0]}) for name in ("other", "sweep")]
+    assert main([command, str(tmp_path / "made")]) == 2
+    said = capsys.readouterr().err
+    assert said.endswith(f"which holds none; sweeps beneath it: {sweeps[0]}, {sweeps[1]}\n") and said.count("\n") == 1
+
+
 def test_runs_of_one_seed_that_began_with_different_weights_are_not_paired(tmp_path):
     for seed, ours, theirs in ((0, "aa", "aa"), (1, "aa", "bb"), (2, "bb", "bb"), (3, "", "bb")):
         made_result(tmp_path, "a", seed, initial_policy=ours)
