@@ -25,11 +25,6 @@ class Mood:
     high: tuple[str, ...]
     """Words of somebody at ease."""
 
-    @property
-    def valence(self) -> int:
-        """1 for high, -1 for low, 0 for neither or both."""
-        return bool(self.high) - bool(self.low)
-
 
 @cache
 def _patterns() -> dict[str, re.Pattern[str]]:

@@ -132,19 +132,6 @@ def effective_group_size(groups: Groups) -> float:
     return _mean(sizes)
 
 
-def success_share(successes: Groups) -> float:
-    """Mean over groups of the share of successes (1 or 0, NaN for broken rollouts)."""
-    return _mean([float(successes_G.mean()) for successes_G in survivors(successes)])
-
-
-def learnability(successes: Groups) -> float:
-    """Mean over groups of the unbiased p (1 - p), that is k (G - k) / (G (G - 1)) for k successes.
-
-    Source: SFL, arXiv 2408.15099.
-    """
-    return _mean([float(np.var(successes_G, ddof=1)) for successes_G in survivors(successes)])
-
-
 def survivors(groups: Groups) -> list[np.ndarray]:
     """[G'] values of each group without NaN; groups with fewer than two left are dropped."""
     alive = [np.asarray(group, dtype=float) for group in groups]

@@ -99,7 +99,7 @@ def test_an_engine_with_a_core_beside_it_is_the_headline(cores: int, monkeypatch
     def measured(folder: Path, *, config: RolloutConfig, engine_config: EngineConfig, repeats: int, **_: object) -> Rounds:
         speed = 150.0 if engine_config.engine_process else 100.0 * config.num_engines
         rounds = {"rollout_tokens_per_s": (speed,) * repeats, "offline_tokens_per_s": (200.0 * config.num_engines,) * repeats}
-        return Rounds(**rounds, num_tokens=(1,) * repeats, update_s=(0.5,) * repeats, replies_per_round=1.0, num_errors=0, start_s=1.0)
+        return Rounds(**rounds, update_s=(0.5,) * repeats)
 
     monkeypatch.setattr(rollouts, "bench_rollouts", measured)
     monkeypatch.setattr(rollouts.os, "cpu_count", lambda: cores)

@@ -83,8 +83,7 @@ def test_arms_that_are_the_same_do_not_differ():
 def test_the_exact_test_counts_all_patterns(num):
     d = differences(num, num)
     found = sign_flip_test(d)
-    assert found.p == naive_p(d)
-    assert (found.exact, found.num_patterns) == (True, 2**num)
+    assert found.exact and found.p == naive_p(d)
 
 
 def test_the_exact_test_agrees_with_scipy():

@@ -12,10 +12,8 @@ from curriculum.signals import (
     best_of_k_gain,
     effective_group_size,
     effective_groups,
-    learnability,
     neighbours_success,
     reward_density,
-    success_share,
     within_group_std,
     zero_variance_share,
 )
@@ -40,7 +38,6 @@ def test_reward_density_of_fair_coins_is_one_in_expectation():
 def test_broken_rollouts_are_dropped_and_broken_groups_do_not_count():
     assert reward_density([[0.0, NAN, 1.0, NAN], [1.0, NAN, NAN, NAN]]) == pytest.approx(2.0)
     assert zero_variance_share([[1.0, NAN, 1.0, NAN], [1.0, NAN, NAN, NAN]]).all_high == 1.0
-    assert success_share([[1.0, NAN, 0.0], [NAN, NAN, 1.0]]) == 0.5
 
 
 def test_zero_variance_tells_too_hard_from_too_easy():
@@ -102,17 +99,8 @@ def test_within_group_std_is_a_mean_over_groups():
     assert within_group_std([SPLIT, ALIKE]) == pytest.approx(math.sqrt(1 / 3) / 2)
 
 
-def test_success_share_weighs_groups_alike():
-    assert success_share([[True, False], [True, True, True, True]]) == 0.75
-
-
-def test_learnability_is_unbiased():
-    # k = 1 of 4: 1 * 3 / (4 * 3); k = 2 of 4: 2 * 2 / 12.
-    assert learnability([[1, 0, 0, 0], [1, 1, 0, 0]]) == pytest.approx((1 / 4 + 1 / 3) / 2)
-
-
 def test_nothing_to_compute_is_nan():
-    for signal in (reward_density, within_group_std, effective_group_size, effective_groups, best_of_k_gain, success_share, learnability):
+    for signal in (reward_density, within_group_std, effective_group_size, effective_groups, best_of_k_gain):
         assert math.isnan(signal([])) and math.isnan(signal([[NAN, 1.0]]))
     assert math.isnan(zero_variance_share([]).total)
     assert math.isnan(effective_group_size([ALIKE]))

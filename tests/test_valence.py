@@ -8,7 +8,7 @@ import pytest
 
 from analysis.judges import lines_of
 from analysis.persona_source import played
-from analysis.valence import AT_EASE_FROM, HURT_BELOW, contradicts_emotion, mood_of
+from analysis.valence import AT_EASE_FROM, HURT_BELOW, Mood, contradicts_emotion, mood_of
 from simulator.bank import load_bank, read_toml
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.reading import facts_told
@@ -38,7 +38,7 @@ def says(text: str, emotion: int) -> Turn:
     ],
 )
 def test_somebody_close_to_giving_up_is_heard(line):
-    assert mood_of(line).valence == -1
+    assert mood_of(line).low and not mood_of(line).high
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_somebody_close_to_giving_up_is_heard(line):
     ],
 )
 def test_somebody_at_ease_is_heard(line):
-    assert mood_of(line).valence == 1
+    assert mood_of(line).high and not mood_of(line).low
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_somebody_at_ease_is_heard(line):
     ],
 )
 def test_what_tells_no_mood_of_now_is_not_taken_for_one(line):
-    assert mood_of(line).valence == 0
+    assert mood_of(line) == Mood(low=(), high=())
 
 
 def test_the_story_is_no_mood():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -50,27 +49,8 @@ class Rounds:
     """Sampled tokens of whole dialogues, over all engines."""
     offline_tokens_per_s: tuple[float, ...]
     """The same prompts continued in one offline call per engine."""
-    num_tokens: tuple[int, ...]
-    """Sampled in the dialogues of a round."""
     update_s: tuple[float, ...]
     """Seconds from a trainer's tensors to every engine's acknowledgement."""
-    replies_per_round: float
-    num_errors: int
-    start_s: float
-
-    def medians(self) -> dict[str, float]:
-        """One number each; of the ratio that of the rounds' ratios."""
-        ratios = [fast / ceiling for fast, ceiling in zip(self.rollout_tokens_per_s, self.offline_tokens_per_s, strict=True)]
-        return {
-            "rollout_tokens_per_s": statistics.median(self.rollout_tokens_per_s),
-            "offline_tokens_per_s": statistics.median(self.offline_tokens_per_s),
-            "ratio": statistics.median(ratios),
-            "tokens_per_round": statistics.median(self.num_tokens),
-            "replies_per_round": self.replies_per_round,
-            "errors": self.num_errors,
-            "start_s": self.start_s,
-            "update_s": statistics.median(self.update_s),
-        }
 
 
 def bench_rollouts(
@@ -90,22 +70,11 @@ def bench_rollouts(
         repeats: rounds that count; one before them does not.
     """
     config, engine_config = config or RolloutConfig(), engine_config or EngineConfig()
-    start = time.perf_counter()
     with RolloutPool(config, engine_config, model_folder=model_folder, user_factory=USERS[user], scenarios=load_bank, seed=0) as pool:
-        start_s = time.perf_counter() - start
         rounds = [_round(pool, tasks_of_round(num_groups, group_size, round_), config) for round_ in range(repeats + 1)][1:]
-        rollout, offline, tokens = zip(*rounds, strict=True)
+        rollout, offline = zip(*rounds, strict=True)
         update_s = tuple(_update(pool, Path(model_folder), version) for version in range(1, repeats + 1))
-        stats = pool.stats()
-    return Rounds(
-        rollout_tokens_per_s=rollout,
-        offline_tokens_per_s=offline,
-        num_tokens=tokens,
-        update_s=update_s,
-        replies_per_round=stats["num_replies"] / (repeats + 1),
-        num_errors=int(stats["num_simulator_errors"] + stats["num_engine_errors"]),
-        start_s=start_s,
-    )
+    return Rounds(rollout_tokens_per_s=rollout, offline_tokens_per_s=offline, update_s=update_s)
 
 
 def tasks_of_round(num_groups: int, group_size: int, round_: int) -> list[PlainTask]:
@@ -123,7 +92,7 @@ def tasks_of_round(num_groups: int, group_size: int, round_: int) -> list[PlainT
     ]
 
 
-def _round(pool: RolloutPool, tasks: Sequence[PlainTask], config: RolloutConfig) -> tuple[float, float, int]:
+def _round(pool: RolloutPool, tasks: Sequence[PlainTask], config: RolloutConfig) -> tuple[float, float]:
     pool.reset_cache()
     start = time.perf_counter()
     pool.submit(tasks)
@@ -139,7 +108,7 @@ def _round(pool: RolloutPool, tasks: Sequence[PlainTask], config: RolloutConfig)
     offline_s = time.perf_counter() - start
     num_sampled = sum(rollout.num_sampled for group in groups for rollout in group.rollouts)
     num_offline = sum(len(completion.token_ids) for batch in completions for completion in batch)
-    return num_sampled / rollout_s, num_offline / offline_s, num_sampled
+    return num_sampled / rollout_s, num_offline / offline_s
 
 
 def _requests(group: RolloutGroup, config: RolloutConfig) -> list[Request]:
