@@ -104,8 +104,8 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
 
 def plan(config: ExperimentConfig, folder: Path) -> str:
     """What would happen, and with which settings."""
+    from experiments.cautions import cautions
     from experiments.config import to_yaml
-    from experiments.preflight import cautions
 
     limit = f" or {config.budget.steps} steps" if config.budget.steps else ""
     return "\n".join(

@@ -5,19 +5,17 @@ from __future__ import annotations
 import importlib.util
 import re
 import tempfile
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
 from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_summary, setting
-from experiments.config import ExperimentConfig, PolicyConfig, load, read_experiment
-from experiments.keys import ConfigError, checked_name, leaves
+from experiments.config import ExperimentConfig, PolicyConfig
+from experiments.keys import ConfigError, checked_name
 from experiments.one_writer import check_no_writer
 from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
 from policy.capacity import check_capacity
 from policy.engine import WeightTransport, check_weight_files
-from policy.learner_config import LearnerConfig
 from policy.lora_config import check_lora
 from simulator.bank import world_hash
 from simulator.scenario import Split
@@ -25,8 +23,6 @@ from simulator.users import check_user, make_bank
 
 OURS = ("runs", "docs", "experiments", "checkpoints", "models")
 """Folders of a checkout, and two that hold models by custom."""
-HEAVY_BONUS = 0.02
-"""Entropy bonus from which on it was seen to outweigh a reward that comes once a dialogue; .01 did not."""
 
 
 def new_folder(config: ExperimentConfig) -> Path:
@@ -78,66 +74,6 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     check_simulator(config)
     check_teacher(config)
     check_sealed(config, folder, resuming=resuming)
-
-
-def cautions(config: ExperimentConfig) -> list[str]:
-    """What a run may do and probably should not, a sentence each."""
-    return [*large_step(config), *heavy_bonus(config), *left_behind(config)]
-
-
-def large_step(config: ExperimentConfig) -> list[str]:
-    """A caution where a language model would be trained by the embedded policy's step size."""
-    if config.policy.model == "embedded" or config.policy.lora.rank or config.learner.lr != LearnerConfig().lr:
-        return []
-    from policy.thinking import RECIPE
-
-    if (Path(config.policy.model).expanduser() / RECIPE).is_file():
-        return []
-    return [
-        f"WARNING learner.lr={config.learner.lr:g} was found for the embedded policy and is far too large for most language models: "
-        f"set it for {config.policy.model} (1e-6 for billions of parameters), or begin with the experiment own_model"
-    ]
-
-
-def heavy_bonus(config: ExperimentConfig) -> list[str]:
-    """A caution where the main job's entropy bonus is left beside a reward that comes once a dialogue."""
-    bonus = config.algorithm.entropy_coef
-    if config.policy.model != "embedded" or config.algorithm.turn_credit > 0.0 or bonus < HEAVY_BONUS:
-        return []
-    return [
-        f"WARNING algorithm.entropy_coef={bonus:g} was found with credit by turn. Without it (algorithm.turn_credit=0) the bonus "
-        "outweighed the reward in recorded runs: entropy .5 to 4 nats, little learned. With algorithm.entropy_coef=0 they did learn"
-    ]
-
-
-def left_behind(config: ExperimentConfig) -> list[str]:
-    """A caution where another algorithm or user was chosen than the file has, if settings of the first stand otherwise in the other.
-
-    Not for teachers, whose settings share names by chance, nor for arms of a sweep, whose file says what they take over.
-    """
-    try:
-        if "arms" in read_experiment(config.experiment):
-            return []
-        file = load(config.experiment)
-    except (ConfigError, KeyError, OSError):
-        return []
-    return lost_settings(file, config, called=config.experiment)
-
-
-def lost_settings(before: ExperimentConfig, now: ExperimentConfig, *, called: str) -> list[str]:
-    """What is lost of an algorithm's or user's settings by another kind that has them, too.
-
-    Args:
-        called: where the settings before stand.
-    """
-    found = []
-    for group in ("algorithm", "simulator"):
-        was, has = (dict(leaves(asdict(getattr(config, group)))) for config in (before, now))
-        lost = {name: value for name, value in was.items() if name in has and has[name] != value and name != "kind"}
-        if was["kind"] != has["kind"] and lost:
-            settings = " ".join(f"{group}.{name}={value}" for name, value in lost.items())
-            found.append(f"NOTE {group}.kind={has['kind']} begins with its own defaults; {called} has for {was['kind']}: {settings}")
-    return found
 
 
 def check_device(config: ExperimentConfig) -> None:

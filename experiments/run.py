@@ -14,6 +14,7 @@ from analysis.report import write_report
 from analysis.runs import CONFIG, SUMMARY
 from experiments.ahead import LANE
 from experiments.beginning import settings_text, write_over
+from experiments.cautions import cautions
 from experiments.config import ExperimentConfig
 from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
@@ -22,7 +23,6 @@ from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.one_writer import begin, only_writer
 from experiments.parts import Parts, assemble, model_folder
-from experiments.preflight import cautions
 from experiments.progress import Progress, as_clock
 from experiments.recorder import CHECKPOINTS, Recorder
 from experiments.sealed import mark_sealed

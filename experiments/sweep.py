@@ -24,13 +24,14 @@ from analysis.comparison import COMPARISON, Plan, as_text, compare, write_compar
 from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
 from analysis.sweep import read_sweep
 from experiments.catalogue import path_of
+from experiments.cautions import lost_settings
 from experiments.config import BudgetConfig, compose, laid_over, load_saved, read_experiment, read_yaml
 from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.one_writer import check_no_writer
-from experiments.preflight import check, lost_settings
+from experiments.preflight import check
 from experiments.progress import as_clock
 from experiments.same_run import TornRun, refuse_other
 from experiments.sealed import check_sealed
