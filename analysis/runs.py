@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +44,8 @@ class Run:
     """One record a step, with `step`; None where a step did not measure a key."""
     summary: dict[str, Any] | None
     """None until the run has ended."""
+    torn: Mapping[str, str] = field(default_factory=dict)
+    """By file, why it cannot be read and is taken for empty; only where that was allowed."""
 
     @property
     def is_kept(self) -> bool:
@@ -111,12 +113,32 @@ def read_run(folder: Path) -> Run:
     Raises:
         ValueError: the folder is no run's, or one of its files cannot be read.
     """
+    run = read_torn_run(folder)
+    for complaint in run.torn.values():
+        raise ValueError(complaint)
+    return run
+
+
+def read_torn_run(folder: Path) -> Run:
+    """As `read_run`, but metrics and a summary that cannot be read are taken for empty and named in the run's `torn`.
+
+    Raises:
+        ValueError: the folder is no run's, or its settings cannot be read.
+    """
     folder = Path(folder)
     require_run(folder)
     config = read_config(folder / CONFIG)
     provenance = config.pop(PROVENANCE, None) or {}
-    metrics = list(read_lines(folder / METRICS))
-    return Run(folder=folder, config=config, provenance=provenance, metrics=metrics, summary=read_summary(folder / SUMMARY))
+    metrics, summary, torn = list[dict[str, Any]](), None, dict[str, str]()
+    try:
+        metrics = list(read_lines(folder / METRICS))
+    except (ValueError, OSError) as error:
+        torn[METRICS] = str(error)
+    try:
+        summary = read_summary(folder / SUMMARY)
+    except (ValueError, OSError) as error:
+        torn[SUMMARY] = str(error)
+    return Run(folder=folder, config=config, provenance=provenance, metrics=metrics, summary=summary, torn=torn)
 
 
 def require_run(folder: Path) -> None:

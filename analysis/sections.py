@@ -11,7 +11,7 @@ from analysis.aftermath import aftermaths, alarm_steps, told
 from analysis.before_after import BeforeAfter, typical, why_this_one
 from analysis.figures import FOLDER, Figure
 from analysis.run_figures import CURVES
-from analysis.runs import TRANSCRIPTS, Run, flatten, setting
+from analysis.runs import EVALUATION, METRICS, TEACHER, TRANSCRIPTS, Run, flatten, setting
 from analysis.sweep import run_folders, seed_of
 from analysis.teaching import Decision, in_words
 from analysis.transcripts import side_by_side
@@ -31,8 +31,15 @@ NO_TRANSCRIPTS = "This run was kept without its transcripts."
 TIMINGS = {"rolling out": "timing_s/gen", "updating": "timing_s/update_actor", "sending weights": "timing_s/update_weights"}
 
 
+def unread(title: str, file: str) -> str:
+    """A part that a torn file would have filled."""
+    return f'<h2>{title}</h2><p class="none">{file} cannot be read.</p>'
+
+
 def training(run: Run, figures: Figures) -> str:
     """What every step measured."""
+    if METRICS in run.torn:
+        return unread("How training went", METRICS)
     note = "Pale: every step. Strong: the running mean." + (" Triangles: alarms." if alarm_steps(run) else "")
     drawn = "".join(figures[curve.name].html() for curve in CURVES)
     return f'<h2>How training went</h2><p class="note">{note}</p><div class="grid-3">{drawn}</div>'
@@ -40,12 +47,14 @@ def training(run: Run, figures: Figures) -> str:
 
 def evaluation(run: Run, figures: Figures) -> str:
     """The held-out score in the course of training, by strictness, and as a table."""
-    drawn = figures["score_over_tokens"].html() + figures["score_by_strictness"].html()
+    drawn = "".join(figures[name].html() for name in ("score_over_tokens", "score_by_strictness") if name in figures)
     return f'<h2>Held-out users</h2><div class="grid-2">{drawn}</div>{table_of_scores(run)}'
 
 
-def teaching(decisions: Sequence[Decision], figures: Figures) -> str:
+def teaching(run: Run, decisions: Sequence[Decision], figures: Figures) -> str:
     """What the teacher issued over time, and what it decided beyond that."""
+    if TEACHER in run.torn:
+        return unread("What the teacher did", TEACHER)
     drawn = figures["issued"].html() + figures["strictness_by_intention"].html()
     return f"<h2>What the teacher did</h2>{drawn}{decided(decisions)}"
 
@@ -77,16 +86,21 @@ def table_of_scores(run: Run) -> str:
 
 def alarms(run: Run, held_out: BeforeAfter) -> str:
     """What the collapse monitor reported, and what happened after."""
+    if METRICS in run.torn and run.summary is None:
+        return unread("Alarms, and what happened after", METRICS)
+    after = "What followed stands in metrics.jsonl, which cannot be read." if METRICS in run.torn else ""
     fired = [
-        f"<b>{escape(item.name)}</b> at step {item.step}: {escape(item.message)}<br>{escape(told(item))}"
+        f"<b>{escape(item.name)}</b> at step {item.step}: {escape(item.message)}<br>{escape(after or told(item))}"
         for item in aftermaths(run, held_out.looks)
     ]
     quiet = '<p class="alarm quiet">None went off.</p>'
     return "<h2>Alarms, and what happened after</h2>" + ("".join(f'<p class="alarm">{line}</p>' for line in fired) or quiet)
 
 
-def dialogues(held_out: BeforeAfter) -> str:
+def dialogues(run: Run, held_out: BeforeAfter) -> str:
     """The same held-out user before and after training."""
+    if EVALUATION in run.torn:
+        return unread("One held-out user, before and after", EVALUATION)
     title = "<h2>One held-out user, before and after</h2>"
     if not held_out.pairs or held_out.gain is None:
         return f'{title}<p class="none">The evaluation after training is still to come.</p>'
@@ -130,6 +144,8 @@ def cost(run: Run) -> str:
 
 def shares_of_time(run: Run) -> str:
     """Mean seconds of a step, and on what."""
+    if METRICS in run.torn:
+        return f"{METRICS} cannot be read"
     steps = run.series("timing_s/step").values
     if not steps:
         return "not recorded"

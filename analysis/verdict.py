@@ -6,14 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.before_after import BeforeAfter, Gain
-from analysis.runs import Run, setting
+from analysis.runs import EVALUATION, METRICS, SUMMARY, Run, setting
 
 
 def verdict(run: Run, held_out: BeforeAfter) -> str:
     """The first sentence of a report."""
     start, end = score(run, "start"), score(run, "heldout")
+    if SUMMARY in run.torn:
+        return f"What this run reached cannot be read{on_the_small_grid(held_out)}."
     if run.summary is None or end is None:
         return unfinished(run, held_out)
+    if start is not None and EVALUATION in run.torn:
+        return f"The held-out score went from {start:.1f} to {end:.1f} of 100; how sure that is cannot be told without {EVALUATION}."
     if start is None or held_out.gain is None:
         return f"The held-out score is {end:.1f} of 100 after training; what it was before was not measured."
     return f"{change(start, end, held_out.gain)}{way_to_expert(run, start, end)}."
@@ -52,14 +56,21 @@ def way_to_expert(run: Run, start: float, end: float) -> str:
 
 def unfinished(run: Run, held_out: BeforeAfter) -> str:
     """How far a run has come that has no summary."""
-    so_far = f"This run has not finished: {count(run.num_steps, 'step')} so far"
+    how_far = "how far it came cannot be read" if METRICS in run.torn else f"{count(run.num_steps, 'step')} so far"
+    so_far = f"This run has not finished: {how_far}"
+    if EVALUATION in run.torn:
+        return f"{so_far}; its held-out scores cannot be read."
+    return f"{so_far}{on_the_small_grid(held_out) or ', and no held-out score yet'}."
+
+
+def on_the_small_grid(held_out: BeforeAfter) -> str:
+    """How a sentence goes on about the looks that were taken; empty without any."""
     if not held_out.looks:
-        return f"{so_far}, and no held-out score yet."
+        return ""
     first, last = held_out.looks[0], held_out.looks[-1]
     if len(held_out.looks) == 1:
-        return f"{so_far}; the held-out score before training is {first.score:.1f} of 100."
-    scores = f"{first.score:.1f} of 100 before training and {last.score:.1f} at step {last.step}"
-    return f"{so_far}; on the small held-out grid the score was {scores}."
+        return f"; the held-out score before training is {first.score:.1f} of 100"
+    return f"; on the small held-out grid the score was {first.score:.1f} of 100 before training and {last.score:.1f} at step {last.step}"
 
 
 def score(run: Run, when: str) -> float | None:

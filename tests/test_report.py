@@ -187,12 +187,58 @@ def test_a_run_whose_teacher_left_nothing_has_a_page_too(tmp_path):
     assert "Nothing was recorded." in words and "It noted no decision beyond the tasks it issued." in words
 
 
-def test_a_broken_teacher_log_is_refused_in_one_sentence(tmp_path, capsys):
+def tear(path: Path) -> None:
+    """Writes zeros where a line was, as a machine that lost power may; cuts a file of one object."""
+    if path.suffix == ".json":
+        path.write_text(path.read_text(encoding="utf-8")[:200], encoding="utf-8")
+    else:
+        first, rest = path.read_bytes().split(b"\n", 1)
+        path.write_bytes(b"\0" * len(first) + b"\n" + rest)
+
+
+@pytest.mark.parametrize(
+    ("file", "title", "gone", "says"),
+    [
+        ("metrics.jsonl", "Training raised the held-out score from", ["Reward", "Policy entropy"], "metrics.jsonl cannot be read."),
+        ("teacher.jsonl", "Training raised the held-out score from", ["What was issued, and how it went"], "teacher.jsonl cannot be read."),
+        (
+            "evaluation.jsonl",
+            "how sure that is cannot be told without evaluation.jsonl.",
+            ["Score over tokens", "Before training"],
+            "evaluation.jsonl cannot be read.",
+        ),
+        ("summary.json", "What this run reached cannot be read; on the small", ["Score by strictness", "Cost"], "at step 40."),
+    ],
+)
+def test_a_torn_file_costs_its_part_of_the_page_and_is_named_first(tmp_path, file, title, gone, says):
+    folder = make_run(tmp_path / "seed0", alarms=[ALARM])
+    tear(folder / file)
+    page = write_report(folder)
+    words, text = read_page(page).words, page.read_text(encoding="utf-8")
+    assert title in re.search(r"<h1>(.*?)</h1>", text)[1] and "has not finished" not in words
+    assert f"Nothing here rests on {file}, which cannot be read: " in words.partition("policy tokens")[0] and says in words
+    titles = re.findall(r"<h[23]>([^<]+)</h[23]>", text)
+    assert not set(gone) & set(titles) and {"How training went", "What the teacher did", "How to repeat it"} <= set(titles)
+    for false in ("None went off.", "is still to come", "It was the last thing recorded", "steps0", "not recorded", "was not measured"):
+        assert false not in words
+
+
+def test_an_unfinished_run_whose_files_are_torn_is_not_said_to_have_done_nothing(tmp_path):
+    folder = make_run(tmp_path / "seed0", finished=False)
+    tear(folder / "metrics.jsonl")
+    words = read_page(write_report(folder)).words
+    assert "This run has not finished: how far it came cannot be read; on the small held-out grid the score was" in words
+    assert "steps–" in words and "policy tokens–" in words and "alarms–" in words
+    tear(folder / "evaluation.jsonl")
+    assert "how far it came cannot be read; its held-out scores cannot be read." in read_page(write_report(folder)).words
+
+
+def test_a_broken_teacher_log_is_named_with_what_it_lacks(tmp_path, capsys):
     folder = make_run(tmp_path / "seed0")
     lines = (folder / "teacher.jsonl").read_text(encoding="utf-8").replace('"uid"', '"id"', 1)
     (folder / "teacher.jsonl").write_text(lines, encoding="utf-8")
-    assert main(["report", str(folder)]) == 2
-    assert "teacher.jsonl must hold tasks and outcomes, got a line at step 1 with a bad 'uid'" in capsys.readouterr().err
+    assert main(["report", str(folder)]) == 0
+    assert "teacher.jsonl must hold tasks and outcomes, got a line at step 1 with a bad 'uid'" in read_page(folder / "report.html").words
 
 
 def test_both_transcripts_are_of_the_same_user(finished):
