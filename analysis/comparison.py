@@ -394,10 +394,6 @@ def write_json(found: Mapping[str, Any], path: Path) -> None:
     write_whole(path, json.dumps(plain(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-write_comparison = write_json
-"""The name by which `experiments.sweep` asks for it."""
-
-
 def plain(value: Any) -> Any:
     """The value as JSON can say it: None for NaN and infinities."""
     if isinstance(value, Mapping):

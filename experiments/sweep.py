@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from analysis.comparison import COMPARISON, Plan, as_text, compare, write_comparison
+from analysis.comparison import COMPARISON, Plan, as_text, compare, write_json
 from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
 from analysis.sweep import read_sweep
 from experiments.catalogue import path_of
@@ -352,7 +352,7 @@ def compare_arms(sweep: Sweep) -> str:
     """Writes comparison.json over the runs that have ended, and gives it in words."""
     plan = Plan(contrasts=sweep.planned.contrasts, primary=sweep.planned.primary)
     comparison = compare(read_sweep(sweep.folder), plan)
-    write_comparison(comparison, sweep.folder / COMPARISON)
+    write_json(comparison, sweep.folder / COMPARISON)
     return as_text(comparison)
 
 
