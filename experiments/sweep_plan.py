@@ -55,6 +55,7 @@ from experiments.keys import ConfigError, checked_name, leaves
 from simulator.scenario import Split
 
 KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary", "differ", "tuning", "choose")
+NEEDED, OF_NAMES, LISTS = ("base", "arms", "seeds"), ("settings", "arms", "tuning", "choose"), ("contrasts", "differ")
 OWN = ("arms", "seeds", "parallel", "name", "runs")
 """Overrides that are the sweep's; every other one goes to all arms."""
 NOT_OF_A_SWEEP = {
@@ -229,12 +230,16 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
         ConfigError: the file or an override is no plan, an arm's settings are wrong, or arms would spend or be judged differently.
     """
     tree = read_yaml(path_of(experiment))
-    if unknown := sorted(set(tree) - set(KEYS)):
-        raise ConfigError(f"a sweep has the keys {', '.join(KEYS)}, got {unknown[0]!r} in {path_of(experiment).name}")
+    require_shape(tree, path_of(experiment).name)
     given = parse_overrides(overrides)
     for name, instead in NOT_OF_A_SWEEP.items():
         if name in given:
             raise ConfigError(f"{name} must not be set for a sweep, got {given[name]!r}; {instead}")
+    if "kind" in (given.get("teacher") or {}) and any("kind" in ((arm or {}).get("teacher") or {}) for arm in tree["arms"].values()):
+        raise ConfigError(
+            f"teacher.kind must not be set for a sweep whose arms have teachers of their own, got {given['teacher']['kind']!r}; the others "
+            "would be called what they are not: write an arm of that kind into the file"
+        )
     own = {key: given.pop(key) for key in OWN if key in given}
     base = laid_over(laid_over(read_experiment(tree["base"]), tree.get("settings") or {}), given)
     arms = {arm: reached(settings, base, given) for arm, settings in chosen_arms(tree["arms"], own.get("arms")).items()}
@@ -270,6 +275,27 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
         sweep = chosen(sweep, tree["choose"], all_arms=all_arms)
     check(sweep, all_arms=list(tree["arms"]))
     return sweep
+
+
+def require_shape(tree: Mapping[str, Any], file: str) -> None:
+    """Refuses a sweep's file whose keys are others, lacking, or of another shape.
+
+    Raises:
+        ConfigError: names the key and the file.
+    """
+    if unknown := sorted(set(tree) - set(KEYS)):
+        raise ConfigError(f"a sweep has the keys {', '.join(KEYS)}, got {unknown[0]!r} in {file}")
+    if lacking := [name for name in NEEDED if tree.get(name) in (None, "", [], {})]:
+        raise ConfigError(f"a sweep must have {', '.join(NEEDED)}, got no {lacking[0]} in {file}")
+    for name in (name for name in OF_NAMES if tree.get(name) is not None and not isinstance(tree[name], Mapping)):
+        raise ConfigError(f"{name} must be a table of names and what belongs to them, got {tree[name]!r} in {file}")
+    for name in (name for name in LISTS if tree.get(name) is not None and not isinstance(tree[name], list)):
+        raise ConfigError(f"{name} must be a list, got {tree[name]!r} in {file}")
+    for arm, settings in tree["arms"].items():
+        if not isinstance(arm, str) or not re.fullmatch(r"[\w.+-]+", arm) or arm.startswith("."):
+            raise ConfigError(f"an arm's name becomes a folder and must consist of letters, digits and . _ + -, got {arm!r} in {file}")
+        if not isinstance(settings or {}, Mapping):
+            raise ConfigError(f"arm {arm} must be a table of settings, got {settings!r} in {file}")
 
 
 def chosen(sweep: Sweep, wanted: Mapping[str, Any], *, all_arms: Mapping[str, dict[str, Any]]) -> Sweep:

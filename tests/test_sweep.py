@@ -201,6 +201,7 @@ def test_overrides_choose_arms_and_seeds_or_go_to_every_arm(write):
         (["arms=fixed,replayed"], "arm replayed replays arm frontier, which must be among the arms"),
         (["algorithm.turn_credit=2"], "arm frontier: algorithm.turn_credit"),
         (["budgte.steps=2"], "budgte.steps is not a setting"),
+        (["teacher.kind=adarft"], "teacher.kind must not be set for a sweep whose arms have teachers of their own, got 'adarft'"),
     ],
 )
 def test_plans_that_cannot_be_run_are_refused_in_a_sentence(write, overrides, message):
@@ -220,6 +221,12 @@ def test_plans_that_cannot_be_run_are_refused_in_a_sentence(write, overrides, me
         ("seeds: [3, 5]", "seeds: [3]", "arm replayed replays another seed's run, so the file's seeds must be at least two, got 3"),
         ('"frontier:fixed"', '"fixed:fixed"', "made.yaml: contrast must name two arms, got 'fixed' twice"),
         ("parallel: 2", "primary: heldout.acu", "made.yaml: primary must be one of heldout.auc"),
+        ("seeds: [3, 5]\n", "", "a sweep must have base, arms, seeds, got no seeds in made.yaml"),
+        ("base: smoke\n", "", "got no base in made.yaml"),
+        ("  fixed: {teacher", "  b/c: {teacher", "must consist of letters, digits and . _ + -, got 'b/c' in made.yaml"),
+        ("frontier: {}", "frontier: often", "arm frontier must be a table of settings, got 'often' in made.yaml"),
+        ("parallel: 2", "tuning: none", "tuning must be a table of names and what belongs to them, got 'none' in made.yaml"),
+        ("parallel: 2", "differ: learner.lr", "differ must be a list, got 'learner.lr' in made.yaml"),
     ],
 )
 def test_files_that_are_no_fair_sweep_are_refused_in_a_sentence(write, before, after, message):
