@@ -75,9 +75,9 @@ def test_an_override_of_a_sweep_reaches_arms_of_another_kind_where_it_means_the_
     assert (grpo.algorithm.turn_credit, ppo.algorithm.turn_credit) == (0.5, 0.5)
     assert grpo.teacher.success_emotion == ppo.teacher.success_emotion == 80 and grpo.teacher.strictness == 0.35
     # An arm's own settings win, and what another kind calls by the same name is another thing.
-    compared = load_sweep("quick_comparison", ["teacher.kind=adarft", "teacher.start=0.7", "teacher.success_emotion=80"])
+    compared = load_sweep("quick_comparison", ["teacher.start=0.7", "teacher.success_emotion=80"])
     frontier, fixed, uniform = (compared.config(Cell(arm, 0)).teacher for arm in ("frontier", "fixed_0.5", "uniform"))
-    assert (frontier.kind, frontier.start, fixed.kind, fixed.strictness, uniform.kind) == ("adarft", 0.7, "fixed", 0.5, "uniform")
+    assert (frontier.kind, frontier.start, fixed.kind, fixed.strictness, uniform.kind) == ("frontier", 0.7, "fixed", 0.5, "uniform")
     assert {frontier.success_emotion, fixed.success_emotion, uniform.success_emotion} == {80}
     with pytest.raises(ConfigError, match="pace is not a setting"):
         load_sweep("rlver_matrix", ["algorithm.pace=1"])
