@@ -11,19 +11,20 @@ import json
 import math
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from analysis import paired, stats
 from analysis.arms import arm_record
+from analysis.comparison_plan import COMPARISON, Plan, chosen_by, default_contrasts, plan_of
 from analysis.comparison_text import as_text, verdict
 from analysis.contrast_words import answer
-from analysis.endpoints import AUC, ENDPOINTS, RELIABILITY, SECONDARY, sign_of
-from analysis.planned import Chosen, Contrast, Planned, read_chosen, read_planned
+from analysis.endpoints import AUC, RELIABILITY, SECONDARY, sign_of
+from analysis.pairing import best_of, comparable_seeds, why_no_rival
+from analysis.planned import Chosen, Contrast, Planned
 from analysis.sweep import (
     RunResult,
     Sweep,
@@ -32,48 +33,11 @@ from analysis.sweep import (
     other_start,
     read_sweep,
     unlike_settings,
-    why_not_averaged,
-    why_not_paired,
 )
 from simulator.drafts import write_whole
 from simulator.output import check_out
 
-COMPARISON = "comparison.json"
-FAVOURITE = "frontier"
-"""The arm that is set against every other one where no contrast is named."""
 ALPHA, POWER = 0.05, 0.8
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is compared, fixed before it is looked at."""
-
-    contrasts: Sequence[Contrast] = ()
-    """The family over which Holm corrects; none means `FAVOURITE` against every other arm, or every pair of arms."""
-    primary: str = AUC
-    """One of `ENDPOINTS`."""
-    threshold: float = 60.0
-    """Emotion whose first reaching is timed, 0-100."""
-    seed: int = 0
-    """Of the bootstrap, >= 0."""
-    num_resamples: int = stats.NUM_RESAMPLES
-    """Draws for an interval, > 0."""
-
-    @property
-    def resampling(self) -> stats.Resampling:
-        """For the intervals that are resampled."""
-        return {"seed": self.seed, "num_resamples": self.num_resamples}
-
-    def __post_init__(self) -> None:
-        if self.primary not in ENDPOINTS:
-            raise ValueError(f"--primary must be one of {', '.join(ENDPOINTS)}, got {self.primary!r}")
-        if not 0.0 <= self.threshold <= 100.0:
-            raise ValueError(f"--threshold must be in [0, 100], got {self.threshold!r}")
-        if self.seed < 0:
-            raise ValueError(f"--bootstrap-seed must be at least 0, got {self.seed!r}")
-        for a, b in self.contrasts:
-            if a == b:
-                raise ValueError(f"--contrast must name two arms, got {a!r} twice")
 
 
 def comparison(options: Namespace) -> str:
@@ -82,10 +46,11 @@ def comparison(options: Namespace) -> str:
     Raises:
         ValueError: what was asked for cannot be had, or nothing may be written there.
     """
-    named = plan_of(options.folder, contrasts=options.contrast, primary=options.primary)
-    plan = replace(named, threshold=options.threshold, seed=options.bootstrap_seed)
     check_out(options.out)
+    Plan(primary=options.primary or AUC, threshold=options.threshold, seed=options.bootstrap_seed)
     sweep = read_sweep(options.folder, seeds=options.seeds)
+    named = plan_of(sweep, contrasts=options.contrast, primary=options.primary)
+    plan = replace(named, threshold=options.threshold, seed=options.bootstrap_seed)
     for a, b in options.contrast:
         # Only the second may be a pattern, which stands for the best arm that fits it.
         for name, is_known in ((a, a in sweep.arms), (b, b in sweep.arms or bool(fnmatch.filter(sweep.arms, b)))):
@@ -97,36 +62,9 @@ def comparison(options: Namespace) -> str:
     return f"{as_text(found)}\n\n{path}"
 
 
-def plan_of(folder: Path, *, contrasts: Sequence[Contrast] = (), primary: str | None = None) -> Plan:
-    """What is compared: what was asked for, else the sweep's own plan, else what the comparison beside the runs named.
-
-    Raises:
-        ValueError: the sweep's plan cannot be read.
-    """
-    kept = read_planned(folder) or named_before(folder)
-    if kept is None:
-        return Plan(contrasts=contrasts, primary=primary or AUC)
-    return Plan(contrasts=contrasts or kept.contrasts, primary=primary or kept.primary)
-
-
-def named_before(folder: Path) -> Planned | None:
-    """What was named for the comparison beside the runs; None where there is none, or nothing was."""
-    try:
-        kept = json.loads((folder / COMPARISON).read_text(encoding="utf-8"))["plan"]
-        contrasts = tuple((str(a), str(b)) for a, b in kept["contrasts"])
-        named = kept["chosen_by"] == "name" and kept["primary"] in ENDPOINTS
-        return Planned(contrasts=contrasts, primary=kept["primary"]) if named else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
-    """The contents of `comparison.json`; numbers that are not defined are NaN or infinite here and null in the file.
-
-    Raises:
-        ValueError: what the sweep's folder keeps of its plan cannot be read.
-    """
-    planned, elsewhere = read_planned(sweep.folder), read_chosen(sweep.folder)
+    """The contents of `comparison.json`; numbers that are not defined are NaN or infinite here and null in the file."""
+    planned, elsewhere = sweep.plan.planned, sweep.plan.chosen
     arms, notes = {}, list(sweep.notes)
     for arm in sweep.arms:
         arms[arm], said = arm_record(arm, sweep, threshold=plan.threshold, resampling=plan.resampling)
@@ -166,13 +104,6 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
     return {"verdict": verdict(found), **found}
 
 
-def chosen_by(plan: Plan, planned: Planned | None) -> str:
-    """`plan` where it is the sweep's own, `name` where contrasts were named otherwise, else `default`."""
-    if planned is not None and planned.contrasts and (set(plan.contrasts), plan.primary) == (set(planned.contrasts), planned.primary):
-        return "plan"
-    return "name" if plan.contrasts else "default"
-
-
 def tuned_before(contrasts: Sequence[Contrast], planned: Planned | None) -> list[str]:
     """A remark on what was tried before for each arm that others are set against, as the plan states it."""
     tuning = planned.tuning if planned else {}
@@ -206,13 +137,6 @@ def initial_policies(sweep: Sweep) -> list[str]:
         for found in starts
         if len(found) > 1
     ]
-
-
-def default_contrasts(arms: Sequence[str]) -> list[Contrast]:
-    """The favourite against the others, or every pair of arms."""
-    if FAVOURITE in arms:
-        return [(FAVOURITE, arm) for arm in arms if arm != FAVOURITE]
-    return [(a, b) for i, a in enumerate(arms) for b in arms[i + 1 :]]
 
 
 def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Mapping[str, Chosen], *, num_primary: int) -> dict[str, Any]:
@@ -268,75 +192,6 @@ def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | N
     if planned.choose and pattern in planned.choose.get("best", ()) and "b_chosen_on" not in contrast:
         return f"{a} against {pattern} is not answered: {contrast['b']} was named by hand, and not chosen on {planned.choose.get('from')}."
     return ""
-
-
-def best_of(pattern: str, a: str, sweep: Sweep, endpoint: str) -> tuple[str, list[str]]:
-    """The arm among those that fit a pattern over which `a` gains least, and those it was chosen from.
-
-    An arm's own name stays as it is, with no candidates. Gains are over the seeds on which `a` and a candidate may be compared, so that one
-    from another world is not chosen. Two candidates are held against each other on the seeds that both have, so that an easy seed favours
-    none and one that has run on few decides nothing about the others; the best is beaten by the fewest.
-    """
-    if pattern in sweep.arms or not any(sign in pattern for sign in "*?["):
-        return pattern, []
-    a_runs = sweep.of(a)
-    gains = {arm: gains_over(a_runs, sweep.of(arm), names=(a, arm), endpoint=endpoint) for arm in fnmatch.filter(sweep.arms, pattern)}
-    gains = {arm: by_seed for arm, by_seed in gains.items() if by_seed and arm != a}
-
-    def is_harder(x: str, y: str) -> bool:
-        both = gains[x].keys() & gains[y].keys()
-        return bool(both) and fmean(gains[x][seed] for seed in both) < fmean(gains[y][seed] for seed in both)
-
-    def rank(arm: str) -> tuple[int, float]:
-        return sum(is_harder(other, arm) for other in gains), fmean(gains[arm].values())
-
-    return (min(gains, key=rank), sorted(gains)) if gains else (pattern, [])
-
-
-def why_no_rival(a: str, pattern: str, sweep: Sweep) -> list[str]:
-    """Why an arm can be set against none of those that fit a pattern."""
-    a_runs, arms = sweep.of(a), [arm for arm in fnmatch.filter(sweep.arms, pattern) if arm != a and sweep.of(arm)]
-    if not a_runs or not arms:
-        return [f"{name} has no run that can be used." for name, runs in ((a, a_runs), (pattern, arms)) if not runs]
-    return list(dict.fromkeys(note for arm in arms for note in comparable_seeds(a_runs, sweep.of(arm), names=(a, arm))[1]))
-
-
-def gains_over(a_runs: Mapping[int, RunResult], b_runs: Mapping[int, RunResult], *, names: Contrast, endpoint: str) -> dict[int, float]:
-    """By seed, how much better the first arm is, on the seeds on which both may be compared and measured it."""
-    pairs = {
-        seed: (a_runs[seed].scalars[endpoint], b_runs[seed].scalars[endpoint]) for seed in comparable_seeds(a_runs, b_runs, names=names)[0]
-    }
-    return {seed: sign_of(endpoint) * (a - b) for seed, (a, b) in pairs.items() if a is not None and b is not None}
-
-
-def comparable_seeds(a_runs: Mapping[int, RunResult], b_runs: Mapping[int, RunResult], *, names: Contrast) -> tuple[list[int], list[str]]:
-    """Seeds whose runs may be set against each other, and why others may not."""
-    notes = [f"{name} has no run that can be used." for name, runs in zip(names, (a_runs, b_runs), strict=True) if not runs]
-    if notes:
-        return [], notes
-    for name, lacking in zip(names, (b_runs.keys() - a_runs.keys(), a_runs.keys() - b_runs.keys()), strict=True):
-        if lacking:
-            notes.append(f"{name} lacks seed {', '.join(map(str, sorted(lacking)))}; only common seeds are paired.")
-    seeds = []
-    for seed in sorted(a_runs.keys() & b_runs.keys()):
-        reason = why_not_paired(a_runs[seed], b_runs[seed])
-        if reason:
-            notes.append(f"{reason}; this pair is left out.")
-        else:
-            seeds.append(seed)
-    return largest_alike(largest_alike(seeds, a_runs, notes), b_runs, notes), notes
-
-
-def largest_alike(seeds: Sequence[int], runs: Mapping[int, RunResult], notes: list[str]) -> list[int]:
-    """The seeds of the largest group of pairs that may be averaged with each other; why others may not is added to the notes.
-
-    Args:
-        runs: of one of the two arms, by seed.
-    """
-    largest = (groups_alike(runs[seed] for seed in seeds) or [[]])[0]
-    kept = [seed for seed in seeds if any(run is runs[seed] for run in largest)]
-    notes += [f"{why_not_averaged(runs[kept[0]], runs[seed])}; the pair of seed {seed} is left out." for seed in seeds if seed not in kept]
-    return kept
 
 
 def difference(pairs: Sequence[tuple[RunResult, RunResult]], endpoint: str, *, alpha: float) -> dict[str, Any] | None:

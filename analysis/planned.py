@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,33 @@ class Chosen:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeptPlan:
+    """What a sweep's folder keeps of its plan, as far as it can be read."""
+
+    planned: Planned | None = None
+    chosen: Mapping[str, Chosen] = field(default_factory=dict)
+    """By pattern, the arms that were chosen on other runs."""
+    notes: Sequence[str] = ()
+    """What cannot be read, a sentence each."""
+
+
+def read_kept_plan(folder: Path) -> KeptPlan:
+    """Both files of a sweep's folder; one that is torn costs what it held, and the runs are compared all the same."""
+    notes = []
+    try:
+        planned = read_planned(folder)
+    except ValueError as error:
+        planned = None
+        notes.append(f"What was planned is not known: {error}.")
+    try:
+        chosen = read_chosen(folder)
+    except ValueError as error:
+        chosen = {}
+        notes.append(f"Which arms were chosen on other runs is not known: {error}.")
+    return KeptPlan(planned=planned, chosen=chosen, notes=notes)
+
+
 def read_planned(folder: Path) -> Planned | None:
     """The plan in a sweep's folder; None where there is none.
 
@@ -117,7 +144,7 @@ def read_planned(folder: Path) -> Planned | None:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} must hold the sweep's contrasts, got something else ({error!r}); delete it and start the sweep again"
+            f"{path} must hold the sweep's contrasts, got something else ({error!r}); delete it, and the same command writes it anew"
         ) from error
 
 

@@ -9,7 +9,7 @@ import json
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from analysis.copies import why_no_copy
 from analysis.endpoints import AUC, ENDPOINTS, GAIN
 from analysis.grades import curve_of, looks, read_grades
 from analysis.learning_curves import Curve, area_under_curves, common_curves
+from analysis.planned import KeptPlan, read_kept_plan
 from analysis.runs import Run, flatten, read_run, setting
 from simulator.progress import progress
 
@@ -82,6 +83,7 @@ class Sweep:
     notes: list[str]
     auc_ends: dict[int, float]
     """Tokens to which areas under curves reach, by budget."""
+    plan: KeptPlan = field(default_factory=KeptPlan)
 
     def of(self, arm: str) -> dict[int, RunResult]:
         """The usable runs of an arm by seed."""
@@ -106,8 +108,9 @@ def read_sweep(folder: Path, *, seeds: range | None = None) -> Sweep:
             f"sweep must hold a finished run, got {str(folder)!r} with {len(wanted)} to consider; {' '.join(notes[:3])}".rstrip("; ")
         )
     runs, ends, short = with_areas(runs)
-    notes += [*short, *judged_by_fewer(runs)]
-    return Sweep(folder=folder, arms=sorted({place.parent.name for place in places}), runs=runs, notes=notes, auc_ends=ends)
+    plan = read_kept_plan(folder)
+    notes = [*plan.notes, *notes, *short, *judged_by_fewer(runs)]
+    return Sweep(folder=folder, arms=sorted({place.parent.name for place in places}), runs=runs, notes=notes, auc_ends=ends, plan=plan)
 
 
 def read_results(places: Sequence[Path]) -> tuple[list[RunResult], list[str]]:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from analysis.aftermath import num_alarms
-from analysis.comparison import COMPARISON, compare, plan_of, write_json
+from analysis.comparison import compare, write_json
+from analysis.comparison_plan import COMPARISON, plan_of
 from analysis.contrast_reasons import why
 from analysis.contrast_words import MEANING, aim, on_contrast
 from analysis.endpoints import AUC
 from analysis.figures import FOLDER, Figure, write_figures
 from analysis.page import write_page
-from analysis.planned import Planned, read_planned
+from analysis.planned import KeptPlan, Planned, read_kept_plan
 from analysis.reliability_sections import of_arms
 from analysis.rlver import section as findings_of_rlver
 from analysis.runs import CONFIG, REPORT, setting
@@ -77,7 +78,7 @@ def compared(folder: Path, courses: Courses) -> tuple[Sweep | None, dict[str, An
     except ValueError:
         # Finished, but not one that a comparison takes: `to_know` says of each why.
         return None, None
-    return sweep, compare(sweep, plan_of(folder))
+    return sweep, compare(sweep, plan_of(sweep))
 
 
 def figures_of(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None) -> dict[str, Figure]:
@@ -111,13 +112,16 @@ def page(
     def drawn(*names: str) -> str:
         return "".join(figures[name].html() for name in names if name in figures)
 
-    parts = [head(courses, sweep, found, read_planned(folder), experiment=place.parent.name, name=place.name), drawn("contrasts")]
+    plan = sweep.plan if sweep is not None else read_kept_plan(folder)
+    parts = [head(courses, sweep, found, plan, experiment=place.parent.name, name=place.name), drawn("contrasts")]
     parts += [findings_of_rlver(folder, courses.arms())] if found is not None else []
     parts.append(f"<h2>How the arms learned</h2>{drawn('learning_curves', 'courses')}")
     if found is not None:
         dots = f'<div class="grid-2">{drawn("area", "final")}</div>'
         arms = ranked(courses.arms(), found)
-        parts.append(f"<h2>What they reached</h2>{dots}{table_of_arms(found, arms)}{how_fast(found, arms)}{tuned_before(folder, arms)}")
+        parts.append(
+            f"<h2>What they reached</h2>{dots}{table_of_arms(found, arms)}{how_fast(found, arms)}{tuned_before(plan.planned, arms)}"
+        )
         parts.append(f'<h2>With whom</h2><div class="grid-2">{drawn("score_by_strictness", "performance_profile")}</div>{drawn("cells")}')
         parts.append(of_arms(found, arms))
     else:
@@ -136,23 +140,23 @@ def favourite_of(courses: Courses, found: Mapping[str, Any] | None) -> str:
     return found["contrasts"][0]["a"] if found and found["contrasts"] else courses.arms()[0]
 
 
-def head(
-    courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None, planned: Planned | None, *, experiment: str, name: str
-) -> str:
+def head(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None, plan: KeptPlan, *, experiment: str, name: str) -> str:
     """The verdict, the contrasts in words, what limits them, and the numbers one asks for first."""
     seeds = sorted({course.seed for course in courses.runs})
     where = f"{experiment} / {name} · {len(courses.arms())} arms · {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
     lead = ""
     if found is not None and sweep is not None and found["contrasts"]:
-        plan, contrasts = found["plan"], found["contrasts"]
-        compared_on = f"Compared on {MEANING.get(plan['primary'], plan['primary'])}, the primary endpoint. {aim(contrasts, plan)}"
+        compares, contrasts = found["plan"], found["contrasts"]
+        compared_on = (
+            f"Compared on {MEANING.get(compares['primary'], compares['primary'])}, the primary endpoint. {aim(contrasts, compares)}"
+        )
         lead = f'<p class="lead">{escape(compared_on)}</p>'
         reasons = ["" if contrast["answer"] == "yes" else why(contrast, courses, sweep) for contrast in contrasts]
         said = zip(contrasts, reasons, strict=True)
-        lead += answers([(contrast["answer"], on_contrast(contrast, plan), reason) for contrast, reason in said])
+        lead += answers([(contrast["answer"], on_contrast(contrast, compares), reason) for contrast, reason in said])
     return (
         f'<p class="where">{escape(where)}</p><h1>{escape(headline(found, courses))}</h1>{lead}'
-        f"{facts(courses, planned)}{remarks(to_know(found, courses))}"
+        f"{facts(courses, plan.planned)}{remarks(list(dict.fromkeys([*plan.notes, *to_know(found, courses)])))}"
     )
 
 

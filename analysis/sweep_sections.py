@@ -6,7 +6,6 @@ import fnmatch
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -15,7 +14,7 @@ from analysis.before_after import Record, typical, why_this_one
 from analysis.comparison_text import mean_of
 from analysis.contrast_words import finite
 from analysis.endpoints import AUC, EMOTIONS, GAIN
-from analysis.planned import read_planned
+from analysis.planned import Planned
 from analysis.runs import flatten, setting
 from analysis.sweep import BY_ITSELF
 from analysis.sweep_course import Course, Courses
@@ -114,9 +113,8 @@ def how_fast(found: Mapping[str, Any], arms: Sequence[str]) -> str:
     return f'<h3>How fast a held-out score of {threshold:g} was reached</h3>{grid_table(header, rows)}<p class="note">{note}</p>'
 
 
-def tuned_before(folder: Path, arms: Sequence[str]) -> str:
+def tuned_before(planned: Planned | None, arms: Sequence[str]) -> str:
     """What was tried before each arm's settings were fixed, as the sweep's plan states it; empty where it does not."""
-    planned = read_planned(folder)
     tuning = planned.tuning if planned else {}
     rows = [[arm, said] for arm in arms if (said := next((tuning[name] for name in tuning if fnmatch.fnmatch(arm, name)), ""))]
     if not rows:

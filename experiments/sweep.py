@@ -20,7 +20,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from analysis.comparison import COMPARISON, Plan, as_text, compare, write_json
+from analysis.comparison import as_text, compare, write_json
+from analysis.comparison_plan import COMPARISON, Plan
 from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
 from analysis.sweep import read_sweep
 from experiments.catalogue import path_of

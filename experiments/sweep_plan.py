@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.comparison import Plan
 from analysis.comparison_options import seeds as seeds_from
+from analysis.comparison_plan import Plan
 from analysis.planned import Planned
 from analysis.runs import TEACHER, setting
 from experiments.catalogue import experiments, path_of

@@ -9,7 +9,8 @@ import pytest
 from made_sweep import made_sweep, steps_of, tasks_of
 from test_report import read_page
 
-from analysis.comparison import Plan, compare
+from analysis.comparison import compare
+from analysis.comparison_plan import Plan
 from analysis.contrast_reasons import by_fifths, why, with_whom
 from analysis.contrast_words import aim, limits, on_contrast
 from analysis.learning_curves import Curve

@@ -14,7 +14,8 @@ from test_report import read_page
 from test_sweep import planned, write  # noqa: F401 (a fixture)
 
 from analysis.__main__ import main
-from analysis.comparison import Plan, compare
+from analysis.comparison import compare
+from analysis.comparison_plan import Plan
 from analysis.copies import digest_of_tasks
 from analysis.kept import keep_run, keep_sweep, unpack
 from analysis.planned import Planned

@@ -15,7 +15,8 @@ from test_report import drawing_of, marks_of, read_page
 from analysis import comparison
 from analysis.__main__ import main
 from analysis.arm_looks import DASHES, style_of
-from analysis.comparison import Plan, compare, write_json
+from analysis.comparison import compare, write_json
+from analysis.comparison_plan import Plan
 from analysis.learning_curves import Curve
 from analysis.planned import Planned
 from analysis.sweep import read_sweep
@@ -321,6 +322,16 @@ def test_the_page_keeps_to_the_plan_of_the_sweep(tmp_path):
     words = words_of(write_sweep_report(folder))
     assert "uniform less fixed_0.5" in words and "frontier less" not in words
     assert "uniform against yoked cannot be computed: yoked has no run that can be used." in words
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_torn_plan_is_said_and_the_page_is_written(tmp_path, finished):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": (70.0,), "uniform": (60.0,)})
+    if not finished:
+        for summary in folder.glob("*/*/summary.json"):
+            summary.unlink()
+    (folder / "plan.json").write_text("{")
+    assert words_of(write_sweep_report(folder)).count("What was planned is not known") == 1
 
 
 def test_the_page_tells_runs_that_are_planned_from_those_begun(tmp_path):
