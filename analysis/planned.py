@@ -33,6 +33,8 @@ class Planned:
     """All of the file, whichever were asked for; empty where a plan was kept before they were."""
     arms: tuple[str, ...] = ()
     """As `seeds`."""
+    overrides: tuple[str, ...] | None = None
+    """Settings for all arms that were given on the command line; None where a plan was kept before they were."""
 
     def refuse_other(self, folder: Path) -> None:
         """Raises where a sweep was started with another plan.
@@ -139,8 +141,15 @@ def read_planned(folder: Path) -> Planned | None:
         contrasts = tuple((str(a), str(b)) for a, b in kept["contrasts"])
         seeds = tuple(int(seed) for seed in kept.get("seeds", ()))
         arms = tuple(str(arm) for arm in kept.get("arms", ()))
+        overrides = kept.get("overrides")
         return Planned(
-            contrasts=contrasts, primary=str(kept["primary"]), tuning=dict(kept["tuning"]), choose=kept["choose"], seeds=seeds, arms=arms
+            contrasts=contrasts,
+            primary=str(kept["primary"]),
+            tuning=dict(kept["tuning"]),
+            choose=kept["choose"],
+            seeds=seeds,
+            arms=arms,
+            overrides=None if overrides is None else tuple(map(str, overrides)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(

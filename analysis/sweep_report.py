@@ -130,7 +130,9 @@ def page(
         alarms(courses),
         dialogues(courses, favourite_of(courses, found)),
         cost(courses),
-        repeat(courses, found, experiment=place.parent.name, sweep=place.name, where_figures=BESIDE if with_files else ELSEWHERE),
+        repeat(
+            courses, found, plan.planned, experiment=place.parent.name, sweep=place.name, where_figures=BESIDE if with_files else ELSEWHERE
+        ),
     ]
     return "\n".join(parts)
 

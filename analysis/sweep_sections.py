@@ -16,7 +16,7 @@ from analysis.contrast_words import finite
 from analysis.endpoints import AUC, EMOTIONS, GAIN
 from analysis.planned import Planned
 from analysis.runs import flatten, setting
-from analysis.sweep import BY_ITSELF
+from analysis.sweep import BY_ITSELF, WITH_KINDS
 from analysis.sweep_course import Course, Courses
 from analysis.transcripts import transcript
 from analysis.verdict import count
@@ -226,17 +226,21 @@ def mean_over(summaries: Sequence[Mapping[str, Any]], key: str) -> float | None:
     return fmean(values) if values else None
 
 
-def repeat(courses: Courses, found: Mapping[str, Any] | None, *, experiment: str, sweep: str, where_figures: str) -> str:
+def repeat(
+    courses: Courses, found: Mapping[str, Any] | None, planned: Planned | None, *, experiment: str, sweep: str, where_figures: str
+) -> str:
     """Which code, which world, which settings in which arm.
 
     Args:
+        planned: what the sweep's folder keeps of its plan; settings that were given on the command line stand there.
         where_figures: a sentence that says where they lie by themselves.
     """
     arms, seeds = courses.arms(), sorted({course.seed for course in courses.runs})
     commits = distinct(course.run.provenance.get("git_commit") for course in courses.runs)
     worlds = distinct(course.run.provenance.get("world_hash") or setting(course.run.summary, "world_hash") for course in courses.runs)
     name = anew(sweep)
-    words = f"seeds={','.join(map(str, seeds))} arms={','.join(arms)} name={name}"
+    given = planned.overrides if planned else None
+    words = " ".join([*(given or ()), f"seeds={','.join(map(str, seeds))} arms={','.join(arms)} name={name}"])
     lines = [f"git checkout {commits[0].removesuffix('+')}"] if len(commits) == 1 else []
     lines.append(f'make experiment EXP={experiment} ARGS="{words}"')
     if found is not None and found["plan"]["chosen_by"] == "name":
@@ -244,7 +248,9 @@ def repeat(courses: Courses, found: Mapping[str, Any] | None, *, experiment: str
         lines.append(f".venv/bin/python -m analysis compare runs/{experiment}/{name} {contrasts}")
     notes = ["The working tree had changes that no commit holds."] if any(commit.endswith("+") for commit in commits) else []
     notes.append(f"Under its own name, {sweep}, runs that are finished or kept would be taken as they are, and nothing would run.")
-    notes.append(f"Settings that were given on the command line too are among those below. {where_figures}")
+    if given is None:
+        notes.append("Which settings were given on the command line was not kept; they are among those below.")
+    notes.append(where_figures)
     shared, own = settings_by_arm(courses)
     differ = "\n".join(f"{arm}: {', '.join(f'{name}={value}' for name, value in changes.items()) or '–'}" for arm, changes in own.items())
     versions = [course.run.summary.get("versions") or {} for course in courses.runs if course.run.summary]
@@ -266,6 +272,8 @@ def settings_by_arm(courses: Courses) -> tuple[str, dict[str, dict[str, Any]]]:
     """The settings that all runs share, as lines, and of each arm's first run those that not all share."""
     configs = {course.name: dict(flatten(course.run.config)) for course in courses.runs}
     names = [name for name in dict.fromkeys(n for config in configs.values() for n in config) if name not in BY_ITSELF]
+    # A setting that only some runs know, and that goes with no kind, did not exist when the others began.
+    names = [name for name in names if name.startswith(WITH_KINDS) or all(name in config for config in configs.values())]
     shared = [name for name in names if len({json.dumps(config.get(name), default=str) for config in configs.values()}) == 1]
     first = {arm: configs[courses.of(arm)[0].name] for arm in courses.arms()}
     own = {arm: {name: config[name] for name in names if name in config and name not in shared} for arm, config in first.items()}

@@ -52,6 +52,7 @@ from experiments.config import (
 )
 from experiments.fairness import require_alike, require_tuning
 from experiments.keys import ConfigError, checked_name, leaves
+from experiments.same_run import OF_A_PLACE
 from simulator.scenario import Split
 
 KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary", "differ", "tuning", "choose")
@@ -262,6 +263,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
             choose=tree.get("choose"),
             seeds=everyone if set(seeds) <= set(everyone) else seeds,
             arms=tuple(tree["arms"]),
+            overrides=tuple(word for word in overrides if not word.startswith((*(f"{name}=" for name in OWN), *OF_A_PLACE))),
         ),
         differ=tuple(tree.get("differ") or ()),
         words=tuple(overrides),

@@ -72,6 +72,12 @@ def test_cells_come_seed_by_seed_with_the_settings_of_their_arm(write):
     assert sweep.run_folder(Cell("fixed", 5)) == Path("here/made/sweep/fixed/seed_5")
 
 
+def test_the_plan_keeps_the_settings_that_were_given_for_all_arms(write):
+    write()
+    given = planned("name=short", "arms=fixed", "seeds=3", "budget.policy_tokens=900", "algorithm.entropy_coef=0.01", "cluster.object_store_mb=256")
+    assert given.planned.overrides == ("budget.policy_tokens=900", "algorithm.entropy_coef=0.01")
+
+
 def test_the_plan_names_the_arms_and_seeds_of_the_file_whichever_are_asked_for(write):
     write()
     assert planned().planned.num_runs == planned("arms=fixed", "seeds=3").planned.num_runs == 6

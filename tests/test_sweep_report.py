@@ -324,6 +324,22 @@ def test_the_page_keeps_to_the_plan_of_the_sweep(tmp_path):
     assert "uniform against yoked cannot be computed: yoked has no run that can be used." in words
 
 
+def test_how_to_repeat_it_has_the_settings_that_were_given_for_all_arms(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": (70.0,), "uniform": (60.0,)})
+    assert "was not kept; they are among those below" in words_of(write_sweep_report(folder))
+    planned = Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", overrides=("rollout.group_size=4", "seeds=0"))
+    planned.keep(folder)
+    words = words_of(write_sweep_report(folder))
+    assert 'ARGS="rollout.group_size=4 seeds=0' in words and "was not kept" not in words
+
+
+def test_a_setting_that_did_not_exist_when_some_runs_began_is_no_difference_of_arms(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": (70.0,), "uniform": (60.0,)})
+    config = folder / "uniform" / "seed_0" / "config.yaml"
+    config.write_text(config.read_text() + "policy:\n  engine_process: false\n")
+    assert "engine_process" not in words_of(write_sweep_report(folder))
+
+
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_torn_plan_is_said_and_the_page_is_written(tmp_path, finished):
     folder = made_sweep(tmp_path / "sweep", {"frontier": (70.0,), "uniform": (60.0,)})
