@@ -28,6 +28,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 from policy.demonstrations import Demonstration, demonstrate
 from policy.kernels import choose_kernels, threads
 from policy.prior_config import PriorConfig
+from policy.prior_process import build_apart
 from policy.thinking import CLOSE, MARK, OPEN, RECIPE
 from policy.thinking_demonstrations import ShownThought, thoughts
 from simulator.bank import load_bank, world_hash
@@ -38,7 +39,7 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
-RECIPE_VERSION = 7
+RECIPE_VERSION = 8
 """Raised whenever the code below changes what it builds."""
 CHOICE_TOKENS = 3
 """With which a reply begins; they nearly always tell its strategy."""
@@ -69,7 +70,7 @@ def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
     A build that is interrupted leaves nothing behind; two at once do not harm each other.
 
     Raises:
-        RuntimeError: the cache folder cannot be written.
+        RuntimeError: the cache folder cannot be written, or the build failed.
     """
     folder = prior_folder(config)
     if folder.exists():
@@ -82,15 +83,20 @@ def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
             f"the prior's cache {folder.parent} must be writable ({error}); set XDG_CACHE_HOME to a folder that is"
         ) from error
     try:
-        tokenizer, model = train_prior(config, load_bank().scenarios(Split.TRAIN), progress=progress)
-        model.save_pretrained(unfinished)
-        tokenizer.save_pretrained(unfinished)
-        (unfinished / RECIPE).write_text(json.dumps(_recipe(config), indent=2))
+        build_apart(config, unfinished, progress=progress)
         if not folder.exists():
             unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return folder
+
+
+def save_prior(config: PriorConfig, folder: Path, *, progress: bool = True) -> None:
+    """Trains a prior and saves it as a Hugging Face folder, in this process and as it computes."""
+    tokenizer, model = train_prior(config, load_bank().scenarios(Split.TRAIN), progress=progress)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / RECIPE).write_text(json.dumps(_recipe(config), indent=2))
 
 
 def train_prior(config: PriorConfig, scenarios: Sequence[Scenario], *, progress: bool) -> tuple[Qwen2Tokenizer, Qwen2ForCausalLM]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from simulator.scenario import Split
 from simulator.skills import Skill
 
 SCENARIOS = load_bank().scenarios(Split.TRAIN)
+TINY = PriorConfig(num_tokens=20_000, vocab_size=600, hidden_size=32, num_layers=1, num_heads=2)
 
 
 def demonstrations(num: int, **settings: float) -> list:
@@ -38,7 +42,7 @@ def appraisals(dialogue: Dialogue) -> list:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        return build_prior(PriorConfig(num_tokens=20_000, vocab_size=600, hidden_size=32, num_layers=1, num_heads=2), progress=False)
+        return build_prior(TINY, progress=False)
 
 
 def test_each_skill_is_shown_now_and_then_and_all_together_hardly_ever():
@@ -130,11 +134,30 @@ def test_a_collage_tells_of_things_that_its_sentences_did_not_have():
         assert len(set(heads)) == len(heads)
 
 
+def test_a_prior_is_the_same_where_other_kernels_would_be_chosen(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Built by a process that is not told which kernels to use, it is another one."""
+    weights = (tiny / "model.safetensors").read_bytes()
+    for name, value in {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "AVX2", "XDG_CACHE_HOME": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    assert (build_prior(TINY, progress=False) / "model.safetensors").read_bytes() == weights
+    command = [sys.executable, "-m", "policy.prior_process", str(tmp_path / "direct"), "--quiet"]
+    subprocess.run(command, input=pickle.dumps(TINY), check=True)
+    assert (tmp_path / "direct" / "model.safetensors").read_bytes() != weights
+
+
+def test_a_build_that_fails_says_so_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHONHASHSEED", "none")
+    with pytest.raises(RuntimeError, match="its process ended with exit code 1"):
+        build_prior(TINY, progress=False)
+    assert "PYTHONHASHSEED" in capfd.readouterr().err
+    assert not any((tmp_path / "attune").iterdir())
+
+
 def test_a_prior_is_found_again_in_the_cache_and_another_recipe_is_not(tiny: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tiny.parents[1]))
-    recipe = PriorConfig(num_tokens=20_000, vocab_size=600, hidden_size=32, num_layers=1, num_heads=2)
-    assert prior_folder(recipe) == tiny
-    assert prior_folder(PriorConfig(num_tokens=20_001, vocab_size=600, hidden_size=32, num_layers=1, num_heads=2)) != tiny
+    assert prior_folder(TINY) == tiny
+    assert prior_folder(replace(TINY, num_tokens=20_001)) != tiny
     assert [path.name for path in tiny.parent.iterdir()] == [tiny.name]
 
 

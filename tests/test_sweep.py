@@ -74,7 +74,9 @@ def test_cells_come_seed_by_seed_with_the_settings_of_their_arm(write):
 
 def test_the_plan_keeps_the_settings_that_were_given_for_all_arms(write):
     write()
-    given = planned("name=short", "arms=fixed", "seeds=3", "budget.policy_tokens=900", "algorithm.entropy_coef=0.01", "cluster.object_store_mb=256")
+    given = planned(
+        "name=short", "arms=fixed", "seeds=3", "budget.policy_tokens=900", "algorithm.entropy_coef=0.01", "cluster.object_store_mb=256"
+    )
     assert given.planned.overrides == ("budget.policy_tokens=900", "algorithm.entropy_coef=0.01")
 
 
