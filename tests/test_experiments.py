@@ -154,6 +154,13 @@ def test_an_entropy_bonus_that_outweighs_a_reward_at_the_end_is_warned_of():
         assert cautions(load("adaptive_curriculum", ["algorithm.turn_credit=0", *quiet])) == []
 
 
+def test_a_single_run_that_opens_the_sealed_half_is_warned_and_a_confirmation_is_not():
+    (warning,) = cautions(load("adaptive_curriculum", ["evaluation.split=sealed"]))
+    assert warning.startswith("WARNING evaluation.split=sealed opens the sealed half for teacher.kind=frontier in this world")
+    sweep = load_sweep("confirmation")
+    assert cautions(sweep.config(Cell("frontier", 100))) == []
+
+
 def test_a_run_on_a_gpu_is_refused_where_there_is_none_before_a_model_is_looked_for(monkeypatch, tmp_path):
     monkeypatch.setattr("policy.capacity.num_gpus", lambda: 0)
     with pytest.raises(ConfigError, match=r"learner\.device must be cpu where torch finds no GPU, got 'cuda'; set it to cpu and cluster"):
