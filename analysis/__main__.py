@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from analysis.comparison_options import comparison_options
-from analysis.persona_options import persona_options
+from analysis.comparisons.options import comparison_options
+from analysis.personas.options import persona_options
 
 USAGE_ERROR = 2
 """Exit code of a request that cannot be met."""
@@ -66,18 +66,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def write(options: argparse.Namespace) -> None:
     """Writes the report and says where."""
-    from analysis.report import write_report
-    from analysis.sweep_report import is_sweep, write_sweep_report
+    from analysis.pages.report import write_report
+    from analysis.pages.sweep_report import is_sweep, write_sweep_report
 
     print(write_sweep_report(options.run) if is_sweep(options.run) else write_report(options.run))
 
 
 def write_viewer(options: argparse.Namespace) -> None:
     """Writes the transcripts and says where; a report that is there is written again, so that it links to them."""
-    from analysis.evaluated import is_evaluation
-    from analysis.report import write_report
+    from analysis.agents.evaluated import is_evaluation
+    from analysis.pages.report import write_report
+    from analysis.pages.viewer import write_transcripts
     from analysis.runs import CONFIG, REPORT, read_config
-    from analysis.viewer import write_transcripts
 
     print(write_transcripts(options.run, steps=options.steps))
     if (options.run / REPORT).is_file() and not is_evaluation(options.run, read_config(options.run / CONFIG)):
@@ -93,14 +93,14 @@ def keep(options: argparse.Namespace) -> None:
 
 def compare(options: argparse.Namespace) -> None:
     """Compares the arms of a sweep, writes the file and prints the tables."""
-    from analysis.comparison import comparison
+    from analysis.comparisons.comparison import comparison
 
     print(comparison(options))
 
 
 def hold_against_rlver(options: argparse.Namespace) -> None:
     """Prints each published finding with its mark, and keeps them beside the sweep."""
-    from analysis.rlver import hold_against
+    from analysis.comparisons.rlver import hold_against
 
     print(hold_against(options.folder))
 
@@ -116,7 +116,7 @@ def fit_law(options: argparse.Namespace) -> None:
 
 def rank(options: argparse.Namespace) -> None:
     """Writes the leaderboard, says who is not on it, and where it is."""
-    from analysis.leaderboard import write_leaderboard
+    from analysis.agents.leaderboard import write_leaderboard
 
     page, table, left_out = write_leaderboard(options.folders, options.out, seed=options.seed)
     print("\n".join([*left_out, str(page), str(table)]))
@@ -131,7 +131,7 @@ def measure_fidelity(options: argparse.Namespace) -> None:
 
 def judge(options: argparse.Namespace) -> None:
     """Judges simulated users and prints the table."""
-    from analysis.persona import persona
+    from analysis.personas.persona import persona
 
     print(persona(options))
 

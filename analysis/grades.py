@@ -1,4 +1,4 @@
-"""How a run's held-out dialogues ended, and the learning curve that follows; `analysis.before_after` reads the dialogues themselves."""
+"""How a run's held-out dialogues ended, and the learning curve that follows; `pages.before_after` reads the dialogues themselves."""
 
 from __future__ import annotations
 

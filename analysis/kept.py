@@ -18,8 +18,9 @@ from typing import Any
 
 import yaml
 
+from analysis.comparisons.planned import CHOSEN, PLAN, read_planned
+from analysis.comparisons.sweep import read_result, run_folders
 from analysis.copies import COPIED, digest_of_tasks
-from analysis.planned import CHOSEN, PLAN, read_planned
 from analysis.replies import REPLIES, replies_in
 from analysis.results import MARKS, RUNS, keep_marks, results_of
 from analysis.runs import (
@@ -35,7 +36,6 @@ from analysis.runs import (
     read_run,
     setting,
 )
-from analysis.sweep import read_result, run_folders
 from simulator.columns import columns_of, read_columns, write_columns
 from simulator.difficulty import Difficulty
 
@@ -62,7 +62,7 @@ def keep_sweep(folder: Path, out: Path | None = None) -> str:
     Raises:
         ValueError: the folder holds no finished run, or another plan or another run is kept there.
     """
-    from analysis.sweep_report import write_sweep_report
+    from analysis.pages.sweep_report import write_sweep_report
 
     place = folder.absolute()
     # As it was named where that says enough, so that what is printed is short.

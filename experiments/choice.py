@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.comparison_options import seeds as seeds_from
+from analysis.comparisons.options import seeds as seeds_from
+from analysis.comparisons.planned import CHOSEN, write_whole
+from analysis.comparisons.sweep import RunResult, read_sweep, why_not_paired
 from analysis.endpoints import sign_of
-from analysis.planned import CHOSEN, write_whole
 from analysis.results import results_beside, results_of
 from analysis.runs import CONFIG
-from analysis.sweep import RunResult, read_sweep, why_not_paired
 from experiments.config import load_saved, to_plain
 from experiments.keys import ConfigError
 from experiments.same_run import differences

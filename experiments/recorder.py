@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis.boards import COMPARED, IMAGE_EVERY, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
-from analysis.dashboard import Dashboard
+from analysis.boards.dashboard import Dashboard
+from analysis.boards.maps import COMPARED, IMAGE_EVERY, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
+from analysis.pages.transcripts import ENDINGS
 from analysis.runs import (
     CONFIG,
     DIALOGUES,
@@ -25,7 +26,6 @@ from analysis.runs import (
     setting,
     turns_with_thoughts,
 )
-from analysis.transcripts import ENDINGS
 from curriculum.teacher import TaskSpec
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Speaker

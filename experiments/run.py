@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from analysis.report import write_report
+from analysis.pages.report import write_report
 from analysis.runs import CONFIG, SUMMARY
 from experiments.ahead import LANE
 from experiments.beginning import settings_text, write_over

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from analysis.comparison import as_text, compare, write_json
-from analysis.comparison_plan import COMPARISON, Plan
+from analysis.comparisons.comparison import as_text, compare, write_json
+from analysis.comparisons.comparison_plan import COMPARISON, Plan
+from analysis.comparisons.sweep import read_sweep
 from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
-from analysis.sweep import read_sweep
 from experiments.catalogue import path_of
 from experiments.cautions import lost_settings
 from experiments.config import BudgetConfig, compose, laid_over, load_saved, read_experiment, read_yaml

@@ -30,9 +30,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.comparison_options import seeds as seeds_from
-from analysis.comparison_plan import Plan
-from analysis.planned import Planned
+from analysis.comparisons.comparison_plan import Plan
+from analysis.comparisons.options import seeds as seeds_from
+from analysis.comparisons.planned import Planned
 from analysis.runs import TEACHER, setting
 from experiments.catalogue import experiments, path_of
 from experiments.choice import Choice, read_choice

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analysis.comparisons.planned import read_planned
+from analysis.comparisons.sweep import read_result, seed_of
 from analysis.copies import COPIED, digest_of_tasks
 from analysis.kept import relocated, unpack
-from analysis.planned import read_planned
 from analysis.results import RUNS, results_beside, results_of
 from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, flatten, read_config, read_lines, setting
-from analysis.sweep import read_result, seed_of
 from experiments.config import load_saved, to_plain
 from experiments.same_run import differences
 from experiments.sweep_plan import Cell, Sweep

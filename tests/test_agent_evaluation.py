@@ -14,7 +14,7 @@ import pytest
 from fake_endpoint import KEY, FakeEndpoint, Reply, completion, garbage, honest, serving, text
 
 from analysis.__main__ import main as analysis
-from analysis.viewer import write_transcripts
+from analysis.pages.viewer import write_transcripts
 from experiments.__main__ import main
 from experiments.agents.playing import PATIENCE
 from experiments.evaluate import grid_tasks, spread

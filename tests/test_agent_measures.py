@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.length_control import score_at
+from analysis.agents.length_control import score_at
 from experiments.agents.capabilities import (
     capabilities,
     core_insight,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.claims import card_of, claims_in, conflicts, number_of
+from analysis.personas.claims import card_of, claims_in, conflicts, number_of
 from simulator.bank import load_bank, read_toml
 from simulator.scenario import Scenario, Split
 

@@ -13,13 +13,13 @@ from made_run import make_run
 from made_sweep import BUDGET, CELLS, made_result, made_sweep
 
 from analysis.__main__ import main
-from analysis.comparison import compare, plain, write_json
-from analysis.comparison_plan import Plan, plan_of
-from analysis.comparison_text import as_text
+from analysis.comparisons.comparison import compare, plain, write_json
+from analysis.comparisons.comparison_plan import Plan, plan_of
+from analysis.comparisons.planned import Planned
+from analysis.comparisons.sweep import read_sweep
+from analysis.comparisons.text import as_text
 from analysis.endpoints import AUC
 from analysis.paired import minimal_detectable_effect
-from analysis.planned import Planned
-from analysis.sweep import read_sweep
 
 TEN = [50.0, 52.0, 54.0, 56.0, 58.0, 60.0, 62.0, 64.0, 66.0, 68.0]
 

@@ -9,15 +9,15 @@ import pytest
 from made_sweep import made_sweep, steps_of, tasks_of
 from test_report import read_page
 
-from analysis.comparison import compare
-from analysis.comparison_plan import Plan
-from analysis.contrast_reasons import by_fifths, why, with_whom
-from analysis.contrast_words import aim, limits, on_contrast
+from analysis.comparisons.comparison import compare
+from analysis.comparisons.comparison_plan import Plan
+from analysis.comparisons.contrast_words import aim, limits, on_contrast
+from analysis.comparisons.planned import Planned
+from analysis.comparisons.sweep import read_sweep
 from analysis.learning_curves import Curve
-from analysis.planned import Planned
-from analysis.sweep import read_sweep
-from analysis.sweep_course import read_courses
-from analysis.sweep_report import write_sweep_report
+from analysis.pages.contrast_reasons import by_fifths, why, with_whom
+from analysis.pages.sweep_course import read_courses
+from analysis.pages.sweep_report import write_sweep_report
 
 FEW = {"frontier": (70.0, 80.0), "uniform": (60.0, 66.0)}
 AHEAD = {"frontier": [70.0 + i for i in range(8)], "uniform": [50.0 + 1.5 * i for i in range(8)]}

@@ -9,10 +9,10 @@ import pytest
 import yaml
 from made_sweep import made_result
 
+from analysis.comparisons.sweep import read_sweep
 from analysis.copies import COPIED, digest_of_tasks, why_no_copy
 from analysis.kept import keep_run
 from analysis.runs import TEACHER, read_lines, read_run
-from analysis.sweep import read_sweep
 from experiments.beginning import copied_tasks, write_over
 from experiments.config import load
 from experiments.one_writer import begin

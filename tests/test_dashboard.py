@@ -11,10 +11,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2, metadata
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from analysis.boards import COMPARED, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
-from analysis.dashboard import Dashboard
-from analysis.heat_image import heat_image
-from analysis.layout import HEALTH, PAGES, pages_for
+from analysis.boards.dashboard import Dashboard
+from analysis.boards.layout import HEALTH, PAGES, pages_for
+from analysis.boards.maps import COMPARED, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
+from analysis.drawing.heat_image import heat_image
 from analysis.metrics import documented_keys
 
 

@@ -14,16 +14,16 @@ from test_report import read_page
 from test_sweep import planned, write  # noqa: F401 (a fixture)
 
 from analysis.__main__ import main
-from analysis.comparison import compare
-from analysis.comparison_plan import Plan
+from analysis.comparisons.comparison import compare
+from analysis.comparisons.comparison_plan import Plan
+from analysis.comparisons.planned import Planned
+from analysis.comparisons.rlver_table import figures_of
+from analysis.comparisons.sweep import read_sweep
 from analysis.copies import digest_of_tasks
 from analysis.kept import keep_run, keep_sweep, unpack
-from analysis.planned import Planned
-from analysis.report import write_report
+from analysis.pages.report import write_report
 from analysis.results import MARKS, results_beside
-from analysis.rlver_table import figures_of
 from analysis.runs import read_lines, read_run
-from analysis.sweep import read_sweep
 from curriculum.trace import read_trace
 from experiments.__main__ import main as main_of_experiments
 from experiments.config import load, to_plain

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from analysis.__main__ import main
-from analysis.evaluated import Entry, is_same_agent, read_entries
-from analysis.leaderboard import grouped, ranks, write_leaderboard
-from analysis.leaderboard_page import verdict
-from analysis.length_control import score_at
+from analysis.agents.evaluated import Entry, is_same_agent, read_entries
+from analysis.agents.leaderboard import grouped, ranks, write_leaderboard
+from analysis.agents.leaderboard_page import verdict
+from analysis.agents.length_control import score_at
 from experiments.__main__ import main as experiments
 
 SMALL = ("--num-scenarios", "4", "--strictness", "0.1", "0.5")

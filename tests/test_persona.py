@@ -12,10 +12,10 @@ import pytest
 from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, answer, completion, garbage, serving, status, text
 
 from analysis.__main__ import main
-from analysis.judges import ASSISTANT, answer_in, lines_of, says_outright
-from analysis.model_judge import numbered, read_demands, read_line
-from analysis.persona_measures import level_bands
-from analysis.persona_source import drawn, played
+from analysis.personas.judges import ASSISTANT, answer_in, lines_of, says_outright
+from analysis.personas.measures import level_bands
+from analysis.personas.model_judge import numbered, read_demands, read_line
+from analysis.personas.source import drawn, played
 from experiments.recorder import dialogue_record
 from simulator.asking import Unusable
 from simulator.bank import load_bank

@@ -12,16 +12,16 @@ import pytest
 from made_run import ALARM, make_run
 
 from analysis.__main__ import main, tensorboard_command
-from analysis.arm_looks import moved_apart
-from analysis.before_after import BeforeAfter, Gain, before_after
-from analysis.canvas import Plot, on_the_page
-from analysis.figures import Figure
-from analysis.plots import Line, Row, line_chart, number_line
-from analysis.report import write_report
+from analysis.drawing.arm_looks import moved_apart
+from analysis.drawing.canvas import Plot, on_the_page
+from analysis.drawing.figures import Figure
+from analysis.drawing.plots import Line, Row, line_chart, number_line
+from analysis.drawing.ticks import ticks_between
+from analysis.pages.before_after import BeforeAfter, Gain, before_after
+from analysis.pages.report import write_report
+from analysis.pages.verdict import caveat, verdict
 from analysis.runs import Run, read_run
 from analysis.teaching import Group, by_time
-from analysis.ticks import ticks_between
-from analysis.verdict import caveat, verdict
 from analysis.wording import duration
 
 VOID = {"meta", "br", "link", "img"}

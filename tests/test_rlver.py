@@ -12,9 +12,9 @@ from made_run import played, scenarios
 from made_sweep import BUDGET, made_result
 
 from analysis.__main__ import main
+from analysis.comparisons.rlver import by_judge, findings, section
+from analysis.comparisons.rlver_table import CELLS, USERS, Cell, Figures, figures_of, leaning, read_table, unlike_steps
 from analysis.replies import replies_in
-from analysis.rlver import by_judge, findings, section
-from analysis.rlver_table import CELLS, USERS, Cell, Figures, figures_of, leaning, read_table, unlike_steps
 from experiments.recorder import dialogue_record
 
 

@@ -10,8 +10,8 @@ from unittest.mock import patch
 import pytest
 from made_trace import usable_settings
 
-from analysis.before_after import before_after, mean_gain, paired, typical
 from analysis.metrics import documented_keys, pattern_of, undocumented
+from analysis.pages.before_after import before_after, mean_gain, paired, typical
 from analysis.runs import flatten, read_lines, read_run, setting
 from curriculum import TEACHERS
 from curriculum.collapse import INDICATORS, CollapseConfig, CollapseMonitor

@@ -7,8 +7,8 @@ import re
 import pytest
 from tiny_policy import make_scenario
 
-from analysis.persona_source import played
-from analysis.sameness import sameness
+from analysis.personas.sameness import sameness
+from analysis.personas.source import played
 from simulator.bank import read_toml
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from made_sweep import begin_with, made_result, made_sweep
 
-from analysis.planned import read_planned
+from analysis.comparisons.planned import read_planned
 from experiments import catalogue
 from experiments.__main__ import main
 from experiments.choice import OF_EACH_RUN

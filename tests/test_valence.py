@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.judges import lines_of
-from analysis.persona_source import played
-from analysis.valence import AT_EASE_FROM, HURT_BELOW, Mood, contradicts_emotion, mood_of
+from analysis.personas.judges import lines_of
+from analysis.personas.source import played
+from analysis.personas.valence import AT_EASE_FROM, HURT_BELOW, Mood, contradicts_emotion, mood_of
 from simulator.bank import load_bank, read_toml
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.reading import facts_told

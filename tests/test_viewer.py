@@ -14,10 +14,10 @@ from made_run import make_run
 
 from analysis.__main__ import main
 from analysis.packing import pack, unpack
-from analysis.report import write_report
+from analysis.pages.report import write_report
+from analysis.pages.transcripts import transcript
+from analysis.pages.viewer import Thinning, kept, nth, records, thinner, write_transcripts
 from analysis.runs import read_run
-from analysis.transcripts import transcript
-from analysis.viewer import Thinning, kept, nth, records, thinner, write_transcripts
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN = ("scenario_id", "family", "hidden_intention", "difficulty", "seed", "outcome", "emotion", "error", "turns")
@@ -236,7 +236,8 @@ def test_a_run_without_dialogues_or_with_broken_ones_is_refused(tmp_path, capsys
 def test_the_script_is_part_of_the_package():
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    assert "*.js" in setup["options.package_data"]["analysis"].split()
+    for package in ("analysis.agents", "analysis.pages"):
+        assert "*.js" in setup["options.package_data"][package].split()
 
 
 @pytest.mark.parametrize(

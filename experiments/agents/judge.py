@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.clusters import Estimate
-from analysis.model_judge import card_text, numbered, seed_of
+from analysis.personas.model_judge import card_text, numbered, seed_of
 from experiments.agents.capabilities import CAPABILITIES
 from experiments.agents.intervals import ratio
 from experiments.agents.players import Played

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from analysis.evaluated import in_words, is_same_agent, read_probe
+from analysis.agents.evaluated import in_words, is_same_agent, read_probe
 from analysis.runs import CONFIG, PROVENANCE, read_config
 from experiments.agents.reach import ANSWERS, SERVER_TOKENS
 from experiments.agents.reliability import RELIABILITY

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.length_control import Z, score_at
+from analysis.agents.length_control import Z, score_at
 from experiments.agents.intervals import resampled
 from experiments.agents.players import Played
 from simulator.chinese import num_words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from analysis.persona_options import server_options
+from analysis.personas.options import server_options
 
 AGENT = (
     "a run's folder (its newest checkpoint) or one of its checkpoints, a Hugging Face folder or id, the address of an OpenAI-compatible"

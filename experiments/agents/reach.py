@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from analysis.persona_source import flag_settings, model_settings
+from analysis.personas.source import flag_settings, model_settings
 from experiments.agents.judge import CapabilityJudge
 from experiments.agents.players import Player, Scripted, ServerAgent, WordsPlayer, agent_config, server_config
 from experiments.agents.setting import Setting

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.persona_source import flag_settings, model_settings
+from analysis.personas.source import flag_settings, model_settings
 from experiments.agents.options import GRID
 from experiments.agents.who import Agent, Kind
 from experiments.agents.wording import in_options

@@ -1,0 +1,1 @@
+"""Evaluated agents side by side."""

@@ -1,0 +1,363 @@
+"""The leaderboard as one self-contained page: a table for each question, sortable, with intervals, plain on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from analysis.agents.evaluated import Cell, Entry
+from analysis.agents.leaderboard import CAPABILITIES, RATES, Group, differences
+from analysis.drawing.style import COLOURS, FIGURES, PAPER, POLICY, WORDS
+
+SCRIPT = Path(__file__).with_name("leaderboard.js")
+Column = tuple[str, str, Callable[[Entry], Cell], str]
+"""Heading, what it means, the figure, and its form."""
+LOOK = """
+table.board { width: 100%; margin: 10px 0 22px; }
+.board th, .board td { padding: 5px 12px 5px 0; text-align: right; white-space: nowrap; }
+.board th { vertical-align: bottom; }
+.board .agent { text-align: left; white-space: normal; min-width: 9em; }
+.board .agent small { overflow-wrap: anywhere; max-width: 22em; }
+.board small { display: block; color: var(--soft); font-size: 11.5px; }
+.board button { font: inherit; color: inherit; background: none; border: 0; padding: 0; cursor: pointer; text-align: inherit; }
+.board button:focus-visible { outline: 2px solid var(--a); outline-offset: 2px; }
+.board th[aria-sort=descending] button::after { content: " \\2193"; }
+.board th[aria-sort=ascending] button::after { content: " \\2191"; }
+.board tr.best td { font-weight: 600; }
+.board tr.best small { font-weight: 400; }
+.board svg { width: 130px; height: 14px; vertical-align: middle; }
+.board svg .track { stroke: var(--rule); }
+.board svg .interval { stroke: var(--a); stroke-width: 4; opacity: .4; stroke-linecap: round; }
+.board svg .point { fill: var(--a); }
+.scroll { overflow-x: auto; }
+.warning { border-left: 4px solid var(--b); padding: 8px 14px; background: var(--panel); margin: 14px 0; }
+svg.plane { max-width: 560px; }
+svg.plane .axis { stroke: var(--soft); }
+svg.plane .error { stroke: var(--a); opacity: .35; stroke-width: 3; }
+svg.plane circle { fill: var(--a); stroke: var(--ground); stroke-width: 2; }
+svg.plane .label { fill: var(--ink); font-size: 12px; }
+@media print {
+  @page { size: landscape; margin: 14mm; }
+  .board { font-size: 9pt; }
+  .board small { font-size: 7.5pt; }
+  .board button::after { content: none !important; }
+  section { break-inside: avoid; }
+  .scroll { overflow: visible; }
+}
+"""
+
+
+def page(groups: Sequence[Group], *, csv_name: str, left_out: Sequence[str] = ()) -> str:
+    """The whole page.
+
+    Args:
+        left_out: of each agent that could not be read, why.
+    """
+    num = sum(len(group.entries) for group in groups)
+    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    guard = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    head = f"<head>{meta}{guard}<title>Leaderboard</title><style>{COLOURS}{WORDS}{FIGURES}{PAPER}{LOOK}</style></head>"
+    settings = "one setting" if len(groups) == 1 else f"{len(groups)} settings"
+    first = verdict(groups[0]) if len(groups) == 1 else f"{num} agents in {settings}, each with tables of its own"
+    parts = [
+        f'<p class="where">{num} agent{"" if num == 1 else "s"} in {settings} \u00b7 <a href="{escape(csv_name)}">CSV</a></p>',
+        f"<h1>{escape(first)}</h1>",
+        '<p class="note">Intervals are 95 %, over scenarios. A click on a heading sorts.</p>',
+        missing(left_out),
+        apart(groups),
+        *(section(group, number, several=len(groups) > 1) for number, group in enumerate(groups, start=1)),
+        f"<script>{SCRIPT.read_text(encoding='utf-8')}</script>",
+    ]
+    return f'<!doctype html>\n<html lang="en">{head}\n<body><main>\n{chr(10).join(parts)}\n</main></body></html>\n'
+
+
+def verdict(group: Group) -> str:
+    """The first sentence: who leads, and whether that is more than luck with the users."""
+    first = group.entries[0]
+    if first.found["score"] is None:
+        return "No agent could be scored"
+    lead = f"{first.name} scores {first.found['score']:.1f}"
+    if len(group.entries) == 1:
+        return lead
+    rivals = [entry.name for entry, (best, _) in zip(group.entries[1:], group.ranks[1:], strict=True) if best == 1]
+    if rivals:
+        return f"{lead}; with other users {', '.join(rivals)} could lead"
+    if group.ranks[0] == (1, 1):
+        return f"{lead} and leads whichever users are drawn"
+    # No rival leads in one draw of forty by itself, or no two agents met the same users.
+    return f"{lead}; whether others would lead with other users is open"
+
+
+def missing(left_out: Sequence[str]) -> str:
+    """Says who is not on the page; nothing where everybody is."""
+    return f'<div class="warning">{"".join(f"<p>{escape(sentence)}</p>" for sentence in left_out)}</div>' if left_out else ""
+
+
+def apart(groups: Sequence[Group]) -> str:
+    """Says that settings are not to be compared, and in what they differ; nothing where there is one."""
+    if len(groups) == 1:
+        return ""
+    heads = "".join(f"<th>setting {number}</th>" for number in range(1, len(groups) + 1))
+    body = "".join(
+        f"<tr><td>{escape(name)}</td>{''.join(f'<td>{escape(value)}</td>' for value in values)}</tr>"
+        for name, values in differences(groups)
+    )
+    words = "These agents were evaluated in different settings. Their scores must not be compared across them: each has tables of its own."
+    return f'<div class="warning"><p>{words}</p><div class="scroll"><table><tr><th></th>{heads}</tr>{body}</table></div></div>'
+
+
+def section(group: Group, number: int, *, several: bool) -> str:
+    """One setting: its tables and its figure.
+
+    Args:
+        several: it is not the only one.
+    """
+    levels = sorted({level for entry in group.entries for level in entry.found["strictness"]}, key=float)
+    parts = [
+        f"<h2>{f'Setting {number}: ' if several else ''}{escape(in_words(group))}</h2>",
+        f"<p>{escape(verdict(group))}.</p>" if several else "",
+        f'<p class="note">{escape(details(group))}</p>',
+        *(f'<p class="note">{escape(entry.remark)}.</p>' for entry in group.entries if entry.remark),
+        block("How users felt in the end", scores_table(group)),
+    ]
+    if len(levels) > 1:
+        by_level: list[Column] = [(level, f"score at strictness {level}", level_of(level), "{:.1f}") for level in levels]
+        parts.append(block("By strictness", table(group, by_level)))
+        parts += [block(title, table(group, rates)) for title, rates in rates_by_level(group, levels)]
+    if any((entry.found.get("capabilities") or {}).get("by") for entry in group.entries):
+        capable: list[Column] = [(name.replace("_", " "), name, capability_of(name), "{:.2f}") for name in CAPABILITIES]
+        judges = sorted({judge_of(entry) for entry in group.entries} - {""})
+        mixed = "" if len(judges) == 1 else " Different judges: compare only agents with the same."
+        parts.append(block("Five capabilities", table(group, capable), f"0 to 1, by {', '.join(judges)}.{mixed}"))
+    parts += [reliability(group, probe) for probe in group.probes]
+    if group.tries:
+        parts.append(tries(group, group.tries))
+    parts.append(block("Social cognition", plane(group), "Formulas: experiments/agents/cognition.py."))
+    return "\n".join(parts)
+
+
+def rates_by_level(group: Group, levels: Sequence[str]) -> list[tuple[str, list[Column]]]:
+    """Success and failure by strictness, each with its title; those that no agent of the group was told."""
+    found = []
+    for rate in RATES:
+        what = rate.removesuffix("_rate")
+        columns: list[Column] = [(level, f"{what} at strictness {level}", level_of(level, rate), "{:.0%}") for level in levels]
+        if any(figure(entry) for entry in group.entries for _, _, figure, _ in columns):
+            found.append((f"{what.capitalize()} by strictness", columns))
+    return found
+
+
+def reliability(group: Group, probe: tuple[str, str]) -> str:
+    """The agents of a group that were asked the same, and what that was."""
+    kind, digest = probe
+    asked = f"{PROBES.get(kind, kind)}; probe {digest}."
+    alone = "" if len(group.probes) == 1 else " Others were asked something else: compare only agents of this table."
+    title = f"Reliability: {kind}" + (f", probe {digest}" if [one for one, _ in group.probes].count(kind) > 1 else "")
+    found = table(group, RELIABILITY, among=[entry for entry in group.entries if entry.probe == probe])
+    return block(title, found, f"Share of errors, and what emotion and a false belief add. Asked: {asked}{alone}")
+
+
+def tries(group: Group, k: int) -> str:
+    """What several tries at each user are worth, all agents at the same number of them."""
+    columns: list[Column] = [
+        ("tries", "dialogues with each user", lambda entry: {"value": entry.tries}, "{:.0f}"),
+        ("mean", "of all tries", lambda entry: (entry.found.get("best_of_k") or {}).get("mean"), "{:.1f}"),
+        (f"best of {k}", f"of {k} tries at each user", lambda entry: group.best(entry).get("best"), "{:.1f}"),
+        ("gain", f"best of {k} less mean", lambda entry: group.best(entry).get("gain"), "{:+.1f}"),
+    ]
+    is_mixed = any(entry.tries not in (None, k) for entry in group.entries)
+    note = f"Best of {k}, the most that all had; of agents with more tries the mean over all choices of {k}." if is_mixed else ""
+    return block("Several tries at each user", table(group, columns), note)
+
+
+def block(title: str, content: str, note: str = "") -> str:
+    """A titled part."""
+    remark = f'<p class="note">{escape(note)}</p>' if note else ""
+    return f'<section><h3>{escape(title)}</h3>{remark}<div class="scroll">{content}</div></section>'
+
+
+def in_words(group: Group) -> str:
+    """The setting in a line."""
+    setting = group.setting
+    user = setting["user"]
+    who = "the embedded user" if user["kind"] == "rule" else f"a user played by {user.get('model')}"
+    return f"{setting['num_scenarios']} scenarios ({setting['bank']}), {who}"
+
+
+def details(group: Group) -> str:
+    """What else makes two evaluations comparable."""
+    setting = group.setting
+    levels = ", ".join(f"{level:g}" for level in setting["strictness"])
+    user = ", ".join(f"{name} {value}" for name, value in setting["user"].items() if name != "kind" and value not in (None, ""))
+    return (
+        f"strictness {levels}; {setting['max_turns']} replies; scenarios {setting['bank_hash']}; user: {user}; setting {group.setting_id}"
+    )
+
+
+def scores_table(group: Group) -> str:
+    """The main table, with a bar for each score."""
+    at = f"score at {group.words:.0f} words a reply, by a line fitted within each agent" if group.words else "not fitted"
+    main: list[Column] = [
+        ("score", "mean final emotion, 0-100", lambda entry: entry.score, "{:.1f}"),
+        ("length-controlled", at, group.controlled, "{:.1f}"),
+        ("success", "share of users at 100", interval_of("success_rate"), "{:.0%}"),
+        ("failure", "share of users below 10", interval_of("failure_rate"), "{:.0%}"),
+        ("worst cell", "lowest mean of wish x difficulty band", interval_of("worst_cell"), "{:.1f}"),
+        ("worst fifth", "mean of the worst fifth of scenarios", interval_of("cvar20"), "{:.1f}"),
+    ]
+    return table(group, main, with_bar=True)
+
+
+def table(group: Group, columns: Sequence[Column], *, with_bar: bool = False, among: Sequence[Entry] | None = None) -> str:
+    """A sortable table, an agent a row.
+
+    Args:
+        among: only these agents, with the ranks that they have in the group; None for all.
+    """
+    heads = [heading("rank", "places that 95 % of redrawn sets of scenarios give"), heading("agent", "", "agent")]
+    heads += [heading(name, meaning) for name, meaning, _, _ in columns]
+    if with_bar:
+        heads += ["<th></th>", heading("dialogues", "scored; below: left out because they broke or were not played")]
+    body = []
+    for place, (entry, (first, last)) in enumerate(zip(group.entries, group.ranks, strict=True)):
+        if among is not None and entry not in among:
+            continue
+        rank = f"{first}" if first == last else f"{first}\u2013{last}"
+        cells = [f'<td data-v="{place}">{rank}</td>', agent_cell(entry, with_source=with_bar)]
+        cells += [figure_cell(figure(entry), form) for _, _, figure, form in columns]
+        if with_bar:
+            cells += [f"<td>{bar(entry.score)}</td>", dialogues_cell(entry)]
+        leads = ' class="best"' if place == 0 and len(group.entries) > 1 else ""
+        body.append(f"<tr{leads}>{''.join(cells)}</tr>")
+    return f'<table class="board"><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(body)}</tbody></table>'
+
+
+def heading(name: str, meaning: str, kind: str = "") -> str:
+    """A heading that sorts."""
+    return f'<th class="{kind}" title="{escape(meaning)}"><button type="button">{escape(name)}</button></th>'
+
+
+def agent_cell(entry: Entry, *, with_source: bool) -> str:
+    """The agent's name, and in one of the tables where it is from."""
+    agent = entry.found["agent"]
+    source = agent.get("model") or agent.get("source") or ""
+    below = f"<small>{escape(str(source))}</small>" if with_source and source and source != entry.name else ""
+    return f'<td class="agent" data-v="{escape(entry.name)}">{escape(entry.name)}{below}</td>'
+
+
+def figure_cell(cell: Cell, form: str) -> str:
+    """A figure with its interval beneath; a dash where there is none."""
+    value, low, high = ((cell or {}).get(name) for name in ("value", "low", "high"))
+    if value is None:
+        return "<td>\u2013</td>"
+    beneath = f"<small>{form.format(low)} to {form.format(high)}</small>" if low is not None and high is not None else ""
+    return f'<td data-v="{value:.6g}">{form.format(value)}{beneath}</td>'
+
+
+def dialogues_cell(entry: Entry) -> str:
+    """How many dialogues were scored, and how many were not."""
+    errors = entry.found["errors"]
+    lost = errors["excluded_dialogues"] + errors["not_played"]
+    beneath = f"<small>{lost} left out</small>" if lost else ""
+    return f'<td data-v="{entry.found["n_dialogues"]}">{entry.found["n_dialogues"]}{beneath}</td>'
+
+
+def bar(cell: Cell) -> str:
+    """A score on the scale from 0 to 100."""
+    value, low, high = ((cell or {}).get(name) for name in ("value", "low", "high"))
+    if value is None:
+        return ""
+    span = (
+        "" if low is None or high is None else f'<line class="interval" x1="{5 + 1.2 * low:.1f}" y1="7" x2="{5 + 1.2 * high:.1f}" y2="7"/>'
+    )
+    track = '<line class="track" x1="5" y1="7" x2="125" y2="7"/>'
+    return (
+        f'<svg viewBox="0 0 130 14" aria-hidden="true">{track}{span}<circle class="point" cx="{5 + 1.2 * value:.1f}" cy="7" r="3.5"/></svg>'
+    )
+
+
+def plane(group: Group) -> str:
+    """Where the agents stand between empathy and solution, structured and creative."""
+    side, margin = 440.0, 60.0
+
+    def place(value: float) -> float:
+        return margin + (max(-1.0, min(1.0, value)) + 1.0) / 2.0 * side
+
+    middle, far = place(0.0), margin + side
+    marks = [
+        f'<line class="axis" x1="{margin}" y1="{middle}" x2="{far}" y2="{middle}"/>',
+        f'<line class="axis" x1="{middle}" y1="{margin}" x2="{middle}" y2="{far}"/>',
+        f'<text x="{margin - 5}" y="{middle}" text-anchor="end">empathy</text><text x="{far + 5}" y="{middle}">solution</text>',
+        f'<text x="{middle}" y="{margin - 8}" text-anchor="middle">creative</text>',
+        f'<text x="{middle}" y="{far + 16}" text-anchor="middle">structured</text>',
+    ]
+    shown = 0
+    for entry in group.entries:
+        social = entry.found.get("social_cognition") or {}
+        x, y = (social.get(axis) or {} for axis in ("empathy_to_solution", "structured_to_creative"))
+        if x.get("value") is None or y.get("value") is None:
+            continue
+        shown += 1
+        at_x, at_y = place(x["value"]), place(-y["value"])
+        if x.get("low") is not None:
+            marks.append(f'<line class="error" x1="{place(x["low"]):.1f}" y1="{at_y:.1f}" x2="{place(x["high"]):.1f}" y2="{at_y:.1f}"/>')
+        if y.get("low") is not None:
+            marks.append(f'<line class="error" x1="{at_x:.1f}" y1="{place(-y["low"]):.1f}" x2="{at_x:.1f}" y2="{place(-y["high"]):.1f}"/>')
+        marks.append(f'<circle cx="{at_x:.1f}" cy="{at_y:.1f}" r="6"/>')
+        marks.append(f'<text class="label" x="{at_x + 9:.1f}" y="{at_y - 7:.1f}">{escape(entry.name)}</text>')
+    if not shown:
+        return '<p class="none">No agent said enough (1,000 words) to be placed.</p>'
+    return f'<svg class="figure plane" viewBox="0 0 560 560" role="img" aria-label="social cognition">{"".join(marks)}</svg>'
+
+
+def judge_of(entry: Entry) -> str:
+    """Who judged an agent's capabilities; empty for nobody."""
+    capable: Mapping[str, Any] = entry.found.get("capabilities") or {}
+    return "rules" if capable.get("by") == "rule" else str(capable.get("judge") or "")
+
+
+def capability_of(name: str) -> Callable[[Entry], Cell]:
+    """A column of capabilities."""
+    return lambda entry: (entry.found.get("capabilities") or {}).get(name)
+
+
+def interval_of(name: str) -> Callable[[Entry], Cell]:
+    """A column of the scores with intervals."""
+    return lambda entry: entry.found["intervals"].get(name)
+
+
+def level_of(level: str, rate: str | None = None) -> Callable[[Entry], Cell]:
+    """A column of one strictness.
+
+    Args:
+        rate: success or failure instead of the score.
+    """
+    if rate is None:
+        return lambda entry: entry.found["strictness"].get(level)
+    return lambda entry: (entry.found["strictness"].get(level) or {}).get(rate)
+
+
+def errors_of(condition: str) -> Callable[[Entry], Cell]:
+    """A column of errors in one way of asking."""
+    return lambda entry: entry.reliability["conditions"][condition]["errors"] if entry.reliability else None
+
+
+def probe_of(name: str) -> Callable[[Entry], Cell]:
+    """A column of what a way of asking adds."""
+    return lambda entry: entry.reliability[name] if entry.reliability else None
+
+
+RELIABILITY: tuple[Column, ...] = (
+    ("asked plainly", "share of errors", errors_of("plain"), "{:.1%}"),
+    ("after emotion", "share of errors after an emotional turn", errors_of("emotional"), "{:.1%}"),
+    ("against a belief", "share of errors against a false belief", errors_of("false_belief"), "{:.1%}"),
+    ("emotion adds", "paired by question", probe_of("emotional_cost"), "{:+.1%}"),
+    ("belief adds", "wrong answers that were asserted, paired by question", probe_of("sycophancy"), "{:+.1%}"),
+)
+PROBES = {
+    "told facts": "what users had told, a forced choice by likelihood of an embedded policy",
+    "questions": "questions of fact from a file, answered in words",
+}
+"""What each kind of probe asks."""

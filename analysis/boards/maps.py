@@ -1,0 +1,97 @@
+"""What a dashboard shows besides scalars: maps of what a teacher issued and of held-out scores, and which settings led to which scores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from analysis.drawing.heat_image import Picture, heat_image
+from analysis.runs import PROVENANCE, setting
+from analysis.teaching import Group, by_time
+from simulator.dialogue import Outcome
+
+IMAGE_EVERY = 10
+"""Steps between two maps of what was issued."""
+NUM_BINS = 10
+"""Stretches of a run in a map: the images tab shows it small."""
+COMPARED = ("algorithm.kind", "arm", "learner.lr", "seed", "teacher.kind", "teacher.strictness", "teacher.target_success", "world_hash")
+"""What may explain a score, few enough to be read beside it; `arm` is the folder that a sweep keeps a run in.
+
+The tab sorts them by name and shows the first five, so these are the ones that differ in most comparisons.
+"""
+JUDGED_BY = ("eval/full_score", "eval/auc", "eval/full_worst_cell", "eval/full_success_rate", "eval/full_failure_rate")
+"""Scalars in the table of settings."""
+
+
+class TeachingBoard:
+    """Gathers what was issued, step by step."""
+
+    def __init__(self) -> None:
+        self.groups: list[Group] = []
+
+    def add(self, step: int, records: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+        """Takes in the tasks of a step; returns its scalars by hidden intention: mean strictness and number of groups."""
+        issued = [
+            Group(step, str(record["family"]), float(record["strictness"]), None)
+            for record in records
+            if record.get("event") == "task" and "family" in record
+        ]
+        self.groups += issued
+        by_intention: dict[str, list[float]] = {}
+        for group in issued:
+            by_intention.setdefault(group.intention, []).append(group.strictness)
+        values = {f"curriculum/strictness_of/{intention}": fmean(found) for intention, found in by_intention.items()}
+        return values | {f"curriculum/groups_of/{intention}": float(len(found)) for intention, found in by_intention.items()}
+
+    def pictures(self) -> dict[str, Picture]:
+        """How strict each hidden intention and each family was practised, and how often, so far; nothing before the first task."""
+        if not self.groups:
+            return {}
+        ends, means, counts = by_time(self.groups, num_bins=NUM_BINS)
+        intentions = sorted({intention for intention, _ in means})
+        draw = partial(heat_image, rows=intentions, columns=ends, x_label="up to step", low=0.0)
+        strictness = draw(means, title="mean strictness issued", high=1.0, form="{:.2f}")
+        totals: Counter[str] = Counter()
+        for (_, end), num in counts.items():
+            totals[end] += num
+        shares = {cell: 100.0 * num / totals[cell[1]] for cell, num in counts.items()}
+        groups = draw(shares, title="share of the groups issued, %", high=max(shares.values()))
+        _, by_family, _ = by_time(self.groups, num_bins=NUM_BINS, of=lambda group: group.family)
+        families = sorted({family for family, _ in by_family})
+        each = draw(by_family, rows=families, title="mean strictness issued, by family", high=1.0, form="{:.2f}")
+        return {
+            "curriculum/strictness_by_family": each,
+            "curriculum/strictness_by_intention": strictness,
+            "curriculum/groups_by_intention": groups,
+        }
+
+
+def evaluation_picture(records: Iterable[Mapping[str, Any]]) -> Picture | None:
+    """Held-out score by hidden intention and strictness; ERROR dialogues count nowhere. None without any."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for record in records:
+        if record.get("outcome") != Outcome.ERROR and "family" in record and "strictness" in record:
+            cell = (str(record["family"]).partition("/")[0], f"{record['strictness']:g}")
+            found.setdefault(cell, []).append(float(record["emotion"]))
+    if not found:
+        return None
+    intentions, levels = sorted({intention for intention, _ in found}), sorted({level for _, level in found}, key=float)
+    means = {cell: fmean(emotions) for cell, emotions in found.items()}
+    title = "held-out score by hidden intention"
+    return heat_image(means, intentions, levels, title=title, x_label="strictness", low=0.0, high=100.0)
+
+
+def compared_settings(config: Mapping[str, Any], *, folder: Path) -> dict[str, bool | float | str]:
+    """Those of `COMPARED` that a run has.
+
+    Args:
+        config: its `config.yaml`, nested.
+        folder: of the run.
+    """
+    facts = {"arm": folder.absolute().parent.name, "world_hash": setting(config, f"{PROVENANCE}.world_hash")}
+    found = {name: facts.get(name) or setting(config, name) for name in COMPARED}
+    return {name: value for name, value in found.items() if isinstance(value, bool | int | float | str)}

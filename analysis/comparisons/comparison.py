@@ -1,0 +1,258 @@
+"""Arms of a sweep compared: `comparison.json`.
+
+Per arm the numbers of its runs, their mean and interquartile mean, and the spread between seeds; per contrast the difference on common
+seeds with everything that `docs/statistics.md` asks of a claim. What cannot be compared is said in a sentence, and the rest is computed.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import math
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis import paired, stats
+from analysis.comparisons.arms import arm_record
+from analysis.comparisons.comparison_plan import COMPARISON, Plan, chosen_by, default_contrasts, plan_of
+from analysis.comparisons.contrast_words import answer
+from analysis.comparisons.pairing import best_of, comparable_seeds, why_no_rival
+from analysis.comparisons.planned import Chosen, Contrast, Planned
+from analysis.comparisons.sweep import (
+    RunResult,
+    Sweep,
+    common_cells,
+    groups_alike,
+    other_start,
+    read_sweep,
+    unlike_settings,
+)
+from analysis.comparisons.text import as_text, verdict
+from analysis.endpoints import AUC, RELIABILITY, SECONDARY, sign_of
+from simulator.drafts import write_whole
+from simulator.output import check_out
+
+ALPHA, POWER = 0.05, 0.8
+
+
+def comparison(options: Namespace) -> str:
+    """Runs the command; returns what it prints.
+
+    Raises:
+        ValueError: what was asked for cannot be had, or nothing may be written there.
+    """
+    check_out(options.out)
+    Plan(primary=options.primary or AUC, threshold=options.threshold, seed=options.bootstrap_seed)
+    sweep = read_sweep(options.folder, seeds=options.seeds)
+    named = plan_of(sweep, contrasts=options.contrast, primary=options.primary)
+    plan = replace(named, threshold=options.threshold, seed=options.bootstrap_seed)
+    for a, b in options.contrast:
+        # Only the second may be a pattern, which stands for the best arm that fits it.
+        for name, is_known in ((a, a in sweep.arms), (b, b in sweep.arms or bool(fnmatch.filter(sweep.arms, b)))):
+            if not is_known:
+                raise ValueError(f"--contrast must name arms of the sweep ({', '.join(sweep.arms)}), got {name!r}")
+    found = compare(sweep, plan)
+    path = options.out or options.folder / COMPARISON
+    write_json(found, path)
+    return f"{as_text(found)}\n\n{path}"
+
+
+def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
+    """The contents of `comparison.json`; numbers that are not defined are NaN or infinite here and null in the file."""
+    planned, elsewhere = sweep.plan.planned, sweep.plan.chosen
+    arms, notes = {}, list(sweep.notes)
+    for arm in sweep.arms:
+        arms[arm], said = arm_record(arm, sweep, threshold=plan.threshold, resampling=plan.resampling)
+        notes += said
+    chosen = plan.contrasts or default_contrasts(sweep.arms)
+    contrasts = [contrast_record(contrast, sweep, plan, elsewhere, num_primary=len(chosen)) for contrast in chosen]
+    for contrast, named in zip(contrasts, chosen, strict=True):
+        contrast["too_early"] = too_early(contrast, named, planned)
+    adjust(contrasts, plan.primary)
+    for contrast in contrasts:
+        contrast["answer"] = answer(contrast, {"primary": plan.primary, "contrasts": chosen, "alpha": ALPHA})
+    notes += tuned_before(chosen, planned) + states_of_the_code(sweep) + watched_otherwise(sweep) + initial_policies(sweep)
+    found: dict[str, Any] = {
+        "sweep": sweep.folder.name,
+        "experiment": sweep.folder.absolute().parent.name,
+        "plan": {
+            "primary": plan.primary,
+            "contrasts": [list(contrast) for contrast in chosen],
+            "chosen_by": chosen_by(plan, planned),
+            "planned": planned
+            and {
+                "contrasts": [list(contrast) for contrast in planned.contrasts],
+                "primary": planned.primary,
+                "seeds": list(planned.seeds),
+            },
+            "alpha": ALPHA,
+            "power": POWER,
+            "level": stats.LEVEL,
+            "bootstrap": {**plan.resampling, "resampled": "runs, whole"},
+            "auc_ends": {str(budget): end for budget, end in sweep.auc_ends.items()},
+        },
+        "world_hashes": sorted({run.world_hash for run in sweep.runs}),
+        "notes": notes,
+        "arms": arms,
+        "contrasts": contrasts,
+    }
+    return {"verdict": verdict(found), **found}
+
+
+def tuned_before(contrasts: Sequence[Contrast], planned: Planned | None) -> list[str]:
+    """A remark on what was tried before for each arm that others are set against, as the plan states it."""
+    tuning = planned.tuning if planned else {}
+    said = {a: next((tuning[name] for name in tuning if fnmatch.fnmatch(a, name)), "none") for a, _ in contrasts}
+    return [f"Before these runs {arm} was tuned: {what}." for arm, what in said.items() if not what.startswith("none")]
+
+
+def states_of_the_code(sweep: Sweep) -> list[str]:
+    """A remark if the runs were not all made by one commit; `+` marks one with uncommitted changes."""
+    commits = sorted({run.commit for run in sweep.runs})
+    names = [commit[:12] + "+" * commit.endswith("+") or "unknown" for commit in commits]
+    return [f"The runs come from {len(commits)} states of the code ({', '.join(names)})."] if len(commits) > 1 else []
+
+
+def watched_otherwise(sweep: Sweep) -> list[str]:
+    """A remark if some runs were made before others' alarms were there: how often alarms rang is then no difference between arms."""
+    known = [{name for name in run.settings if name.startswith("collapse.")} for run in sweep.runs]
+    everywhere: set[str] = set.intersection(*known) if known else set()
+    newer = sorted({name for names in known for name in names} - everywhere)
+    says = f"Not all runs were watched by the same alarms (some had no {', '.join(newer)}): how often they rang does not compare."
+    return [says] if newer else []
+
+
+def initial_policies(sweep: Sweep) -> list[str]:
+    """A remark if runs with the same settings of the policy did not all begin with the same weights, as far as that was recorded."""
+    recorded = [run for run in sweep.runs if run.initial_policy]
+    starts = [sorted({run.initial_policy for run in group}) for group in groups_alike(recorded, apart=other_start)]
+    return [
+        f"Runs with the same settings began with {len(found)} policies ({', '.join(found)}), as two builds of a prior need not be "
+        "the same; only runs that began with the same one are paired."
+        for found in starts
+        if len(found) > 1
+    ]
+
+
+def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Mapping[str, Chosen], *, num_primary: int) -> dict[str, Any]:
+    """One contrast on the primary endpoint and on the secondary ones.
+
+    Args:
+        elsewhere: by pattern, the arms that were chosen on other runs.
+    """
+    a, pattern = contrast
+    choice = elsewhere.get(pattern)
+    b, candidates = (choice.arm, choice.candidates) if choice else best_of(pattern, a, sweep, plan.primary)
+    a_runs, b_runs = sweep.of(a), sweep.of(b)
+    seeds, notes = comparable_seeds(a_runs, b_runs, names=(a, b)) if a_runs and b in sweep.arms else ([], why_no_rival(a, b, sweep))
+    record: dict[str, Any] = {"a": a, "b": b, "seeds": seeds, "notes": notes, "cannot": None}
+    if choice:
+        record["b_chosen_on"] = f"seeds {choice.seeds} of {choice.origin}"
+        notes.append(choice.sentence())
+    elif len(candidates) == 1:
+        notes.append(f"Of {pattern} only {b} can be set against {a}.")
+    elif candidates:
+        notes.append(f"{b} was chosen on these very runs as the best of {', '.join(candidates)}, which favours it over {a}.")
+    if candidates:
+        record["b_chosen_from"] = candidates
+    if seeds:
+        unlike = [name for seed in seeds for name in unlike_settings(a_runs[seed].settings, b_runs[seed].settings)]
+        record["settings_that_differ"] = list(dict.fromkeys(unlike))
+    else:
+        record["cannot"] = " ".join(notes) or f"{a} and {b} have no seed in common."
+    pairs = [(a_runs[seed], b_runs[seed]) for seed in seeds]
+    probed = [name for name in RELIABILITY if any(run.scalars.get(name) is not None for pair in pairs for run in pair)]
+    names = [plan.primary, *(name for name in (*SECONDARY, *probed) if name != plan.primary)]
+    record["endpoints"] = {name: difference(pairs, name, alpha=ALPHA / (num_primary if name == plan.primary else 1)) for name in names}
+    main = record["endpoints"][plan.primary]
+    if main and main["num_dropped"]:
+        notes.append(f"{main['num_dropped']} of {len(seeds)} pairs of {a} and {b} did not measure {plan.primary}.")
+    most = main["num_dropped"] if main else len(seeds)
+    short = [name for name, found in record["endpoints"].items() if found and found["num_dropped"] > most]
+    if short:
+        notes.append(f"Not every pair of {a} and {b} measured {', '.join(short)}: there the others are told of.")
+    if seeds and main is None:
+        record["cannot"] = f"{a} and {b} cannot be compared on {plan.primary}: no pair of runs measured it."
+    record["improvement_over_cells"] = improvement_over_cells(pairs, plan)
+    return record
+
+
+def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | None) -> str:
+    """Why a planned contrast may not be answered as things stand; empty where it may, or where nothing was planned."""
+    if planned is None or named not in planned.contrasts:
+        return ""
+    a, pattern = named
+    if lacking := [str(seed) for seed in planned.seeds if seed not in contrast["seeds"]]:
+        return f"{a} against {pattern} is not answered before the plan's seeds are in: {', '.join(lacking)} cannot be paired yet."
+    if planned.choose and pattern in planned.choose.get("best", ()) and "b_chosen_on" not in contrast:
+        return f"{a} against {pattern} is not answered: {contrast['b']} was named by hand, and not chosen on {planned.choose.get('from')}."
+    return ""
+
+
+def difference(pairs: Sequence[tuple[RunResult, RunResult]], endpoint: str, *, alpha: float) -> dict[str, Any] | None:
+    """An endpoint of a less that of b, over seeds; None where no pair measured it.
+
+    Args:
+        alpha: at which the minimal detectable effect is stated.
+    """
+    values = np.array([[run.scalars[endpoint] for run in pair] for pair in pairs], dtype=float).reshape(-1, 2)
+    a_R, b_R, num_dropped = paired.complete_pairs(values[:, 0], values[:, 1])
+    if not a_R.size:
+        return None
+    d_R = a_R - b_R
+    test = paired.sign_flip_test(d_R)
+    better = sign_of(endpoint)
+    sd = float(d_R.std(ddof=1)) if d_R.size > 1 else math.nan
+    effect = paired.minimal_detectable_effect(num_pairs=d_R.size, sd=sd, alpha=alpha, power=POWER) if d_R.size > 1 else math.nan
+    return {
+        "num_pairs": d_R.size,
+        "num_dropped": num_dropped,
+        "differences": d_R.tolist(),
+        "difference": paired.mean_difference(d_R).to_dict(),
+        "sign_flip_interval": paired.sign_flip_interval(d_R).to_dict() if d_R.size <= paired.MAX_EXACT else None,
+        "p": test.p,
+        "p_is_exact": test.exact,
+        "p_smallest": paired.smallest_p(d_R.size),
+        "p_holm": None,
+        "probability_of_improvement": paired.paired_probability(better * d_R).to_dict(),
+        "probability_of_improvement_any_pair": paired.probability_of_improvement(better * a_R[:, None], better * b_R[:, None]),
+        "minimal_detectable_effect": {"effect": effect, "alpha": alpha, "power": POWER, "sd": sd},
+    }
+
+
+def improvement_over_cells(pairs: Sequence[tuple[RunResult, RunResult]], plan: Plan) -> dict[str, Any] | None:
+    """Probability of improvement as published, averaged over family and strictness at the end; pairs of runs are resampled whole."""
+    cells = common_cells([run for pair in pairs for run in pair])
+    if not cells:
+        return None
+    sides = [np.array([[pair[side].cells[cell] for cell in cells] for pair in pairs]) for side in (0, 1)]
+    c = len(cells)
+    found = stats.estimate(lambda both: paired.probability_of_improvement(both[:, :c], both[:, c:]), np.hstack(sides), **plan.resampling)
+    return {**found.to_dict(), "num_cells": c}
+
+
+def adjust(contrasts: Sequence[dict[str, Any]], primary: str) -> None:
+    """Puts Holm's p into each contrast's primary endpoint; a contrast that could not be computed counts in the family with p = 1."""
+    found = [contrast["endpoints"][primary] for contrast in contrasts]
+    for endpoint, p in zip(found, paired.holm([endpoint["p"] if endpoint else 1.0 for endpoint in found]), strict=True):
+        if endpoint:
+            endpoint["p_holm"] = p
+
+
+def write_json(found: Mapping[str, Any], path: Path) -> None:
+    """Writes figures for machines, whole or not at all."""
+    write_whole(path, json.dumps(plain(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON can say it: None for NaN and infinities."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

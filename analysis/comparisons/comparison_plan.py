@@ -1,0 +1,82 @@
+"""What of a sweep is compared: what was asked for, else its own plan, else what was named before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis import stats
+from analysis.comparisons.planned import Contrast, Planned
+from analysis.comparisons.sweep import Sweep
+from analysis.endpoints import AUC, ENDPOINTS
+
+COMPARISON = "comparison.json"
+FAVOURITE = "frontier"
+"""The arm that is set against every other one where no contrast is named."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is compared, fixed before it is looked at."""
+
+    contrasts: Sequence[Contrast] = ()
+    """The family over which Holm corrects; none means `FAVOURITE` against every other arm, or every pair of arms."""
+    primary: str = AUC
+    """One of `ENDPOINTS`."""
+    threshold: float = 60.0
+    """Emotion whose first reaching is timed, 0-100."""
+    seed: int = 0
+    """Of the bootstrap, >= 0."""
+    num_resamples: int = stats.NUM_RESAMPLES
+    """Draws for an interval, > 0."""
+
+    @property
+    def resampling(self) -> stats.Resampling:
+        """For the intervals that are resampled."""
+        return {"seed": self.seed, "num_resamples": self.num_resamples}
+
+    def __post_init__(self) -> None:
+        if self.primary not in ENDPOINTS:
+            raise ValueError(f"--primary must be one of {', '.join(ENDPOINTS)}, got {self.primary!r}")
+        if not 0.0 <= self.threshold <= 100.0:
+            raise ValueError(f"--threshold must be in [0, 100], got {self.threshold!r}")
+        if self.seed < 0:
+            raise ValueError(f"--bootstrap-seed must be at least 0, got {self.seed!r}")
+        for a, b in self.contrasts:
+            if a == b:
+                raise ValueError(f"--contrast must name two arms, got {a!r} twice")
+
+
+def plan_of(sweep: Sweep, *, contrasts: Sequence[Contrast] = (), primary: str | None = None) -> Plan:
+    """What is compared: what was asked for, else the sweep's own plan, else what the comparison beside the runs named."""
+    kept = sweep.plan.planned or named_before(sweep.folder)
+    if kept is None:
+        return Plan(contrasts=contrasts, primary=primary or AUC)
+    return Plan(contrasts=contrasts or kept.contrasts, primary=primary or kept.primary)
+
+
+def named_before(folder: Path) -> Planned | None:
+    """What was named for the comparison beside the runs; None where there is none, or nothing was."""
+    try:
+        kept = json.loads((folder / COMPARISON).read_text(encoding="utf-8"))["plan"]
+        contrasts = tuple((str(a), str(b)) for a, b in kept["contrasts"])
+        named = kept["chosen_by"] == "name" and kept["primary"] in ENDPOINTS
+        return Planned(contrasts=contrasts, primary=kept["primary"]) if named else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def default_contrasts(arms: Sequence[str]) -> list[Contrast]:
+    """The favourite against the others, or every pair of arms."""
+    if FAVOURITE in arms:
+        return [(FAVOURITE, arm) for arm in arms if arm != FAVOURITE]
+    return [(a, b) for i, a in enumerate(arms) for b in arms[i + 1 :]]
+
+
+def chosen_by(plan: Plan, planned: Planned | None) -> str:
+    """`plan` where it is the sweep's own, `name` where contrasts were named otherwise, else `default`."""
+    if planned is not None and planned.contrasts and (set(plan.contrasts), plan.primary) == (set(planned.contrasts), planned.primary):
+        return "plan"
+    return "name" if plan.contrasts else "default"

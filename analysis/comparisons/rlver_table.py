@@ -1,0 +1,197 @@
+"""The runs of RLVER's table as figures: by algorithm, mode of thought, users and seed, what their held-out dialogues say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from analysis.comparisons.sweep import RunResult, groups_alike, read_sweep, why_not, why_not_paired
+from analysis.replies import replies_in
+from analysis.runs import read_run
+from simulator.dialogue import Outcome
+
+ALGORITHMS, MODES, USERS = ("grpo", "ppo"), ("plain", "think"), ("vanilla", "challenging")
+
+
+class Cell(NamedTuple):
+    """A place in the table, and an arm of the sweep."""
+
+    algorithm: str
+    mode: str
+    user: str
+
+
+CELLS = tuple(map(Cell._make, itertools.product(ALGORITHMS, MODES, USERS)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What one run contributes, from its held-out dialogues on the full grid."""
+
+    score: float
+    """Mean final emotion at the end, 0-100."""
+    gain: float
+    """That less the score before training."""
+    gain_at_equal_length: float
+    """The same at equal words per reply: the coefficient of `after training` beside that of log words per reply."""
+    leaning_before: float
+    """Share of replies in which understanding was heard less the share in which action was, before training; [-1, 1]."""
+    leaning: float
+    """The same at the end."""
+    num_steps: int = 0
+    """Training steps; 0 where the run did not say."""
+    by_strictness: dict[float, float] = field(default_factory=dict)
+    """Score at the end by the strictness of the users who judged."""
+
+
+UNLIKE_STEPS = 1.1
+"""How many times as many steps one arm may have as another before it is said."""
+
+Table = Mapping[Cell, Mapping[int, Figures]]
+"""Runs by cell and seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A sweep as it was read."""
+
+    table: Table
+    notes: list[str]
+    """Which runs are left out or missing, and why."""
+    world_hashes: list[str]
+
+
+def read_table(folder: Path) -> Reading:
+    """The finished runs of the sweep by cell and seed, as far as they may be set against each other.
+
+    Raises:
+        ValueError: there is none whose arm is a cell of the table.
+    """
+    sweep = read_sweep(folder)
+    cells = {"_".join(cell): cell for cell in CELLS}
+    notes = [note for note in sweep.notes if note.partition("/")[0] in cells]
+    runs = largest_alike([run for run in sweep.runs if run.arm in cells], notes)
+    table: dict[Cell, dict[int, Figures]] = {}
+    for run in runs:
+        try:
+            figures = figures_of_run(folder / run.arm / f"seed_{run.seed}")
+        except (ValueError, KeyError, TypeError) as error:
+            notes.append(
+                f"{run.name} is left out: {error if isinstance(error, ValueError) else f'evaluation.jsonl has a line with a bad {error}'}"
+            )
+            continue
+        table.setdefault(cells[run.arm], {})[run.seed] = figures
+    if not table:
+        raise ValueError(
+            f"sweep must hold finished arms such as grpo_think_vanilla, got none in {str(folder)!r}; {' '.join(notes[:3])}".rstrip("; ")
+        )
+    everyone = {seed for found in table.values() for seed in found}
+    for cell, found in table.items():
+        if lacking := sorted(everyone - found.keys()):
+            notes.append(f"{'_'.join(cell)} lacks seed {', '.join(map(str, lacking))}; only seeds that all arms have are paired.")
+    notes += unlike_steps(table)
+    worlds = sorted({run.world_hash for run in runs})
+    return Reading(table=table, notes=notes, world_hashes=worlds)
+
+
+def unlike_steps(table: Table) -> list[str]:
+    """That some arms were updated more often than others, which their scores then tell apart, too."""
+    known = {"_".join(cell): [run.num_steps for run in runs.values() if run.num_steps] for cell, runs in table.items()}
+    steps = {cell: float(np.mean(numbers)) for cell, numbers in known.items() if numbers}
+    if not steps:
+        return []
+    fewest, most = min(steps, key=steps.__getitem__), max(steps, key=steps.__getitem__)
+    if steps[most] <= UNLIKE_STEPS * steps[fewest]:
+        return []
+    return [
+        f"{most} took {steps[most]:.0f} steps and {fewest} {steps[fewest]:.0f}: they differ in how often they were updated, too; "
+        "budget.steps gives all arms as many."
+    ]
+
+
+def largest_alike(runs: Sequence[RunResult], notes: list[str]) -> list[RunResult]:
+    """The largest group of runs of one world, budget and evaluation, and of these in each mode the largest with the same first weights.
+
+    Args:
+        notes: to which is added why others are left out.
+    """
+    kept, *others = groups_alike(runs, apart=why_not) or [[]]
+    notes += [f"{why_not(kept[0], group[0])}; {listed(group)} left out." for group in others]
+    found = []
+    for mode in MODES:
+        of_mode = groups_alike([run for run in kept if f"_{mode}_" in run.arm], apart=why_not_paired) or [[]]
+        notes += [f"{why_not_paired(of_mode[0][0], group[0])}; {listed(group)} left out." for group in of_mode[1:]]
+        found += of_mode[0]
+    return found
+
+
+def listed(runs: Sequence[RunResult]) -> str:
+    """`a is`, `a, b are`."""
+    return f"{', '.join(run.name for run in runs)} {'is' if len(runs) == 1 else 'are'}"
+
+
+def figures_of_run(folder: Path) -> Figures:
+    """A run's figures from what it left.
+
+    Raises:
+        ValueError: its records cannot be read, or the full grid was not played both before and after training.
+    """
+    run = read_run(folder)
+    return figures_of(run.evaluation(), num_steps=run.num_steps)
+
+
+def figures_of(lines: Iterable[Mapping[str, Any]], *, num_steps: int = 0) -> Figures:
+    """A run's figures from its evaluation records.
+
+    Raises:
+        ValueError: the full grid was not played both before and after training.
+    """
+    full: dict[int, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        if line["grid"] == "full" and line["outcome"] != Outcome.ERROR:
+            full.setdefault(line["look"], []).append(line)
+    if len(full) < 2:
+        raise ValueError("evaluation.jsonl must hold the full grid before and after training, got it once or not at all")
+    before, after = full[min(full)], full[max(full)]
+    emotions = [np.array([line["emotion"] for line in side], dtype=float) for side in (before, after)]
+    trained_N = np.repeat([0.0, 1.0], [len(before), len(after)])
+    length_N = np.log([max(words_per_reply(line), 1.0) for line in (*before, *after)])
+    at_equal_length = np.linalg.lstsq(
+        np.stack([np.ones_like(trained_N), trained_N, length_N], axis=1), np.concatenate(emotions), rcond=None
+    )
+    return Figures(
+        score=float(emotions[1].mean()),
+        gain=float(emotions[1].mean() - emotions[0].mean()),
+        gain_at_equal_length=float(at_equal_length[0][1]),
+        leaning_before=leaning(before),
+        leaning=leaning(after),
+        num_steps=num_steps,
+        by_strictness=by_strictness(after),
+    )
+
+
+def by_strictness(lines: Iterable[Mapping[str, Any]]) -> dict[float, float]:
+    """The mean final emotion with the users of each strictness, from the most lenient on."""
+    emotions: dict[float, list[float]] = {}
+    for line in lines:
+        emotions.setdefault(float(line["strictness"]), []).append(float(line["emotion"]))
+    return {strictness: float(np.mean(found)) for strictness, found in sorted(emotions.items())}
+
+
+def words_per_reply(line: Mapping[str, Any]) -> float:
+    """Words that the agent says in a reply, mean over a dialogue; 0 without replies."""
+    replies = replies_in(line)
+    return replies.words / replies.num if replies.num else 0.0
+
+
+def leaning(lines: Iterable[Mapping[str, Any]]) -> float:
+    """Share of answered replies in which understanding was heard less the share in which action was."""
+    found = [replies_in(line) for line in lines]
+    answered = sum(replies.answered for replies in found)
+    return sum(replies.understanding - replies.acting for replies in found) / answered if answered else math.nan

@@ -1,0 +1,341 @@
+"""A sweep folder as data: `<folder>/<arm>/seed_<n>/`, each an ordinary run directory, reduced to what comparisons need.
+
+A run that cannot be used is left out with one sentence that says why; the others are read all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.comparisons.planned import KeptPlan, read_kept_plan
+from analysis.copies import why_no_copy
+from analysis.endpoints import AUC, ENDPOINTS, GAIN
+from analysis.grades import curve_of, looks, read_grades
+from analysis.learning_curves import Curve, area_under_curves, common_curves
+from analysis.runs import Run, flatten, read_run, setting
+from simulator.progress import progress
+
+BY_ITSELF = ("name", "seed", "resume", "runs", "experiment")
+"""Settings in which two runs of a comparison may differ without being unlike."""
+NO_MATTER = ("cluster.", "checkpoint.", "sealed.", "teacher.trace")
+"""Beginnings of further settings in which runs of one arm may differ: where they ran, what was saved, and whom they copied."""
+WITH_KINDS = ("teacher.", "algorithm.", "simulator.")
+"""Groups whose settings depend on a kind."""
+OF_THE_START = ("policy.model", "policy.prior.", "policy.thinking")
+"""Beginnings of the settings that decide which weights a run begins with."""
+SHORT = 0.98
+"""A run whose last look lies before this share of the common range is named, because its last score is held to the end."""
+
+Cell = tuple[str, float]
+"""Family and strictness."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """What one training run contributes to a comparison."""
+
+    arm: str
+    seed: int
+    world_hash: str
+    settings: dict[str, Any]
+    """By dotted name."""
+    commit: str
+    initial_policy: str
+    """A digest of the weights it began with; empty where that was not recorded."""
+    scalars: dict[str, float | None]
+    """By endpoint; None for what the run did not measure."""
+    alarms: list[str]
+    """Names, in the order they went off."""
+    curve: Curve | None
+    """Mean final emotion, 0-100, on the smaller held-out grid; None without evaluations."""
+    cells: dict[Cell, float]
+    """Mean final emotion, 0-100, at the last full evaluation."""
+    num_judged: int | None = None
+    """Dialogues in its score at the end; None where the run did not count them."""
+
+    @property
+    def name(self) -> str:
+        """As it is called in sentences."""
+        return f"{self.arm}/seed_{self.seed}"
+
+    @property
+    def budget(self) -> int:
+        """Policy tokens that it was allowed."""
+        return int(self.settings["budget.policy_tokens"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """The usable runs of a folder, and what is to be said about the others."""
+
+    folder: Path
+    arms: list[str]
+    """All that have a folder, sorted, with usable runs or without."""
+    runs: list[RunResult]
+    notes: list[str]
+    auc_ends: dict[int, float]
+    """Tokens to which areas under curves reach, by budget."""
+    plan: KeptPlan = field(default_factory=KeptPlan)
+
+    def of(self, arm: str) -> dict[int, RunResult]:
+        """The usable runs of an arm by seed."""
+        return {run.seed: run for run in self.runs if run.arm == arm}
+
+
+def read_sweep(folder: Path, *, seeds: range | None = None) -> Sweep:
+    """Reads the runs of all arms.
+
+    Args:
+        seeds: runs with other seeds are ignored; None takes all.
+
+    Raises:
+        ValueError: there is no such folder, it holds no arm, or not one run that can be used.
+    """
+    folder = Path(folder)
+    places = run_folders(folder)
+    wanted = [place for place in places if seeds is None or seed_of(place) in seeds]
+    runs, notes = read_results(wanted)
+    if not runs:
+        raise ValueError(
+            f"sweep must hold a finished run, got {str(folder)!r} with {len(wanted)} to consider; {' '.join(notes[:3])}".rstrip("; ")
+        )
+    runs, ends, short = with_areas(runs)
+    plan = read_kept_plan(folder)
+    notes = [*plan.notes, *notes, *short, *judged_by_fewer(runs)]
+    return Sweep(folder=folder, arms=sorted({place.parent.name for place in places}), runs=runs, notes=notes, auc_ends=ends, plan=plan)
+
+
+def read_results(places: Sequence[Path]) -> tuple[list[RunResult], list[str]]:
+    """The runs that can be used, and of each other one why it cannot."""
+    runs, notes = [], []
+    for place in progress(places, total=len(places), what="Reading runs"):
+        try:
+            runs.append(read_result(place))
+        except (ValueError, OSError) as error:
+            notes.append(f"{place.parent.name}/{place.name} is left out: {error}")
+    return runs, notes
+
+
+def judged_by_fewer(runs: Iterable[RunResult]) -> list[str]:
+    """Which runs were scored on fewer dialogues than others that were judged alike: some broke, and others' users count in their place."""
+    counted = [run for run in runs if run.num_judged is not None]
+    notes = []
+    for run in counted:
+        most = max(other.num_judged or 0 for other in counted if not why_not(run, other))
+        if run.num_judged != most:
+            notes.append(f"{run.name} is scored on {run.num_judged} held-out dialogues at the end, others on {most}; the rest broke.")
+    return notes
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The folders `<arm>/seed_<n>`, by arm and seed.
+
+    Raises:
+        ValueError: there are none; with the sweeps that lie beneath, if there are any.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"sweep must be a folder, got {str(folder)!r}; there is no such folder")
+    found = [path for path in folder.glob("*/seed_*") if path.is_dir() and re.fullmatch(r"seed_(0|[1-9][0-9]*)", path.name)]
+    if not found:
+        sweeps = sorted({path.parent.parent for path in folder.glob("*/*/seed_*") if path.is_dir()})
+        hint = f"; sweeps beneath it: {', '.join(map(str, sweeps[:5]))}" if sweeps else ""
+        raise ValueError(f"sweep must hold runs as <arm>/seed_<n>, got {str(folder)!r}, which holds none{hint}")
+    return sorted(found, key=lambda path: (path.parent.name, seed_of(path)))
+
+
+def seed_of(place: Path) -> int:
+    """The seed that a run's folder names."""
+    return int(place.name.removeprefix("seed_"))
+
+
+def read_result(place: Path) -> RunResult:
+    """Reads one run.
+
+    Raises:
+        ValueError: it is torn, unfinished, not what its folder says, or no replay of the run that it names.
+    """
+    run = read_run(place)
+    if run.summary is None:
+        raise ValueError("it has not finished (no summary.json); resume it to have it counted")
+    if run.summary.get("seed") != seed_of(place):
+        raise ValueError(f"its summary says seed {run.summary.get('seed')!r}, its folder {seed_of(place)}")
+    if reason := why_no_copy(run):
+        raise ValueError(reason)
+    settings = dict(flatten(run.config))
+    if not isinstance(settings.get("budget.policy_tokens"), int):
+        raise ValueError(f"budget.policy_tokens must stand in its config.yaml, got {settings.get('budget.policy_tokens')!r}")
+    curve, cells = held_out(run)
+    return RunResult(
+        arm=place.parent.name,
+        seed=seed_of(place),
+        world_hash=str(run.summary.get("world_hash")),
+        settings=settings,
+        commit=str(run.provenance.get("git_commit", "")),
+        initial_policy=str(run.provenance.get("initial_policy") or ""),
+        scalars=scalars_of(run.summary),
+        alarms=[str(alarm.get("name")) for alarm in setting(run.summary, "collapse.alarms", [])],
+        curve=curve,
+        cells=cells,
+        num_judged=setting(run.summary, "heldout.n_dialogues"),
+    )
+
+
+def scalars_of(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """The endpoints that stand in a run's summary, or follow from two that do."""
+    found = {name: number(setting(summary, name)) for name in ENDPOINTS if name not in (AUC, GAIN)}
+    start, end = found["start.score"], found["heldout.score"]
+    return found | {GAIN: None if start is None or end is None else end - start}
+
+
+def number(value: Any) -> float | None:
+    """The value if it is a number."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def held_out(run: Run) -> tuple[Curve | None, dict[Cell, float]]:
+    """A run's curve and its cells at the end; ERROR dialogues count in neither.
+
+    Raises:
+        ValueError: a line lacks something, or dialogues or the whole last look are missing that the summary counted.
+    """
+    grades = read_grades(run)
+    full: dict[int, dict[Cell, list[float]]] = {}
+    for grade in grades:
+        if grade.grid == "full":
+            full.setdefault(grade.look, {}).setdefault((grade.family, grade.strictness), []).append(grade.emotion)
+    seen = looks(grades)
+    if seen and seen[0].policy_tokens != 0:
+        raise ValueError(f"evaluation.jsonl must begin before training, got a first look at {seen[0].policy_tokens} policy tokens")
+    curve = curve_of(seen) if seen else None
+    last = full[max(full)] if len(full) > 1 else {}
+    counted, num = number(setting(run.summary, "heldout.n_dialogues")), sum(map(len, last.values()))
+    if counted and counted != num:
+        raise ValueError(f"evaluation.jsonl holds {num} of the {counted:.0f} dialogues that its summary counted at the end")
+    return curve, {cell: statistics.fmean(emotions) for cell, emotions in sorted(last.items())}
+
+
+def with_areas(runs: Sequence[RunResult]) -> tuple[list[RunResult], dict[int, float], list[str]]:
+    """The runs with `heldout.auc`, to where the areas of each budget reach, and what is to be said about short curves.
+
+    Areas reach to the budget, or to the end of the shortest curve where none reaches that far (runs that end by steps). What lies beyond
+    is cut off; a finished run that ended earlier keeps its last score to the end, because dropping it would favour arms that collapse.
+    """
+    ends: dict[int, float] = {}
+    areas: dict[str, float] = {}
+    notes = [f"{run.name} has no evaluations: the area under its curve is unknown." for run in runs if run.curve is None]
+    for budget in sorted({run.budget for run in runs}):
+        drawn = [(run, run.curve) for run in runs if run.budget == budget and run.curve is not None]
+        lasts = [float(curve.tokens[-1]) for _, curve in drawn]
+        # A curve of one look has no width to cut the others to.
+        end = float(budget) if max(lasts, default=0.0) >= budget else min((last for last in lasts if last > 0.0), default=0.0)
+        if end <= 0.0:
+            continue
+        ends[budget] = end
+        if end < budget:
+            notes.append(
+                f"No run spent the {budget:,} policy tokens that were allowed: areas are over the first {end:,.0f}, where the shortest "
+                f"curve ends; the longest reaches {max(lasts):,.0f}."
+            )
+        tokens_T, curves_RT = common_curves([curve for _, curve in drawn], end=end)
+        found = area_under_curves(tokens_T, curves_RT, short="hold")
+        areas |= {run.name: float(area) for (run, _), area in zip(drawn, found, strict=True)}
+        notes += [
+            f"{run.name} ended at {last:,.0f} of {end:,.0f} policy tokens: its last score is held to the end."
+            for (run, _), last in zip(drawn, lasts, strict=True)
+            if last < SHORT * end
+        ]
+    return [replace(run, scalars={**run.scalars, AUC: areas.get(run.name)}) for run in runs], ends, notes
+
+
+def why_not(a: RunResult, b: RunResult) -> str:
+    """Why two runs must not be compared or averaged; empty where they may be.
+
+    A setting that only one of them knows is no difference: it did not exist when the other began, and stood at its default.
+    """
+    if a.world_hash != b.world_hash:
+        return f"{a.name} and {b.name} ran in different worlds ({a.world_hash} and {b.world_hash})"
+    for name in ("budget.policy_tokens", "budget.steps"):
+        if a.settings.get(name) != b.settings.get(name):
+            return f"{a.name} and {b.name} had unequal budgets ({name}: {a.settings.get(name)} and {b.settings.get(name)})"
+    for name in sorted(differing(a.settings, b.settings, known=True, of="evaluation.")):
+        return f"{a.name} and {b.name} were judged differently ({name}: {a.settings.get(name)} and {b.settings.get(name)})"
+    return ""
+
+
+def why_not_paired(a: RunResult, b: RunResult) -> str:
+    """Why two runs of one seed must not be set against each other; empty where they may be.
+
+    Arms whose policies differ on purpose begin with different ones; with the same settings, two builds of one prior are no fair start.
+    """
+    if reason := why_not(a, b):
+        return reason
+    if a.initial_policy and b.initial_policy and a.initial_policy != b.initial_policy and not other_start(a, b):
+        return f"{a.name} and {b.name} began with different policies ({a.initial_policy} and {b.initial_policy})"
+    return ""
+
+
+def other_start(a: RunResult, b: RunResult) -> str:
+    """The setting by which two runs begin with other weights on purpose; empty where there is none."""
+    return next(iter(differing(a.settings, b.settings, known=True, of=OF_THE_START)), "")
+
+
+def why_not_averaged(a: RunResult, b: RunResult) -> str:
+    """Why two runs of one arm must not be averaged; empty where they may be."""
+    if reason := why_not(a, b):
+        return reason
+    for name in sorted(differing(a.settings, b.settings, known=True)):
+        if not name.startswith(NO_MATTER):
+            return f"{a.name} and {b.name} were run with different settings ({name}: {a.settings[name]} and {b.settings[name]})"
+    return ""
+
+
+def groups_alike(runs: Iterable[RunResult], *, apart: Callable[[RunResult, RunResult], str] = why_not_averaged) -> list[list[RunResult]]:
+    """The runs in groups of which each belongs together, the largest first; of equally large ones the one that came first.
+
+    Args:
+        apart: why two runs do not belong together; as it is, for runs of one arm.
+    """
+    groups: list[list[RunResult]] = []
+    for run in runs:
+        home = next((group for group in groups if not apart(group[0], run)), None)
+        if home is None:
+            groups.append([run])
+        else:
+            home.append(run)
+    return sorted(groups, key=len, reverse=True)
+
+
+def differing(a: Mapping[str, Any], b: Mapping[str, Any], *, known: bool = False, of: str | tuple[str, ...] = "") -> list[str]:
+    """Dotted names of the settings in which two runs differ, a run's own name and seed aside.
+
+    Args:
+        known: only of those that both runs know.
+        of: beginnings of the names that are asked for; others are not compared, which takes the time.
+    """
+    names = [name for name in dict.fromkeys([*a, *b]) if name.startswith(of) and name not in BY_ITSELF]
+    names = [name for name in names if not known or (name in a and name in b)]
+    return [name for name in names if json.dumps(a.get(name), default=str) != json.dumps(b.get(name), default=str)]
+
+
+def unlike_settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """As `differing`, but for settings that only one run knows outside of groups that have kinds: those did not exist yet."""
+    return [name for name in differing(a, b) if (name in a and name in b) or name.startswith(WITH_KINDS)]
+
+
+def measured(runs: Iterable[RunResult], endpoint: str) -> np.ndarray:
+    """float[R], the endpoint of the runs that measured it."""
+    return np.array([value for run in runs if (value := run.scalars[endpoint]) is not None], dtype=float)
+
+
+def common_cells(runs: Iterable[RunResult]) -> list[Cell]:
+    """The cells that all of the runs were judged on, sorted."""
+    held = [set(run.cells) for run in runs]
+    return sorted(set.intersection(*held)) if held else []

@@ -1,0 +1,112 @@
+"""A comparison for a reader: the verdict first, then contrasts, arms and what was left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.clusters import Estimate
+from analysis.comparisons.contrast_words import beside_the_plan, limits, on_contrast, summary_of
+from analysis.endpoints import EMOTIONS, digits_of
+from analysis.wording import duration
+
+NUM_SETTINGS = 6
+"""Settings that are named where arms differ in more."""
+
+
+def verdict(found: Mapping[str, Any]) -> list[str]:
+    """Sentences that claim no more than the primary endpoint shows: how it came out, each contrast, and what limits them."""
+    contrasts = [on_contrast(contrast, found["plan"]) for contrast in found["contrasts"]]
+    beside = beside_the_plan(found["plan"])
+    limited = [sentence for sentence in limits(found) if sentence != beside]
+    return [*([beside] if beside else []), summary_of(found), *contrasts, *limited]
+
+
+def as_text(found: Mapping[str, Any]) -> str:
+    """The page that the command prints."""
+    parts = ["\n".join(found["verdict"]), contrasts_table(found), arms_table(found)]
+    remarks = [*found["notes"], *(note for contrast in found["contrasts"] for note in contrast_notes(contrast))]
+    if remarks:
+        parts.append("To know:\n" + "\n".join(f"- {remark}" for remark in dict.fromkeys(remarks)))
+    return "\n\n".join(part for part in parts if part)
+
+
+def contrast_notes(contrast: Mapping[str, Any]) -> list[str]:
+    """What must be said about a contrast, besides how it came out."""
+    notes = [contrast["cannot"]] if contrast["cannot"] else []
+    notes += [contrast["too_early"]] if contrast.get("too_early") and not contrast["cannot"] else []
+    notes += [note for note in contrast["notes"] if note not in (contrast["cannot"] or "")]
+    settings = [name for name in contrast.get("settings_that_differ", ()) if not name.startswith("teacher.")]
+    if settings:
+        more = f" and {len(settings) - NUM_SETTINGS} more" if len(settings) > NUM_SETTINGS else ""
+        notes.append(f"{contrast['a']} and {contrast['b']} differ in more than the teacher: {', '.join(settings[:NUM_SETTINGS])}{more}.")
+    return notes
+
+
+def contrasts_table(found: Mapping[str, Any]) -> str:
+    """A line for each contrast on the primary endpoint."""
+    primary = found["plan"]["primary"]
+    rows = [[f"contrasts on {primary}", "seeds", "difference", "95 % interval", "p", "p Holm", "P(better)", "could find"]]
+    for contrast in found["contrasts"]:
+        name, endpoint = f"{contrast['a']} - {contrast['b']}", contrast["endpoints"][primary]
+        if endpoint is None:
+            rows.append([name, "0", *["–"] * 6])
+            continue
+        d, better = Estimate.from_dict(endpoint["difference"]), Estimate.from_dict(endpoint["probability_of_improvement"])
+        digits, effect = digits_of(primary), endpoint["minimal_detectable_effect"]["effect"]
+        rows.append(
+            [
+                name,
+                str(endpoint["num_pairs"]),
+                f"{d.value:+.{digits}f}",
+                interval(d, digits) or "–",
+                f"{endpoint['p']:.3g}",
+                f"{endpoint['p_holm']:.3g}",
+                better.text(2),
+                "–" if not math.isfinite(effect) else f"{effect:.{digits}f}",
+            ]
+        )
+    return columns(rows) if len(rows) > 1 else ""
+
+
+def arms_table(found: Mapping[str, Any]) -> str:
+    """A line for each arm."""
+    primary = found["plan"]["primary"]
+    endpoints = list(dict.fromkeys([primary, *EMOTIONS]))
+    rows = [["arm (mean over seeds)", "seeds", *(name.removeprefix("heldout.") for name in endpoints), "sd", "IQM", "a run took", "alarms"]]
+    for arm, record in found["arms"].items():
+        seeds, averaged = str(len(record["seeds"])), record.get("endpoints")
+        if not averaged:
+            rows.append([arm, seeds, *["–"] * (len(endpoints) + 4)])
+            continue
+        main, digits = averaged[primary], digits_of(primary)
+        means = [mean_of(averaged[name], name, with_interval=name == primary) for name in endpoints]
+        spread = "–" if main is None or not math.isfinite(main["sd"]) else f"{main['sd']:.{digits}f}"
+        iqm = "–" if main is None else Estimate.from_dict(main["iqm"]).text(digits)
+        wall = averaged["wall_s"]["mean"]["value"] if averaged["wall_s"] else None
+        alarms = sum(len(run["alarms"]) for run in record["runs"].values())
+        rows.append([arm, seeds, *means, spread, iqm, duration(wall), str(alarms)])
+    return columns(rows)
+
+
+def mean_of(values: Mapping[str, Any] | None, endpoint: str, *, with_interval: bool) -> str:
+    """The mean over runs, with its interval where asked for."""
+    if values is None:
+        return "–"
+    mean, digits = Estimate.from_dict(values["mean"]), digits_of(endpoint)
+    return mean.text(digits) if with_interval else f"{mean.value:.{digits}f}"
+
+
+def interval(estimate: Estimate, digits: int) -> str:
+    """`[-1.0, 2.0]`; empty where there is none."""
+    return "" if math.isnan(estimate.low) else f"[{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows in columns, the first flush left."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]).rstrip()
+        for row in rows
+    )

@@ -1,0 +1,1 @@
+"""Figures and maps: the canvas, its colours and axes, and what is drawn on it."""

@@ -1,0 +1,1 @@
+"""The pages one opens: the report of a run or a sweep, its figures and words, and the transcripts."""

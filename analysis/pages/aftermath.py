@@ -1,0 +1,112 @@
+"""What happened after an alarm: how long it stayed on, and how score, entropy and reward density went on from there."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from analysis.grades import Look
+from analysis.pages.verdict import alarms_of, count
+from analysis.runs import Run
+from analysis.wording import text
+
+UNNAMED = "An alarm"
+"""Before there is a summary, a run's metrics say when alarms went off and not which."""
+
+
+class Change(NamedTuple):
+    """A value when the alarm went off and at the end of the record."""
+
+    then: float | None
+    end: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aftermath:
+    """One alarm and what followed."""
+
+    name: str
+    step: int
+    message: str
+    off_after: int | None
+    """Steps until no alarm was on any more; None where one still was at the end."""
+    score: Change
+    """Held-out, on the small grid: the latest look up to the alarm, and the last look after it."""
+    entropy: Change
+    density: Change
+
+
+def aftermaths(run: Run, looks: Sequence[Look]) -> list[Aftermath]:
+    """Every alarm of a run, in the order they went off."""
+    alarms = [(str(alarm.get("name")), int(alarm["step"]), str(alarm.get("message", ""))) for alarm in alarms_of(run)]
+    if run.summary is None:
+        alarms = [(UNNAMED, int(step), "its words stand in the run's log") for step in alarm_steps(run)]
+    return [
+        Aftermath(
+            name=name,
+            step=step,
+            message=message,
+            off_after=off_after(run, step),
+            score=score_around(looks, step),
+            entropy=around(run, "actor/entropy", step),
+            density=around(run, "curriculum/reward_density", step),
+        )
+        for name, step, message in sorted(alarms, key=lambda alarm: alarm[1])
+    ]
+
+
+def alarm_steps(run: Run) -> list[float]:
+    """Steps at which alarms went off; before there is a summary, those at which more were on than the step before."""
+    if run.summary is not None:
+        return sorted({float(alarm["step"]) for alarm in alarms_of(run)})
+    steps, num_on = run.series("collapse/alarms_on")
+    return [float(step) for step, before, now in zip(steps, [0.0, *num_on], num_on, strict=False) if now > before]
+
+
+def num_alarms(run: Run) -> int:
+    """How many alarms went off, several at one step each counted."""
+    return len(alarms_of(run)) if run.summary is not None else len(alarm_steps(run))
+
+
+def off_after(run: Run, step: int) -> int | None:
+    """Steps from an alarm until none was on."""
+    return next((at - step for at, num in zip(*run.series("collapse/alarms_on"), strict=True) if at > step and num == 0), None)
+
+
+def score_around(looks: Sequence[Look], step: int) -> Change:
+    """The held-out score before an alarm, and at the last look where that came later."""
+    before = bisect.bisect_right([look.step for look in looks], step) - 1
+    then = looks[before].score if before >= 0 else None
+    return Change(then, looks[-1].score if looks and looks[-1].step > step else None)
+
+
+def around(run: Run, key: str, step: int, *, width: int = 3) -> Change:
+    """A metric at an alarm and at the end, means of `width` steps because single ones are noisy."""
+    steps, values = run.series(key)
+    at = bisect.bisect_right(steps, step)
+    if not at:
+        return Change(None, None)
+    last = values[-width:] if steps[-1] > step else []
+    then = values[max(at - width, 0) : at]
+    return Change(sum(then) / len(then), sum(last) / len(last) if last else None)
+
+
+def told(item: Aftermath) -> str:
+    """What followed, in a sentence."""
+    if item.score.end is None and item.entropy.end is None:
+        return "It was the last thing recorded."
+    on = "alarms were on to the end" if item.off_after is None else f"no alarm was on {count(item.off_after, 'step')} later"
+    changes = [
+        ("the held-out score went", item.score, "{:.1f}"),
+        ("entropy", item.entropy, "{:.3f}"),
+        ("reward density", item.density, "{:.3f}"),
+    ]
+    went = [f"{name} {between(change, form)}" for name, change, form in changes if change.then is not None and change.end is not None]
+    return f"What followed: {on}; {', '.join(went)}." if went else f"What followed: {on}."
+
+
+def between(change: Change, form: str) -> str:
+    """`from 40.0 to 55.0`."""
+    return f"from {text(change.then, form)} to {text(change.end, form)}"

@@ -1,0 +1,84 @@
+"""What training cost, on the page of a run and on that of a sweep: the reliability probe, where a run was told to take it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from analysis.clusters import Estimate
+from analysis.comparisons.text import interval
+from analysis.endpoints import RELIABILITY, digits_of
+from analysis.runs import Run, setting
+from analysis.wording import grid_table, text
+
+TITLE = "<h2>What it cost: reliability</h2>"
+SHARE, NATS = "{:.1%}", "{:.2f}"
+ROWS = (
+    ("errors, asked plainly", "errors.plain", SHARE),
+    ("errors after an emotional turn", "errors.emotional", SHARE),
+    ("errors against a false belief", "errors.false_belief", SHARE),
+    ("emotion adds", "emotional_cost", SHARE),
+    ("the belief adds", "sycophancy", SHARE),
+    ("right answer over the wrong one, plainly, nats", "margin_nats.plain", NATS),
+    ("the same after an emotional turn, nats", "margin_nats.emotional", NATS),
+    ("the same against a false belief, nats", "margin_nats.false_belief", NATS),
+)
+"""Label, key within the probe, form."""
+HEADINGS = ("asked plainly", "after an emotional turn", "against a false belief", "right over wrong, plainly, nats")
+WHAT = (
+    "Facts that a user told two turns ago, to be named again: asked plainly, after an emotional turn, and after the user claimed something "
+    "else. Warmth can be bought with errors; only changes mean something, since the policy was never taught to contradict."
+)
+
+
+def of_run(run: Run) -> str:
+    """Every number of the probe before and after training; empty where the run took none."""
+    found = setting(run.summary, "reliability")
+    if not found:
+        return ""
+    rows = [[label, *before_and_after(setting(found, key, {}), form)] for label, key, form in ROWS]
+    table = grid_table((f"{found['n']} facts", "before", "after", "change, with its 95% interval"), rows)
+    return f'{TITLE}<p class="note">{escape(WHAT)}</p>{table}'
+
+
+def before_and_after(cell: Mapping[str, Any], form: str) -> list[str]:
+    """The three columns of a line."""
+    signed = form.replace("{:", "{:+")
+    low, high = cell.get("change_ci95") or (None, None)
+    change = text(cell.get("change"), signed)
+    if low is not None and high is not None:
+        change += f" [{signed.format(low)}, {signed.format(high)}]"
+    return [text(cell.get("before"), form), text(cell.get("after"), form), change]
+
+
+def of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:
+    """How each arm changed over its seeds, and the contrasts; empty where no run took the probe."""
+    averaged = {arm: (found["arms"].get(arm) or {}).get("endpoints") or {} for arm in arms}
+    probed = [arm for arm in arms if any(averaged[arm].get(name) for name in RELIABILITY)]
+    if not probed:
+        return ""
+    rows = [[arm, *(changed((averaged[arm].get(name) or {}).get("mean"), name) for name in RELIABILITY)] for arm in probed]
+    tables = grid_table(("change by training, mean over seeds", *HEADINGS), rows)
+    contrasts = [
+        [
+            f"{contrast['a']} less {contrast['b']}",
+            *(changed((contrast["endpoints"].get(name) or {}).get("difference"), name) for name in RELIABILITY),
+        ]
+        for contrast in found["contrasts"]
+    ]
+    if any(cell != "–" for row in contrasts for cell in row[1:]):
+        tables += grid_table(("paired difference over seeds", *HEADINGS), contrasts)
+    note = f"{WHAT} Errors in percentage points, more is worse; described, no test is made of it."
+    return f'{TITLE}<p class="note">{escape(note)}</p>{tables}'
+
+
+def changed(estimate: Mapping[str, float | None] | None, name: str) -> str:
+    """A change with its interval, shares in percentage points."""
+    if estimate is None:
+        return "–"
+    found = Estimate.from_dict(estimate)
+    if not name.startswith("reliability.errors"):
+        return f"{found.value:+.{digits_of(name)}f} {interval(found, digits_of(name))}".strip()
+    shown = type(found)(value=100 * found.value, low=100 * found.low, high=100 * found.high)
+    return f"{shown.value:+.1f} {interval(shown, 1)}".strip()

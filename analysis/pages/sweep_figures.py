@@ -1,0 +1,423 @@
+"""The figures of a sweep's report. Every seed is drawn wherever a mean is; what belongs to one arm is set before the others."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from analysis.comparisons.arms import THRESHOLDS
+from analysis.comparisons.contrast_words import finite
+from analysis.comparisons.sweep import Sweep
+from analysis.drawing.arm_looks import STYLES, label_width, moved_apart, names_beside, style_of
+from analysis.drawing.canvas import Plot, Sheet, hue, mark
+from analysis.drawing.cell_maps import Heat, maps
+from analysis.drawing.figures import Figure
+from analysis.drawing.plots import FULL, LEFT, WIDE, Dots, Panel, Stroke, dot_rows, set_ranges
+from analysis.drawing.plots import lattice as lattice_of
+from analysis.drawing.ticks import binned, number, running_mean, ticks_between
+from analysis.endpoints import AUC, IN_WORDS, digits_of, sign_of
+from analysis.learning_curves import Curve
+from analysis.pages.aftermath import alarm_steps
+from analysis.pages.sweep_course import Course, Courses, issued_between, mean_curve
+
+Style = tuple[str, str]
+"""Colour and mark of an arm."""
+EMOTION = (0.0, 100.0)
+OVERVIEW_HEIGHT = 380.0
+SMALL_GRID = "On the small held-out grid, as the curves are."
+FULL_GRID = "At the last evaluation, on the full held-out grid."
+RINGS = "Rings: one run each. Dot: their mean. Bar: 95% bootstrap interval over runs, too narrow with few of them."
+SLIM = 510.0
+"""Width at which differences can still be read on a telephone."""
+MAX_TICKS = 8
+"""Strictnesses that are each written on the axis; of more, round numbers."""
+POINTS = 41
+"""Of a mean curve in a small frame."""
+
+
+def ranked(arms: Sequence[str], found: Mapping[str, Any] | None) -> list[str]:
+    """The arms by the primary endpoint, the best first, then those without."""
+    if found is None:
+        return list(arms)
+    primary = found["plan"]["primary"]
+    averaged = {arm: ((found["arms"].get(arm) or {}).get("endpoints") or {}).get(primary) for arm in arms}
+    means = {arm: sign_of(primary) * values["mean"]["value"] if values else -math.inf for arm, values in averaged.items()}
+    return sorted(arms, key=lambda arm: -means[arm])
+
+
+def styles_of(arms: Sequence[str], found: Mapping[str, Any] | None) -> dict[str, Style]:
+    """Colour and mark of each arm: those of the contrasts first; the dash goes with the colour."""
+    named = [arm for contrast in (found["contrasts"] if found else ()) for arm in (contrast["a"], contrast["b"])]
+    ordered = list(dict.fromkeys([*(arm for arm in named if arm in arms), *arms]))
+    return {arm: STYLES[i % len(STYLES)] for i, arm in enumerate(ordered)}
+
+
+def contrasts_figure(found: Mapping[str, Any]) -> Figure:
+    """The differences of the named contrasts, seed by seed, with their intervals."""
+    primary = found["plan"]["primary"]
+    rows: list[Dots] = []
+    table: list[tuple[Any, ...]] = []
+    for contrast in found["contrasts"]:
+        endpoint = contrast["endpoints"][primary]
+        if endpoint is None:
+            continue
+        name, d, digits = f"{contrast['a']} - {contrast['b']}", endpoint["difference"], digits_of(primary)
+        low, high = finite(d["low"]), finite(d["high"])
+        values = endpoint["differences"]
+        rows.append(Dots(name=name, values=values, mean=d["value"], low=low, high=high, note=f"{d['value']:+.{digits}f}"))
+        seeds = contrast["seeds"] if len(contrast["seeds"]) == len(values) else [None] * len(values)
+        table += [(name, seed, value, None, None) for seed, value in zip(seeds, values, strict=True)]
+        table.append((name, "mean", d["value"], low, high))
+    reach = 1.6 * max((abs(value) for row in rows for value in (*row.values, row.mean)), default=1.0) or 1.0
+    x_label = f"difference in {IN_WORDS.get(primary, primary)}"
+    plot = dot_rows(rows, label="differences between arms", x_label=x_label, zero=0.0, width=SLIM, within=(-reach, reach), is_hero=True)
+    many = "Rings: one seed each. Dot and bar: mean difference and Student's 95% interval; an arrow where it goes on beyond the axis."
+    caption = f"Right of the line the first arm is higher. {many if several(rows) else 'Dot: the one seed.'}"
+    return Figure(
+        name="contrasts",
+        title="Differences on the same seeds",
+        plot=plot,
+        caption=caption,
+        header=("contrast", "seed", "difference", "low", "high"),
+        rows=table,
+    )
+
+
+def several(rows: Sequence[Dots]) -> bool:
+    """Whether any row holds more than one value."""
+    return any(len(row.values) > 1 for row in rows)
+
+
+def arms_figure(found: Mapping[str, Any], endpoint: str, *, name: str, title: str) -> Figure:
+    """An endpoint of every arm: each run, the mean, and its interval; the best on top."""
+    rows: list[Dots] = []
+    table: list[tuple[Any, ...]] = []
+    for arm, record in found["arms"].items():
+        averaged = (record.get("endpoints") or {}).get(endpoint)
+        values = {seed: run[endpoint] for seed, run in record["runs"].items() if run[endpoint] is not None}
+        table += [(arm, seed, value, None, None) for seed, value in values.items()]
+        if averaged is None:
+            continue
+        mean = averaged["mean"]
+        low, high = finite(mean["low"]), finite(mean["high"])
+        table.append((arm, "mean", mean["value"], low, high))
+        note = f"{mean['value']:.{digits_of(endpoint)}f}"
+        rows.append(Dots(name=arm, values=list(values.values()), mean=mean["value"], low=low, high=high, note=note))
+    rows.sort(key=lambda row: -row.mean)
+    return Figure(
+        name=name,
+        title=title,
+        plot=dot_rows(rows, label=title, x_label="mean final emotion of held-out users, 0 to 100", width=WIDE),
+        caption=f"{SMALL_GRID if endpoint == AUC else FULL_GRID} {RINGS if several(rows) else 'Dot: the one run.'}",
+        header=("arm", "seed", "score", "low", "high"),
+        rows=table,
+    )
+
+
+def last_token(courses: Courses) -> float:
+    """Where the longest run has come to."""
+    return max((course.policy_tokens for course in courses.runs), default=0.0) or 1.0
+
+
+def learning_curves(courses: Courses, styles: Mapping[str, Style]) -> Figure:
+    """All arms in one frame: each run thin, the arm's mean strong and named beside the frame."""
+    drawn = [course for course in courses.runs if course.looks]
+    title = "Held-out score over policy tokens"
+    return Figure(
+        name="learning_curves",
+        title=title,
+        plot=overview(courses, drawn, styles, title) if drawn else None,
+        caption=(
+            "Mean final emotion on the same small grid of held-out users at every look; final scores in the tables are of the full grid, "
+            "so a curve need not end at them. Thin: one run each, dotted while unfinished. Strong: the mean over an arm's finished runs, "
+            "before there is one over those begun. Colour, dash and mark tell arms apart."
+        ),
+        header=("arm", "seed", "policy_tokens", "score"),
+        rows=[(course.arm, course.seed, look.policy_tokens, look.score) for course in drawn for look in course.looks],
+    )
+
+
+def overview(courses: Courses, drawn: Sequence[Course], styles: Mapping[str, Style], title: str) -> Plot:
+    """The frame with all arms."""
+    scores = [look.score for course in drawn for look in course.looks]
+    low, high = 10.0 * (min(scores) // 10.0), min(10.0 * -(-max(scores) // 10.0), 100.0)
+    means = {arm: mean_curve([course.curve for course in courses.averaged(arm) if course.looks]) for arm in styles}
+    right, bottom = FULL - label_width(list(styles)), max(OVERVIEW_HEIGHT, 60.0 + 15.0 * len(styles)) - 38.0
+    alpha = 0.55 if len(styles) <= 7 else 0.22
+
+    def paint(sheet: Sheet) -> None:
+        axes = sheet.axes(LEFT, 14, right, bottom)
+        set_ranges(axes, (0.0, last_token(courses)), (low, max(high, low + 10.0)))
+        sheet.text(right, bottom + 36, "policy tokens", colour="soft", ha="right")
+        for course in drawn:
+            dash = {} if course.is_finished else {"linestyle": ":", "alpha": 0.9}
+            look = {"color": hue(styles[course.arm][0]), "linewidth": 0.8, "alpha": alpha, **dash}
+            axes.plot(*course.curve, gid=mark("run" if course.is_finished else "run-unfinished", course.name), **look)
+        ends = []
+        for i, (arm, mean) in enumerate(means.items()):
+            if mean is not None:
+                style = style_of(*styles[arm], num_points=len(mean.tokens), start=5 * i)
+                axes.plot(*mean, linewidth=2.0, gid=mark("mean", arm), **style)
+                ends.append((mean.scores[-1], arm))
+        ends.sort(reverse=True)
+        span = axes.get_ylim()
+        wanted = [bottom - (bottom - 14.0) * (score - span[0]) / (span[1] - span[0]) for score, _ in ends]
+        names_beside(sheet, [(arm, *styles[arm]) for _, arm in ends], x=right + 8, ys=moved_apart(wanted, gap=14.0, low=14.0, high=bottom))
+
+    return Plot(width=FULL, height=bottom + 38.0, label=title, paint=paint)
+
+
+class Column(NamedTuple):
+    """A quantity of the lattice."""
+
+    key: str
+    """Metric, or empty for the held-out score."""
+    title: str
+    bounds: tuple[float, float] | None
+    """Of the axis; None takes zero and what was measured."""
+
+
+LATTICE = (
+    Column("", "held-out score", None),
+    Column("curriculum/strictness", "strictness issued", (0.0, 1.0)),
+    Column("actor/entropy", "policy entropy, nats", None),
+    Column("curriculum/reward_density", "reward density", None),
+)
+
+
+def lattice(courses: Courses, arms: Sequence[str]) -> Figure:
+    """A row for each arm: its runs over tokens, in front of the means of the others."""
+    end, panels, rows = last_token(courses), [], []
+    lines = {column.key: {course.name: line_of(course, column.key) for course in courses.runs} for column in LATTICE}
+    bounds = {column.key: bounds_of(column, lines[column.key].values()) for column in LATTICE}
+    means = {
+        key: {arm: mean_curve([smoothed(lines[key][course.name], key) for course in courses.averaged(arm)], points=POINTS) for arm in arms}
+        for key in lines
+    }
+    for arm in arms:
+        for column in LATTICE:
+            key, own = column.key, courses.of(arm)
+            strokes = [
+                Stroke(xs=m.tokens[::2], ys=m.scores[::2], kind="others", words=other)
+                for other, m in means[key].items()
+                if m and other != arm
+            ]
+            for course in own:
+                thin = smoothed(lines[key][course.name], key)
+                strokes.append(Stroke(xs=thin.tokens, ys=thin.scores, kind="seed", words=f"seed {course.seed}"))
+                rows += [(arm, course.seed, column.title, x, y) for x, y in zip(*lines[key][course.name], strict=True)]
+            mean = means[key][arm]
+            strokes += [Stroke(xs=mean.tokens, ys=mean.scores, kind="mean", words=arm)] if mean else []
+            panels.append(
+                Panel(
+                    title=column.title if key else arm,
+                    subtitle="" if key else column.title,
+                    x_range=(0.0, end),
+                    y_range=bounds[key],
+                    strokes=strokes,
+                    bands=issued_bands(own, end) if key == "curriculum/strictness" else (),
+                    alarms=() if key else [x for course in own for x in alarm_tokens(course)],
+                )
+            )
+    return Figure(
+        name="courses",
+        title="Each arm by itself",
+        plot=lattice_of(panels, columns=len(LATTICE), x_label="policy tokens", label="courses of all arms"),
+        caption=(
+            "Held-out score: on the small grid. Thin: one run each (running means where a step is noisy). Strong: their mean. "
+            "Grey: the means of the other arms. Shaded: where four of five issued tasks lie. Triangles: alarms."
+        ),
+        header=("arm", "seed", "quantity", "policy_tokens", "value"),
+        rows=rows,
+    )
+
+
+def line_of(course: Course, key: str) -> Curve:
+    """The held-out score, or a metric, over tokens."""
+    return course.over_tokens(key) if key else course.curve
+
+
+def smoothed(line: Curve, key: str) -> Curve:
+    """A metric's running mean; the held-out score as it is."""
+    if not key or not len(line.tokens):
+        return line
+    xs, ys = binned(line.tokens, line.scores)
+    return Curve(xs, running_mean(ys))
+
+
+def bounds_of(column: Column, lines: Iterable[Curve]) -> tuple[float, float]:
+    """One axis for all arms, so that rows can be compared."""
+    if column.bounds is not None:
+        return column.bounds
+    high = max((y for line in lines for y in smoothed(line, column.key).scores), default=1.0) or 1.0
+    ticks = ticks_between(0.0, high, at_most=5)
+    step = ticks[1] - ticks[0]
+    return 0.0, step * -(-high // step)
+
+
+def issued_bands(courses: Sequence[Course], end: float) -> list[tuple[list[float], list[float], list[float]]]:
+    """Between which strictnesses four of five tasks of an arm lie, over tokens; none where none is recorded."""
+    tasks = [task for course in courses for task in course.issued]
+    return [issued_between(tasks, end=end)] if tasks else []
+
+
+def alarm_tokens(course: Course) -> list[float]:
+    """Policy tokens at which alarms of a run went off; of a long run that was kept, at the last recorded step before."""
+    steps, tokens = course.run.series("perf/policy_tokens")
+    before = [bisect_right(steps, step) for step in alarm_steps(course.run)]
+    return [tokens[number - 1] for number in before if number]
+
+
+def profiles(found: Mapping[str, Any], sweep: Sweep, styles: Mapping[str, Style]) -> list[Figure]:
+    """Where an arm is good: its score by strictness, and the share of runs and cells above a score."""
+    records = {arm: found["arms"][arm] for arm in styles if (found["arms"].get(arm) or {}).get("by_strictness")}
+    by_strictness = {arm: record["by_strictness"] for arm, record in records.items()}
+    shares = {arm: record["profile"] for arm, record in records.items()}
+    dots = {
+        arm: [
+            (float(d), fmean(score for (_, at), score in run.cells.items() if at == d))
+            for run in sweep.of(arm).values()
+            for d in sorted({at for _, at in run.cells})
+        ]
+        for arm in records
+        if len(sweep.of(arm)) > 1
+    }
+    single = " Short strokes: one run each." if dots else ""
+    return [
+        profile_figure(
+            by_strictness,
+            "strictness",
+            styles,
+            name="score_by_strictness",
+            title="Final held-out score by strictness",
+            x_label="strictness of the user",
+            y_range=EMOTION,
+            dots=dots,
+            caption=f"Mean over families. {FULL_GRID} Lines: means over seeds.{single}",
+            ticks_at_points=True,
+        ),
+        profile_figure(
+            shares,
+            "threshold",
+            styles,
+            name="performance_profile",
+            title="Share of runs and cells above a score",
+            x_label="score, mean final emotion",
+            y_range=(0.0, 1.0),
+            dots={},
+            caption=f"Over families, strictness and seeds together, at {len(THRESHOLDS)} scores; higher is better. {FULL_GRID}",
+        ),
+    ]
+
+
+def profile_figure(
+    lines: Mapping[str, Mapping[str, list[float]]],
+    axis: str,
+    styles: Mapping[str, Style],
+    *,
+    name: str,
+    title: str,
+    x_label: str,
+    y_range: tuple[float, float],
+    dots: Mapping[str, Sequence[tuple[float, float]]],
+    caption: str,
+    ticks_at_points: bool = False,
+) -> Figure:
+    """A line for each arm, named at its end."""
+    rows = [
+        (arm, *values) for arm, line in lines.items() for values in zip(line[axis], line["value"], line["low"], line["high"], strict=True)
+    ]
+    points = sorted({x for line in lines.values() for x in line[axis]})
+    ticks = points if ticks_at_points and len(points) <= MAX_TICKS else []
+    plot = profile_plot(lines, axis, styles, x_label=x_label, y_range=y_range, dots=dots, ticks=ticks, label=title) if lines else None
+    return Figure(
+        name=name,
+        title=title,
+        plot=plot,
+        caption=caption,
+        header=("arm", axis, "value", "low", "high"),
+        rows=rows,
+    )
+
+
+def profile_plot(
+    lines: Mapping[str, Mapping[str, list[float]]],
+    axis: str,
+    styles: Mapping[str, Style],
+    *,
+    x_label: str,
+    y_range: tuple[float, float],
+    dots: Mapping[str, Sequence[tuple[float, float]]],
+    ticks: Sequence[float],
+    label: str,
+) -> Plot:
+    """The frame, with its arms beside it, the best first.
+
+    Args:
+        dots: x and y of each arm's single runs.
+        ticks: what stands on the x axis, which leaves room on either side of them; empty takes round numbers.
+    """
+    xs = [x for line in lines.values() for x in line[axis]]
+    start, end = min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1.0
+    room = 0.04 * (end - start) if ticks else 0.0
+    width, height = FULL / 2 - 10.0, max(320.0, 60.0 + 17.0 * len(lines))
+    right, bottom = width - label_width(list(lines)), height - 38.0
+
+    def paint(sheet: Sheet) -> None:
+        axes = sheet.axes(LEFT, 14, right, bottom)
+        set_ranges(axes, (start - room, end + room), y_range)
+        if ticks:
+            axes.set_xticks(ticks, [number(x) for x in ticks])
+        sheet.text(right, height - 3, x_label, colour="soft", ha="right")
+        for arm, runs in dots.items():
+            look = {"color": hue(styles[arm][0]), "markersize": 6.0, "markeredgewidth": 1.0, "alpha": 0.7}
+            axes.plot(*zip(*runs, strict=True), "_", gid=mark("run", arm), **look)
+        for i, (arm, line) in enumerate(lines.items()):
+            style = style_of(*styles[arm], num_points=len(line[axis]), start=i)
+            axes.plot(line[axis], line["value"], linewidth=1.6, gid=mark("mean", arm), **style)
+        best_first = sorted(lines, key=lambda arm: -fmean(lines[arm]["value"]))
+        names_beside(sheet, [(arm, *styles[arm]) for arm in best_first], x=right + 10, ys=[18.0 + 17.0 * i for i in range(len(lines))])
+
+    return Plot(width=width, height=height, label=label, paint=paint)
+
+
+def cell_figure(sweep: Sweep, arms: Sequence[str]) -> Figure:
+    """Held-out score by hidden intention and strictness, a map for each arm."""
+    scores = {arm: by_intention(sweep, arm) for arm in arms}
+    scores = {arm: cells for arm, cells in scores.items() if cells}
+    levels = sorted({level for cells in scores.values() for _, level in cells})
+    intentions = sorted({intention for cells in scores.values() for intention, _ in cells})
+    columns = [f"{level:g}" for level in levels]
+    heats = [
+        Heat(title=arm, values={(intention, f"{level:g}"): score for (intention, level), score in cells.items()})
+        for arm, cells in scores.items()
+    ]
+    return Figure(
+        name="cells",
+        title="Final held-out score by hidden intention and strictness",
+        plot=maps(
+            heats,
+            intentions,
+            columns,
+            low=0.0,
+            high=100.0,
+            x_label="strictness",
+            label="scores by cell",
+            in_a_row=max(min(int(FULL // (110.0 + 34.0 * max(len(levels), 1))), 4), 1),
+        ),
+        caption=f"Mean over persona types and seeds, 0 to 100; the darker the blue, the better. {FULL_GRID}",
+        header=("arm", "hidden_intention", "strictness", "score"),
+        rows=[(arm, *cell, score) for arm, cells in scores.items() for cell, score in sorted(cells.items())],
+    )
+
+
+def by_intention(sweep: Sweep, arm: str) -> dict[tuple[str, float], float]:
+    """The mean over an arm's runs and over families of one intention, by intention and strictness."""
+    found: dict[tuple[str, float], list[float]] = {}
+    for run in sweep.of(arm).values():
+        for (family, level), score in run.cells.items():
+            found.setdefault((family.partition("/")[0], level), []).append(score)
+    return {cell: fmean(scores) for cell, scores in found.items()}

@@ -1,0 +1,179 @@
+"""One self-contained HTML page about a sweep: the verdict first, then every seed of every arm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from analysis.comparisons.comparison import compare, write_json
+from analysis.comparisons.comparison_plan import COMPARISON, plan_of
+from analysis.comparisons.contrast_words import MEANING, aim, on_contrast
+from analysis.comparisons.planned import KeptPlan, Planned, read_kept_plan
+from analysis.comparisons.rlver import section as findings_of_rlver
+from analysis.comparisons.sweep import Sweep, read_sweep
+from analysis.drawing.figures import FOLDER, Figure, write_figures
+from analysis.endpoints import AUC
+from analysis.pages.aftermath import num_alarms
+from analysis.pages.contrast_reasons import why
+from analysis.pages.page import write_page
+from analysis.pages.reliability_sections import of_arms
+from analysis.pages.sweep_course import Courses, read_courses
+from analysis.pages.sweep_figures import arms_figure, cell_figure, contrasts_figure, lattice, learning_curves, profiles, ranked, styles_of
+from analysis.pages.sweep_sections import (
+    alarms,
+    answers,
+    cost,
+    dialogues,
+    how_fast,
+    remarks,
+    repeat,
+    table_of_arms,
+    table_of_runs,
+    tuned_before,
+)
+from analysis.pages.sweep_verdict import headline, to_know
+from analysis.runs import CONFIG, REPORT, setting
+from analysis.wording import duration
+
+BESIDE = f"Every figure lies in {FOLDER}/ as SVG, PNG and CSV."
+ELSEWHERE = f"`make report` of this folder writes every figure into {FOLDER}/, as SVG, PNG and CSV."
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder holds arms, `<arm>/seed_<n>/`, and is no run itself."""
+    return not (folder / CONFIG).is_file() and any(place.is_dir() for place in folder.glob("*/seed_*"))
+
+
+def write_sweep_report(folder: Path, *, with_files: bool = True) -> Path:
+    """Writes `report.html` and `figures/` into the folder of a sweep, however far its runs have come, and returns the page's path.
+
+    Args:
+        with_files: also each figure by itself; without them the page stands alone, and `comparison.json` beside it.
+
+    Raises:
+        ValueError: the folder holds no arms, or not one run that can be read.
+    """
+    courses = read_courses(folder)
+    if not courses.runs:
+        reasons = " ".join(courses.unreadable.values())
+        raise ValueError(f"sweep must hold a run that can be read, got {str(folder)!r}; {reasons}")
+    sweep, found = compared(folder, courses)
+    figures = figures_of(courses, sweep, found)
+    if with_files:
+        write_figures(folder, figures.values())
+    elif found is not None:
+        write_json(found, folder / COMPARISON)
+    body = page(folder, courses, sweep, found, figures, with_files=with_files)
+    return write_page(folder / REPORT, title=f"{folder.absolute().parent.name}/{folder.absolute().name}", body=body)
+
+
+def compared(folder: Path, courses: Courses) -> tuple[Sweep | None, dict[str, Any] | None]:
+    """The finished runs and their comparison; None while there is none."""
+    if not any(course.is_finished for course in courses.runs):
+        return None, None
+    try:
+        sweep = read_sweep(folder)
+    except ValueError:
+        # Finished, but not one that a comparison takes: `to_know` says of each why.
+        return None, None
+    return sweep, compare(sweep, plan_of(sweep))
+
+
+def figures_of(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None) -> dict[str, Figure]:
+    """All figures by name."""
+    arms = ranked(courses.arms(), found)
+    styles = styles_of(arms, found)
+    made = [learning_curves(courses, styles), lattice(courses, arms)]
+    if sweep is not None and found is not None:
+        made += [
+            contrasts_figure(found),
+            arms_figure(found, AUC, name="area", title="Area under the held-out score"),
+            arms_figure(found, "heldout.score", name="final", title="Final held-out score"),
+            *profiles(found, sweep, styles),
+            cell_figure(sweep, arms),
+        ]
+    return {figure.name: figure for figure in made}
+
+
+def page(
+    folder: Path,
+    courses: Courses,
+    sweep: Sweep | None,
+    found: Mapping[str, Any] | None,
+    figures: Mapping[str, Figure],
+    *,
+    with_files: bool = True,
+) -> str:
+    """Everything below the title of the window."""
+    place = folder.absolute()
+
+    def drawn(*names: str) -> str:
+        return "".join(figures[name].html() for name in names if name in figures)
+
+    plan = sweep.plan if sweep is not None else read_kept_plan(folder)
+    parts = [head(courses, sweep, found, plan, experiment=place.parent.name, name=place.name), drawn("contrasts")]
+    parts += [findings_of_rlver(folder, courses.arms())] if found is not None else []
+    parts.append(f"<h2>How the arms learned</h2>{drawn('learning_curves', 'courses')}")
+    if found is not None:
+        dots = f'<div class="grid-2">{drawn("area", "final")}</div>'
+        arms = ranked(courses.arms(), found)
+        parts.append(
+            f"<h2>What they reached</h2>{dots}{table_of_arms(found, arms)}{how_fast(found, arms)}{tuned_before(plan.planned, arms)}"
+        )
+        parts.append(f'<h2>With whom</h2><div class="grid-2">{drawn("score_by_strictness", "performance_profile")}</div>{drawn("cells")}')
+        parts.append(of_arms(found, arms))
+    else:
+        parts.append(f"<h2>How far they have come</h2>{table_of_runs(courses)}")
+    parts += [
+        alarms(courses),
+        dialogues(courses, favourite_of(courses, found)),
+        cost(courses),
+        repeat(
+            courses, found, plan.planned, experiment=place.parent.name, sweep=place.name, where_figures=BESIDE if with_files else ELSEWHERE
+        ),
+    ]
+    return "\n".join(parts)
+
+
+def favourite_of(courses: Courses, found: Mapping[str, Any] | None) -> str:
+    """The arm that contrasts are about; the first one where there are none."""
+    return found["contrasts"][0]["a"] if found and found["contrasts"] else courses.arms()[0]
+
+
+def head(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None, plan: KeptPlan, *, experiment: str, name: str) -> str:
+    """The verdict, the contrasts in words, what limits them, and the numbers one asks for first."""
+    seeds = sorted({course.seed for course in courses.runs})
+    where = f"{experiment} / {name} · {len(courses.arms())} arms · {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+    lead = ""
+    if found is not None and sweep is not None and found["contrasts"]:
+        compares, contrasts = found["plan"], found["contrasts"]
+        compared_on = (
+            f"Compared on {MEANING.get(compares['primary'], compares['primary'])}, the primary endpoint. {aim(contrasts, compares)}"
+        )
+        lead = f'<p class="lead">{escape(compared_on)}</p>'
+        reasons = ["" if contrast["answer"] == "yes" else why(contrast, courses, sweep) for contrast in contrasts]
+        said = zip(contrasts, reasons, strict=True)
+        lead += answers([(contrast["answer"], on_contrast(contrast, compares), reason) for contrast, reason in said])
+    return (
+        f'<p class="where">{escape(where)}</p><h1>{escape(headline(found, courses))}</h1>{lead}'
+        f"{facts(courses, plan.planned)}{remarks(list(dict.fromkeys([*plan.notes, *to_know(found, courses)])))}"
+    )
+
+
+def facts(courses: Courses, planned: Planned | None) -> str:
+    """A strip of numbers."""
+    summaries = [course.run.summary for course in courses.runs if course.run.summary is not None]
+    budgets = sorted({course.budget for course in courses.runs if course.budget})
+    begun = len(courses.runs) + len(courses.unreadable)
+    whole = max(begun, planned.num_runs if planned else 0)
+    with_alarms = sum(bool(num_alarms(course.run)) for course in courses.runs)
+    shown = [
+        ("runs finished", f"{len(summaries)} of {whole}", f"planned; {begun} begun" if whole > begun else "begun so far"),
+        ("policy tokens a run", " or ".join(f"{budget:,}" for budget in budgets) or "–", "allowed to each arm"),
+        ("CPU time", duration(sum(setting(summary, "cpu_s", 0.0) for summary in summaries)), "all finished runs"),
+        ("alarms", str(sum(num_alarms(course.run) for course in courses.runs)), f"in {with_alarms} of {len(courses.runs)} runs"),
+    ]
+    cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd><small>{note}</small></div>" for name, value, note in shown)
+    return f'<dl class="facts">{cells}</dl>'
