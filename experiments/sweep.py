@@ -37,7 +37,7 @@ from experiments.progress import as_clock
 from experiments.same_run import TornRun, refuse_other
 from experiments.sealed import check_sealed
 from experiments.sweep_plan import Cell, Sweep
-from experiments.taking_over import kept_runs
+from experiments.taking_over import began_otherwise, kept_runs
 from experiments.teaching import check_teacher
 
 POLL_S = 2.0
@@ -70,7 +70,7 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     keep_plan(sweep)
     # Only now, so that a sweep that is refused leaves nothing behind.
     kept.place(sweep)
-    for sentence in (*lost_by_words(sweep), *kept.sentences(len(sweep.cells())), *torn.values()):
+    for sentence in (*lost_by_words(sweep), *kept.sentences(len(sweep.cells())), *began_otherwise(sweep, kept), *torn.values()):
         print(sentence, file=sys.stderr)
     failed: list[Cell] = []
     with Interruption() as interruption, contextlib.suppress(KeyboardInterrupt):

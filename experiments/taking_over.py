@@ -23,6 +23,7 @@ from analysis.copies import COPIED, digest_of_tasks
 from analysis.kept import relocated, unpack
 from analysis.results import RUNS, results_beside, results_of
 from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, flatten, read_config, read_lines, setting
+from experiments.agents.who import fingerprint
 from experiments.config import load_saved, to_plain
 from experiments.same_run import differences
 from experiments.sweep_plan import Cell, Sweep
@@ -84,6 +85,24 @@ def kept_runs(sweep: Sweep) -> KeptRuns:
     # Runs that copy others come last: they are looked at with what is known of those.
     look(cell for cell in own if sweep.needs(cell))
     return kept
+
+
+def began_otherwise(sweep: Sweep, kept: KeptRuns) -> Iterator[str]:
+    """A sentence if kept runs began with other weights than runs that are made now would; only of a prior that is built already."""
+    from policy.prior import prior_folder
+
+    others = []
+    for cell, record in kept.usable.items():
+        policy = sweep.config(cell).policy
+        prior = prior_folder(policy.prior) if policy.model == "embedded" else None
+        began_with = setting(read_config(record / CONFIG), f"{PROVENANCE}.initial_policy")
+        if prior is not None and prior.is_dir() and began_with and began_with != fingerprint(prior):
+            others.append(cell)
+    if others and len(kept.usable) < len(sweep.cells()):
+        yield (
+            f"kept runs that began with other weights than the prior here gives: {named(others)}; they are not paired with the runs "
+            "made now, and another name= runs all anew"
+        )
 
 
 def same_elsewhere(sweep: Sweep, cells: Sequence[Cell], kept: KeptRuns) -> Iterator[tuple[Cell, Path]]:

@@ -26,12 +26,13 @@ from analysis.results import MARKS, results_beside
 from analysis.runs import read_lines, read_run
 from curriculum.trace import read_trace
 from experiments.__main__ import main as main_of_experiments
+from experiments.agents.who import fingerprint
 from experiments.config import load, to_plain
 from experiments.keys import ConfigError
 from experiments.sealed import Mark, check_sealed
 from experiments.sweep import run_sweep
 from experiments.sweep_plan import Cell, load_sweep
-from experiments.taking_over import kept_runs
+from experiments.taking_over import began_otherwise, kept_runs
 from simulator.bank import load_bank, world_hash
 from simulator.columns import read_columns, write_columns
 from simulator.difficulty import Difficulty
@@ -234,6 +235,23 @@ def test_kept_runs_are_done_and_only_the_rest_is_left(earlier):
     assert config["teacher"]["trace"] == str(earlier.run_folder(Cell("frontier", 5)) / "teacher.jsonl")
     assert "teacher.jsonl" in (results / "replayed" / "seed_3" / "config.yaml").read_text()
     assert str(earlier.runs) not in (results / "replayed" / "seed_3" / "config.yaml").read_text()
+
+
+def test_kept_runs_that_began_with_other_weights_are_named(earlier, tmp_path, monkeypatch):
+    prior = tmp_path / "prior"
+    prior.mkdir()
+    (prior / "config.json").write_text("{}")
+    monkeypatch.setattr("policy.prior.prior_folder", lambda config: prior)
+    record = results_beside(earlier.runs) / "made" / "sweep" / "frontier" / "seed_3" / "config.yaml"
+    config = yaml.safe_load(record.read_text())
+
+    def said(began_with: str) -> list[str]:
+        record.write_text(yaml.safe_dump({**config, "provenance": {**config["provenance"], "initial_policy": began_with}}))
+        return list(began_otherwise(earlier, kept_runs(earlier)))
+
+    assert said(fingerprint(prior)) == []
+    (sentence,) = said("aaaa")
+    assert "than the prior here gives: frontier seed 3; they are not paired with the runs made now" in sentence
 
 
 def test_a_sweep_whose_runs_were_all_kept_runs_nothing_and_compares(earlier, capsys):
