@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
+
+INTERRUPTED = 128 + signal.SIGINT
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted; nothing was left behind", file=sys.stderr)
+        return INTERRUPTED
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from policy.alike import alike_everywhere
 if TYPE_CHECKING:
     from policy.prior_config import PriorConfig
 
-INTERRUPTED = 130
+INTERRUPTED = 128 + signal.SIGINT
 QUIET = "--quiet"
 
 
