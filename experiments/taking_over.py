@@ -95,7 +95,7 @@ def began_otherwise(sweep: Sweep, kept: KeptRuns) -> Iterator[str]:
     for cell, record in kept.usable.items():
         policy = sweep.config(cell).policy
         prior = prior_folder(policy.prior) if policy.model == "embedded" else None
-        began_with = setting(read_config(record / CONFIG), f"{PROVENANCE}.initial_policy")
+        began_with = weights_of(record)
         if prior is not None and prior.is_dir() and began_with and began_with != fingerprint(prior):
             others.append(cell)
     if others and len(kept.usable) < len(sweep.cells()):
@@ -105,13 +105,26 @@ def began_otherwise(sweep: Sweep, kept: KeptRuns) -> Iterator[str]:
         )
 
 
+def weights_of(record: Path) -> str:
+    """The fingerprint of the weights that a kept run began with; empty where it was not recorded, or cannot be read."""
+    try:
+        return str(setting(read_config(record / CONFIG), f"{PROVENANCE}.initial_policy") or "")
+    except (ValueError, OSError):
+        return ""
+
+
 def same_elsewhere(sweep: Sweep, cells: Sequence[Cell], kept: KeptRuns) -> Iterator[tuple[Cell, Path]]:
-    """Runs without a record of their own that another experiment's sweep of this name has kept."""
+    """Runs without a record of their own that another experiment's sweep of this name has kept.
+
+    Where the sweep has records of its own, only those that began with the weights of one of them.
+    """
     if setting(sweep.base, "evaluation.split") == Split.SEALED:
         return
     seeds = {cell.seed for cell in cells}
     found = sorted(results_beside(sweep.runs).glob(f"*/{sweep.folder.name}/*/seed_*"))
     records = [path for path in found if path.parent.parent != kept.folder and is_record(path) and seed_of(path) in seeds]
+    own = {weights_of(record) for record in kept.usable.values()}
+    records = [path for path in records if not own or weights_of(path) in own]
     # Most have another teacher: told apart by what they wrote down, since to read all settings through the schema takes long.
     teachers = {path: teacher_of(path) for path in records}
     firsts = {cell.arm: cell for cell in cells}

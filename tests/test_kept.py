@@ -335,6 +335,19 @@ def test_the_same_run_of_another_experiment_is_taken_over_whatever_its_arm_is_ca
     assert read_run(results_beside(earlier.runs) / "other" / "sweep" / "half" / "seed_3").config["experiment"] == "other"
 
 
+def test_runs_of_another_experiment_are_left_where_they_began_with_other_weights_than_the_sweeps_own(earlier, write):  # noqa: F811
+    write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
+    sweep = load_sweep("other", [f"runs={earlier.runs}"])
+    made = results_beside(earlier.runs) / "made" / "sweep"
+    mine = results_beside(earlier.runs) / "other" / "sweep" / "leader" / "seed_3"
+    shutil.copytree(made / "frontier" / "seed_3", mine)
+    assert Cell("half", 3) in kept_runs(sweep).usable
+    config = yaml.safe_load((mine / "config.yaml").read_text())
+    config["provenance"]["initial_policy"] = "aaaa"
+    (mine / "config.yaml").write_text(yaml.safe_dump(config))
+    assert set(kept_runs(sweep).usable) == {Cell("leader", 3)}
+
+
 def test_a_record_that_lacks_a_setting_of_today_is_taken_over_and_what_copied_it_too(earlier, write):  # noqa: F811
     write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
     other = load_sweep("other", [f"runs={earlier.runs}"])
