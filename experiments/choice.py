@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.comparisons.options import seeds as seeds_from
-from analysis.comparisons.planned import CHOSEN, write_whole
+from analysis.comparisons.planned import CHOSEN
 from analysis.comparisons.sweep import RunResult, read_sweep, why_not_paired
 from analysis.endpoints import sign_of
 from analysis.results import results_beside, results_of
@@ -29,6 +29,7 @@ from experiments.config import load_saved, to_plain
 from experiments.keys import ConfigError
 from experiments.same_run import differences
 from simulator.bank import world_hash
+from simulator.drafts import write_whole
 from simulator.scenario import Split
 
 if TYPE_CHECKING:

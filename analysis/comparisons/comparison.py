@@ -47,6 +47,7 @@ def comparison(options: Namespace) -> str:
         ValueError: what was asked for cannot be had, or nothing may be written there.
     """
     check_out(options.out)
+    # Options that no plan takes are refused before runs are read.
     Plan(primary=options.primary or AUC, threshold=options.threshold, seed=options.bootstrap_seed)
     sweep = read_sweep(options.folder, seeds=options.seeds)
     named = plan_of(sweep, contrasts=options.contrast, primary=options.primary)
