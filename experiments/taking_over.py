@@ -89,6 +89,8 @@ def kept_runs(sweep: Sweep) -> KeptRuns:
 
 def began_otherwise(sweep: Sweep, kept: KeptRuns) -> Iterator[str]:
     """A sentence if kept runs began with other weights than runs that are made now would; only of a prior that is built already."""
+    if not 0 < len(kept.usable) < len(sweep.cells()):
+        return
     from policy.prior import prior_folder
 
     others = []
@@ -98,7 +100,7 @@ def began_otherwise(sweep: Sweep, kept: KeptRuns) -> Iterator[str]:
         began_with = weights_of(record)
         if prior is not None and prior.is_dir() and began_with and began_with != fingerprint(prior):
             others.append(cell)
-    if others and len(kept.usable) < len(sweep.cells()):
+    if others:
         yield (
             f"kept runs that began with other weights than the prior here gives: {named(others)}; they are not paired with the runs "
             "made now, and another name= runs all anew"
@@ -116,14 +118,15 @@ def weights_of(record: Path) -> str:
 def same_elsewhere(sweep: Sweep, cells: Sequence[Cell], kept: KeptRuns) -> Iterator[tuple[Cell, Path]]:
     """Runs without a record of their own that another experiment's sweep of this name has kept.
 
-    Where the sweep has records of its own, only those that began with the weights of one of them.
+    Where the sweep has runs or records of its own, only those that began with the weights of one of them.
     """
     if setting(sweep.base, "evaluation.split") == Split.SEALED:
         return
     seeds = {cell.seed for cell in cells}
     found = sorted(results_beside(sweep.runs).glob(f"*/{sweep.folder.name}/*/seed_*"))
     records = [path for path in found if path.parent.parent != kept.folder and is_record(path) and seed_of(path) in seeds]
-    own = {weights_of(record) for record in kept.usable.values()}
+    places = [place for cell in sweep.cells() for place in (sweep.run_folder(cell), record_of(sweep, cell))]
+    own = {weights for place in places if (weights := weights_of(place))}
     records = [path for path in records if not own or weights_of(path) in own]
     # Most have another teacher: told apart by what they wrote down, since to read all settings through the schema takes long.
     teachers = {path: teacher_of(path) for path in records}

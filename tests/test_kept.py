@@ -346,6 +346,9 @@ def test_runs_of_another_experiment_are_left_where_they_began_with_other_weights
     config["provenance"]["initial_policy"] = "aaaa"
     (mine / "config.yaml").write_text(yaml.safe_dump(config))
     assert set(kept_runs(sweep).usable) == {Cell("leader", 3)}
+    # In a later sitting its own run is there, and no longer waiting.
+    kept_runs(sweep).place(sweep)
+    assert not kept_runs(sweep).usable
 
 
 def test_a_record_that_lacks_a_setting_of_today_is_taken_over_and_what_copied_it_too(earlier, write):  # noqa: F811
