@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 NUM_RESAMPLES = 1000
+NUM_RESAMPLES_OF_MEANS = 2000
 LOW, HIGH = 0.025, 0.975
 
 
@@ -73,6 +74,15 @@ class Sample:
         _, cluster = np.unique(self.cluster[chosen], return_inverse=True)
         rest = {name: getattr(self, name)[chosen] for name in ("dialogue", "turn", "level", "part", "whole")}
         return Sample(cluster=cluster, **rest)
+
+
+def mean_interval(values_N: np.ndarray, *, rng: np.random.Generator) -> tuple[float, float]:
+    """The 95 % interval of a mean over N scenarios, one value each; NaNs without values."""
+    if not values_N.size:
+        return float("nan"), float("nan")
+    picks_RN = rng.integers(0, values_N.size, size=(NUM_RESAMPLES_OF_MEANS, values_N.size))
+    low, high = np.quantile(values_N[picks_RN].mean(axis=1), [LOW, HIGH])
+    return float(low), float(high)
 
 
 def share(sample: Sample, *, rng: np.random.Generator) -> Estimate:

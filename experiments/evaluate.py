@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.clusters import mean_interval
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Outcome
 from simulator.difficulty import Difficulty
 from simulator.scenario import HiddenIntention, Scenario
@@ -16,7 +17,6 @@ from simulator.scenario import HiddenIntention, Scenario
 BANDS: tuple[tuple[float, float], ...] = ((0.0, 0.4), (0.4, 0.6), (0.6, 1.01))
 """Three difficulty bands [low, high): on the default grid .1 and .3, .5, and .7 and .9."""
 WORST_SHARE = 0.2
-NUM_RESAMPLES = 2000
 
 
 @dataclass
@@ -136,7 +136,7 @@ def summarise(graded: Sequence[Graded], *, seed: int = 0) -> dict[str, Any]:
     by_strictness = means_by(valid, lambda item: f"{item.strictness:g}")
     return {
         "score": mean(emotions),
-        "score_ci95": bootstrap_ci95(per_scenario, rng=np.random.default_rng(seed)),
+        "score_ci95": list(mean_interval(per_scenario, rng=np.random.default_rng(seed))),
         "by_strictness": dict(sorted(by_strictness.items(), key=lambda pair: float(pair[0]))),
         "worst_cell": min(cells.values(), default=float("nan")),
         "cvar20": worst_mean(per_scenario),
@@ -170,12 +170,3 @@ def worst_mean(values_N: np.ndarray, share: float = WORST_SHARE) -> float:
         return float("nan")
     num_worst = max(1, int(np.ceil(share * values_N.size - 1e-9)))
     return float(np.sort(values_N)[:num_worst].mean())
-
-
-def bootstrap_ci95(values_N: np.ndarray, *, rng: np.random.Generator) -> list[float]:
-    """Percentile interval of the mean over resampled scenarios; NaNs without values."""
-    if not values_N.size:
-        return [float("nan"), float("nan")]
-    picks_RN = rng.integers(0, values_N.size, size=(NUM_RESAMPLES, values_N.size))
-    low, high = np.quantile(values_N[picks_RN].mean(axis=1), [0.025, 0.975])
-    return [float(low), float(high)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.clusters import NOTHING, Estimate, Sample, drift, rank_correlation, share, slope_over_levels
+from analysis.clusters import NOTHING, Estimate, Sample, drift, mean_interval, rank_correlation, share, slope_over_levels
 
 
 def rng() -> np.random.Generator:
@@ -82,3 +82,11 @@ def test_a_rank_correlation_knows_order_only_and_shares_ranks_in_ties():
     # ranks 1.5 1.5 3 against 1 2 3: covariance 1/2, spreads sqrt(1/2) and sqrt(2/3)
     assert rank_correlation(names[:3], [1, 1, 2], [1, 2, 3], rng=rng()).value == pytest.approx(0.5 / np.sqrt(1 / 3))
     assert np.isnan(rank_correlation(names, [1] * 6, [1, 2, 3, 4, 5, 6], rng=rng()).value)
+
+
+def test_interval_of_a_mean_is_seeded_and_brackets_it():
+    values = np.arange(101, dtype=float)
+    low, high = mean_interval(values, rng=np.random.default_rng(1))
+    assert (low, high) == mean_interval(values, rng=np.random.default_rng(1))
+    # standard error of the mean of 0..100 is 29.15 / sqrt(101) = 2.90
+    assert low == pytest.approx(50 - 1.96 * 2.9, abs=0.6) and high == pytest.approx(50 + 1.96 * 2.9, abs=0.6)

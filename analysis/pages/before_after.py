@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from analysis.clusters import mean_interval
 from analysis.grades import Grade, Look, grade_of, looks
 from simulator.dialogue import Outcome
 
-NUM_RESAMPLES = 2000
 OF_A_PAIR = ("uid", "scenario_id")
 """What the same dialogue before and after is found and resampled by."""
 Record = Mapping[str, Any]
@@ -89,9 +89,8 @@ def mean_gain(pairs: Sequence[Pair], *, seed: int = 0) -> Gain:
     for pair in pairs:
         by_scenario.setdefault(pair.before["scenario_id"], []).append(pair.gain)
     means_N = np.array([statistics.fmean(gains) for _, gains in sorted(by_scenario.items())])
-    picks_RN = np.random.default_rng(seed).integers(0, means_N.size, size=(NUM_RESAMPLES, means_N.size))
-    low, high = np.quantile(means_N[picks_RN].mean(axis=1), [0.025, 0.975])
-    return Gain(mean=statistics.fmean(pair.gain for pair in pairs), low=float(low), high=float(high), num_pairs=len(pairs))
+    low, high = mean_interval(means_N, rng=np.random.default_rng(seed))
+    return Gain(mean=statistics.fmean(pair.gain for pair in pairs), low=low, high=high, num_pairs=len(pairs))
 
 
 def with_words(pairs: Sequence[Pair]) -> list[Pair]:
