@@ -1,4 +1,7 @@
-"""A process whose sums come out alike on every x86-64 processor with AVX2: what decides that is read once, when torch is imported."""
+"""A process whose sums come out alike on every x86-64 processor with AVX2, whatever it was started from.
+
+What decides that is read once, when torch is imported: which kernels are used, and with how many threads.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ import platform
 
 import torch
 
-ALIKE = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+NUM_THREADS = 2
+"""With another number sums are taken in another order."""
+THREADS = {"OMP_NUM_THREADS": str(NUM_THREADS), "MKL_NUM_THREADS": str(NUM_THREADS), "OMP_DYNAMIC": "FALSE", "MKL_DYNAMIC": "FALSE"}
+KERNELS = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 """Torch's own kernels, those of MKL and of oneDNN. MKL promises the same results on processors of all makers under `COMPATIBLE` alone."""
 
 
 def alike_everywhere() -> dict[str, str]:
-    """The environment of a process that computes alike wherever it runs; where a processor lacks AVX2, as it is."""
+    """The environment of a process that computes alike wherever it runs; where a processor lacks AVX2, with the kernels it has."""
     has_avx2 = platform.machine() in ("x86_64", "AMD64") and torch.backends.cpu.get_cpu_capability() != "DEFAULT"
-    return {**os.environ, **(ALIKE if has_avx2 else {})}
+    return {**os.environ, **THREADS, **(KERNELS if has_avx2 else {})}

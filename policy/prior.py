@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
+from policy.alike import NUM_THREADS
 from policy.demonstrations import Demonstration, demonstrate
 from policy.kernels import choose_kernels, threads
 from policy.prior_config import PriorConfig
@@ -39,12 +40,10 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
-RECIPE_VERSION = 8
+RECIPE_VERSION = 9
 """Raised whenever the code below changes what it builds."""
 CHOICE_TOKENS = 3
 """With which a reply begins; they nearly always tell its strategy."""
-NUM_THREADS = 2
-"""Of the training, whatever the machine: with another number sums are taken in another order, and another prior comes out."""
 WORD_WEIGHT = 20
 """How often each word that is told counts beside the demonstrations when the tokenizer is trained: enough for rare ones to stay whole."""
 
@@ -112,12 +111,11 @@ def train_prior(config: PriorConfig, scenarios: Sequence[Scenario], *, progress:
     said = (turn.text for demo in shown for turn in demo.dialogue.turns)
     thought = _thoughts_of(shown, seed=config.seed) if config.thinking else ()
     tokenizer = build_tokenizer(config, itertools.chain(said, thought, WORD_WEIGHT * [words_told(scenarios)]))
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), threads(NUM_THREADS):
         torch.manual_seed(config.seed)
         model = build_model(config, tokenizer)
         choose_kernels(model)
-        with threads(NUM_THREADS):
-            _fit(config, model, tokenizer, lessons, progress=progress)
+        _fit(config, model, tokenizer, lessons, progress=progress)
     if config.thinking:
         setattr(model.config, MARK, True)
     return tokenizer, untied(model, temperature=config.temperature).eval()

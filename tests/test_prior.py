@@ -134,10 +134,11 @@ def test_a_collage_tells_of_things_that_its_sentences_did_not_have():
         assert len(set(heads)) == len(heads)
 
 
-def test_a_prior_is_the_same_where_other_kernels_would_be_chosen(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_prior_is_the_same_where_other_kernels_and_threads_would_be_chosen(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Built by a process that is not told which kernels to use, it is another one."""
     weights = (tiny / "model.safetensors").read_bytes()
-    for name, value in {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "AVX2", "XDG_CACHE_HOME": str(tmp_path)}.items():
+    elsewhere = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "AVX2", "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(tmp_path)}
+    for name, value in elsewhere.items():
         monkeypatch.setenv(name, value)
     assert (build_prior(TINY, progress=False) / "model.safetensors").read_bytes() == weights
     command = [sys.executable, "-m", "policy.prior_process", str(tmp_path / "direct"), "--quiet"]
