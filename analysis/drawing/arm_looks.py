@@ -21,8 +21,10 @@ DASHES = {
 }
 """A dash for each of seven colours."""
 MARKS = ("", "o", "s", "^", "D", "v")
-STYLES = tuple((colour, mark) for mark, colour in product(MARKS, DASHES))
-"""Colour and mark of arms in one frame; from the 43rd on they begin anew."""
+Style = tuple[str, str]
+"""Colour and mark of an arm."""
+STYLES: tuple[Style, ...] = tuple((colour, mark) for mark, colour in product(MARKS, DASHES))
+"""Of the arms in one frame; from the 43rd on they begin anew."""
 
 
 def style_of(colour: str, marker: str, *, num_points: int, start: int) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from analysis.pages.contrast_reasons import why
 from analysis.pages.page import write_page
 from analysis.pages.reliability_sections import of_arms
 from analysis.pages.sweep_course import Courses, read_courses
-from analysis.pages.sweep_figures import arms_figure, cell_figure, contrasts_figure, lattice, learning_curves, profiles, ranked, styles_of
+from analysis.pages.sweep_curves import lattice, learning_curves
+from analysis.pages.sweep_figures import arms_figure, cell_figure, contrasts_figure, profiles, ranked, styles_of
 from analysis.pages.sweep_sections import (
     alarms,
     answers,
