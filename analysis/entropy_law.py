@@ -92,16 +92,22 @@ def read_looks(folder: Path) -> tuple[list[float], list[float]]:
 
 def over_runs(laws: Sequence[LawOfRun]) -> dict[str, Any]:
     """Mean of every figure over the runs, with its standard error; null of fewer than two."""
-    columns = {name: [record[name] for record in map(LawOfRun.to_dict, laws)] for name in FIGURES}
     means: dict[str, Any] = {}
-    for name, values in columns.items():
-        known = [value for value in values if value is not None]
+    for name in FIGURES:
+        told = foretold(laws) if name in (FORECAST, STANDSTILL) else laws
+        known = [value for value in (law.to_dict()[name] for law in told) if value is not None]
         error = float(np.std(known, ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else None
         means[name] = {"mean": float(np.mean(known)) if known else None, "error": error}
     return means
 
 
-FIGURES = ("a", "b", "ceiling", "r_squared", "forecast_error", "standstill_error")
+FORECAST, STANDSTILL = "forecast_error", "standstill_error"
+FIGURES = ("a", "b", "ceiling", "r_squared", FORECAST, STANDSTILL)
+
+
+def foretold(laws: Sequence[LawOfRun]) -> list[LawOfRun]:
+    """The runs whose first half has a law: only there can both ways to foretell the second be compared."""
+    return [law for law in laws if not math.isnan(law.forecast_error)]
 
 
 def entropy_law(folders: Sequence[Path], *, out: Path | None = None) -> str:
@@ -139,8 +145,10 @@ def as_text(laws: Sequence[LawOfRun], *, num_without: int) -> str:
     means = over_runs(laws)
     shown = ", ".join(f"{name} {_with_error(means[name])}" for name in FIGURES)
     lines.append(f"over {len(laws)} runs (mean ± standard error between runs): {shown}")
-    better = sum(each.forecast_error < each.standstill_error for each in laws)
-    lines.append(f"the law of the first half foretold the second better than no change in {better} of {len(laws)} runs")
+    both = foretold(laws)
+    better = sum(each.forecast_error < each.standstill_error for each in both)
+    without = f"; in {len(laws) - len(both)} more the first half has no law" if len(both) < len(laws) else ""
+    lines.append(f"the law of the first half foretold the second better than no change in {better} of {len(both)} runs{without}")
     if num_without:
         lines.append(f"{num_without} more runs have fewer than {LEAST_LOOKS} looks, or looks that do not differ")
     return "\n".join(lines)

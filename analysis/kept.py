@@ -99,7 +99,7 @@ def why_unusable(run: Path) -> str:
 
 
 def keep_plan(folder: Path, out: Path) -> None:
-    """Copies what the sweep set out to compare and which arms were chosen for it.
+    """Copies what the sweep set out to compare, with what an earlier sitting had planned besides, and which arms were chosen for it.
 
     Raises:
         ValueError: results of another plan are kept there.
@@ -108,9 +108,10 @@ def keep_plan(folder: Path, out: Path) -> None:
     if before is not None and plan is not None and (before.contrasts, before.primary) != (plan.contrasts, plan.primary):
         raise ValueError(f"{out / PLAN} must be the sweep's plan ({plan.words()}), got {before.words()}; give another --out")
     out.mkdir(parents=True, exist_ok=True)
-    for name in (PLAN, CHOSEN):
-        if (folder / name).is_file():
-            shutil.copyfile(folder / name, out / name)
+    if plan is not None:
+        plan.keep(out)
+    if (folder / CHOSEN).is_file():
+        shutil.copyfile(folder / CHOSEN, out / CHOSEN)
 
 
 def keep_run(run: Path, target: Path, *, runs: Path) -> None:

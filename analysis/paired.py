@@ -1,4 +1,4 @@
-"""Two arms compared on the same seeds: differences, exact tests, what could have been found, and corrections for looking often.
+"""Two arms compared on the same seeds: differences, exact tests, and corrections for looking often.
 
 Everything starts from one number a run. `a_R` and `b_R`, float[R], hold those of two arms in the same order of seeds, so that element r
 of both shared everything but the arm; `differences_R` is a_R - b_R. NaN is refused, except by `complete_pairs`, which drops such pairs
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import stats
 
 from analysis.clusters import Estimate
 from analysis.stats import LEVEL, check_scores
@@ -164,39 +164,3 @@ def holm(ps: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(ps) - rank) * ps[place]))
         adjusted[place] = highest
     return adjusted
-
-
-def power_of_t_test(effect: float, *, num_pairs: int, sd: float, alpha: float) -> float:
-    """Chance that a two-sided paired t test rejects at alpha when the mean difference is `effect` and differences have this sd.
-
-    P(|T| > t(1 - alpha / 2; R - 1)) for T noncentral t with R - 1 degrees of freedom and noncentrality sqrt(R) effect / sd. The lower tail
-    is taken as the upper one of the mirrored variable, because scipy's `nct.cdf` is NaN far out.
-    """
-    freedom, shift = num_pairs - 1, np.sqrt(num_pairs) * effect / sd
-    bound = stats.t.ppf(1.0 - alpha / 2.0, freedom)
-    return float(stats.nct.sf(bound, freedom, shift) + stats.nct.sf(bound, freedom, -shift))
-
-
-def minimal_detectable_effect(*, num_pairs: int, sd: float, alpha: float = 0.05, power: float = 0.8) -> float:
-    """The mean difference that a two-sided paired t test would find with this power: `power_of_t_test` solved for the effect.
-
-    Args:
-        sd: of the differences, with R - 1; 0 gives 0. Taken from the same pairs it is a guess: from 5 normal ones the true sd lies
-            between .6 and 2.9 times it (95 %), from 10 between .7 and 1.8 times.
-        alpha: divide by the size of the family for the first step of Holm.
-
-    Raises:
-        ValueError: fewer than two pairs, a negative sd, or alpha and power not 0 < alpha < power < 1.
-    """
-    if num_pairs < 2 or not sd >= 0.0:
-        raise ValueError(f"num_pairs must be at least 2 and sd at least 0, got {num_pairs!r} and {sd!r}")
-    if not 0.0 < alpha < power < 1.0:
-        raise ValueError(f"alpha and power must satisfy 0 < alpha < power < 1, got {alpha!r} and {power!r}")
-
-    def missing(scaled: float) -> float:
-        return power_of_t_test(scaled, num_pairs=num_pairs, sd=1.0, alpha=alpha) - power
-
-    high = 1.0
-    while missing(high) < 0.0:
-        high *= 2.0
-    return float(sd * optimize.brentq(missing, 0.0, high))

@@ -215,14 +215,26 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def last_record(path: Path) -> dict[str, Any] | None:
-    """The last whole record of a stream, read from its end; None where there is none within the last megabyte."""
+    """The last record of a stream, read from its end; None where there is none within the last megabyte.
+
+    As in `read_lines` a torn last line is passed over.
+
+    Raises:
+        ValueError: the line before a torn one is none either.
+    """
     if not path.is_file():
         return None
     with path.open("rb") as stream:
         stream.seek(max(path.stat().st_size - LAST_BYTES, 0))
         whole, _, _ = stream.read().rpartition(b"\n")
-    last = whole.rpartition(b"\n")[2]
-    return record_of(last) if last else None
+    rest, _, last = whole.rpartition(b"\n")
+    if not last:
+        return None
+    try:
+        return record_of(last)
+    except ValueError:
+        before = rest.rpartition(b"\n")[2]
+        return record_of(before) if before else None
 
 
 def record_of(line: bytes) -> dict[str, Any]:

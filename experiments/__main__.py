@@ -90,10 +90,11 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
         return 0
     if options.dry_run:
         from experiments.sweep import lost_by_words, refused_arms
-        from experiments.taking_over import kept_runs
+        from experiments.taking_over import began_otherwise, kept_runs
 
         kept = kept_runs(sweep)
-        said = [*lost_by_words(sweep), *kept.sentences(len(sweep.cells())), *refused_arms(sweep, kept.usable).values()]
+        said = [*lost_by_words(sweep), *kept.sentences(len(sweep.cells())), *began_otherwise(sweep, kept)]
+        said += refused_arms(sweep, kept.usable).values()
         print("\n".join([describe(sweep), *(f"# {sentence}" for sentence in said)]))
         return 0
 

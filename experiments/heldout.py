@@ -85,9 +85,13 @@ class HeldOut:
         pairs = list(zip(tasks, (group.rollouts[0] for group in groups), strict=True))
         lines = [record(task, rollout.dialogue, in_during=task.uid in during, **facts, **thoughts_of(rollout)) for task, rollout in pairs]
         recorder.evaluation(tally.step, lines)
-        summary = summarise([Graded.of(rollout.dialogue, strictness=task.strictness) for task, rollout in pairs])
-        recorder.scalars(tally.step, {f"eval/{facts['grid']}_{key}": summary[key] for key in SHOWN})
-        return summary
+        grades = {task.uid: Graded.of(rollout.dialogue, strictness=task.strictness) for task, rollout in pairs}
+        # The full grid holds the small one: its curve begins and ends there.
+        summaries = {"during": summarise([grade for uid, grade in grades.items() if uid in during])}
+        if full:
+            summaries["full"] = summarise(list(grades.values()))
+        recorder.scalars(tally.step, {f"eval/{grid}_{key}": summary[key] for grid, summary in summaries.items() for key in SHOWN})
+        return summaries[facts["grid"]]
 
     def _refuse_broken(self, groups: Sequence[RolloutGroup]) -> None:
         """Raises where a score would be that of the users who happened to answer."""

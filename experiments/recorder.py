@@ -120,11 +120,15 @@ class Recorder:
 
 
 def cut_back(path: Path, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Drops the records that are not kept, and a torn last line, in place."""
+    """Drops the records that are not kept, and a torn last line, in place.
+
+    Raises:
+        ValueError: a line before the last one is torn.
+    """
     if not path.exists():
         return
-    with draft_of(path) as draft, path.open(encoding="utf-8") as old, draft.open("w", encoding="utf-8") as new:
-        new.writelines(line for line in old if line.endswith("\n") and is_kept(json.loads(line)))
+    with draft_of(path) as draft, draft.open("w", encoding="utf-8") as new:
+        new.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in read_lines(path) if is_kept(record))
 
 
 def dialogue_record(dialogue: Dialogue, **facts: Any) -> dict[str, Any]:

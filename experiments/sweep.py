@@ -22,7 +22,9 @@ from tqdm import tqdm
 
 from analysis.comparisons.comparison import as_text, compare, write_json
 from analysis.comparisons.comparison_plan import COMPARISON, Plan
+from analysis.comparisons.planned import read_planned
 from analysis.comparisons.sweep import read_sweep
+from analysis.results import results_of
 from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
 from experiments.catalogue import path_of
 from experiments.cautions import lost_settings
@@ -37,7 +39,7 @@ from experiments.progress import as_clock
 from experiments.same_run import TornRun, refuse_other
 from experiments.sealed import check_sealed
 from experiments.sweep_plan import Cell, Sweep
-from experiments.taking_over import began_otherwise, kept_runs
+from experiments.taking_over import began_otherwise, kept_runs, plan_apart
 from experiments.teaching import check_teacher
 
 POLL_S = 2.0
@@ -138,7 +140,8 @@ def keep_plan(sweep: Sweep) -> None:
         sweep.planned.refuse_other(sweep.folder)
         if sweep.choice:
             sweep.choice.keep(sweep.folder)
-        sweep.planned.keep(sweep.folder)
+        earlier = None if plan_apart(sweep) else read_planned(results_of(sweep.folder))
+        (sweep.planned.grown_from(earlier) if earlier else sweep.planned).keep(sweep.folder)
     except ValueError as error:
         raise ConfigError(str(error)) from error
 

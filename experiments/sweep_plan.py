@@ -261,7 +261,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
             primary=primary,
             tuning={arm: str(said) for arm, said in (tree.get("tuning") or {}).items()},
             choose=tree.get("choose"),
-            seeds=everyone if set(seeds) <= set(everyone) else seeds,
+            seeds=planned_seeds(everyone, seeds),
             arms=tuple(tree["arms"]),
             overrides=tuple(word for word in overrides if not word.startswith((*(f"{name}=" for name in OWN), *OF_A_PLACE))),
         ),
@@ -277,6 +277,11 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
         sweep = chosen(sweep, tree["choose"], all_arms=all_arms)
     check(sweep, all_arms=list(tree["arms"]))
     return sweep
+
+
+def planned_seeds(of_file: Sequence[int], asked: Sequence[int]) -> tuple[int, ...]:
+    """All that must be in before a contrast is answered: the file's and those asked for; these alone if they are all others."""
+    return tuple(sorted({*of_file, *asked})) if {*of_file} & {*asked} else tuple(asked)
 
 
 def require_shape(tree: Mapping[str, Any], file: str) -> None:

@@ -4,8 +4,8 @@ A record is taken over where the sweep would make just this run: the same plan, 
 the copied run that is here. Any other stays where it is, and is told of with the reason. A run that was begun in the sweep's folder is
 never replaced.
 
-Where a sweep has no record of its own, the same run of another experiment's sweep of that name counts: same world, seed and settings,
-whatever its arm is called. Runs that copy another, and what the sealed half judges, are always a sweep's own.
+Where a sweep has no record of its own, the same run of another experiment's sweep of that name counts: same world, seed, settings and
+initial weights, whatever its arm is called. Runs that copy another, and what the sealed half judges, are always a sweep's own.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from analysis.copies import COPIED, digest_of_tasks
 from analysis.kept import relocated, unpack
 from analysis.results import RUNS, results_beside, results_of
 from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, flatten, read_config, read_lines, setting
-from experiments.agents.who import fingerprint
+from experiments.agents.who import EMBEDDED, fingerprint
 from experiments.config import load_saved, to_plain
 from experiments.same_run import differences
 from experiments.sweep_plan import Cell, Sweep
+from policy.prior_place import prior_folder
 from simulator.bank import world_hash
 from simulator.scenario import Split
 
@@ -91,20 +92,23 @@ def began_otherwise(sweep: Sweep, kept: KeptRuns) -> Iterator[str]:
     """A sentence if kept runs began with other weights than runs that are made now would; only of a prior that is built already."""
     if not 0 < len(kept.usable) < len(sweep.cells()):
         return
-    from policy.prior import prior_folder
-
     others = []
     for cell, record in kept.usable.items():
-        policy = sweep.config(cell).policy
-        prior = prior_folder(policy.prior) if policy.model == "embedded" else None
-        began_with = weights_of(record)
-        if prior is not None and prior.is_dir() and began_with and began_with != fingerprint(prior):
+        began_with, begins_with = weights_of(record), weights_now(sweep, cell)
+        if began_with and begins_with and began_with != begins_with:
             others.append(cell)
     if others:
         yield (
             f"kept runs that began with other weights than the prior here gives: {named(others)}; they are not paired with the runs "
             "made now, and another name= runs all anew"
         )
+
+
+def weights_now(sweep: Sweep, cell: Cell) -> str:
+    """The fingerprint of the weights that a run would begin with; empty of a prior that is not built yet, and of other models."""
+    policy = sweep.config(cell).policy
+    prior = prior_folder(policy.prior)
+    return fingerprint(prior) if policy.model == EMBEDDED and prior.is_dir() else ""
 
 
 def weights_of(record: Path) -> str:
@@ -118,7 +122,8 @@ def weights_of(record: Path) -> str:
 def same_elsewhere(sweep: Sweep, cells: Sequence[Cell], kept: KeptRuns) -> Iterator[tuple[Cell, Path]]:
     """Runs without a record of their own that another experiment's sweep of this name has kept.
 
-    Where the sweep has runs or records of its own, only those that began with the weights of one of them.
+    Only those that began with the weights of one of the sweep's own runs or records, or where it has none, with those that its runs would
+    begin with: others could not be paired with what it runs.
     """
     if setting(sweep.base, "evaluation.split") == Split.SEALED:
         return
@@ -127,16 +132,19 @@ def same_elsewhere(sweep: Sweep, cells: Sequence[Cell], kept: KeptRuns) -> Itera
     records = [path for path in found if path.parent.parent != kept.folder and is_record(path) and seed_of(path) in seeds]
     places = [place for cell in sweep.cells() for place in (sweep.run_folder(cell), record_of(sweep, cell))]
     own = {weights for place in places if (weights := weights_of(place))}
-    records = [path for path in records if not own or weights_of(path) in own]
+    began = {path: weights_of(path) for path in records}
     # Most have another teacher: told apart by what they wrote down, since to read all settings through the schema takes long.
     teachers = {path: teacher_of(path) for path in records}
     firsts = {cell.arm: cell for cell in cells}
     wanted = {arm: dict(flatten(to_plain(sweep.config(cell))["teacher"])) for arm, cell in firsts.items()}
+    beginnings = {arm: own or {weights_now(sweep, cell)} - {""} for arm, cell in firsts.items()}
     for cell in cells:
         alike = (
             path
             for path, saved in teachers.items()
-            if seed_of(path) == cell.seed and all(saved.get(name, value) == value for name, value in wanted[cell.arm].items())
+            if seed_of(path) == cell.seed
+            and began[path] in beginnings[cell.arm]
+            and all(saved.get(name, value) == value for name, value in wanted[cell.arm].items())
         )
         same = next((path for path in alike if not why_not(sweep, cell, path, kept)), None)
         if same:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
-import os
 import random
 import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer
@@ -29,10 +25,11 @@ from policy.alike import NUM_THREADS
 from policy.demonstrations import Demonstration, demonstrate
 from policy.kernels import choose_kernels, threads
 from policy.prior_config import PriorConfig
+from policy.prior_place import prior_folder, recipe_of
 from policy.prior_process import build_apart
 from policy.thinking import CLOSE, MARK, OPEN, RECIPE
 from policy.thinking_demonstrations import ShownThought, thoughts
-from simulator.bank import load_bank, world_hash
+from simulator.bank import load_bank
 from simulator.dialogue import Speaker
 from simulator.scenario import Scenario, Split
 
@@ -40,27 +37,10 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
-RECIPE_VERSION = 9
-"""Raised whenever the code below changes what it builds."""
 CHOICE_TOKENS = 3
 """With which a reply begins; they nearly always tell its strategy."""
 WORD_WEIGHT = 20
 """How often each word that is told counts beside the demonstrations when the tokenizer is trained: enough for rare ones to stay whole."""
-
-
-def prior_folder(config: PriorConfig) -> Path:
-    """Where the prior of this recipe lies, or will lie: the user's cache, named by the hash of recipe and world."""
-    facts = {"version": RECIPE_VERSION, "world": world_hash(without_heldout=True), "torch": torch.__version__}
-    recipe = json.dumps({"recipe": _recipe(config), **facts}, sort_keys=True)
-    shown = ["demonstrations.py", *(["thinking_demonstrations.py"] if config.thinking else [])]
-    moves = b"".join((Path(__file__).parent / name).read_bytes() for name in shown)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attune"
-    return cache / f"prior-{hashlib.sha256(recipe.encode() + moves).hexdigest()[:16]}"
-
-
-def _recipe(config: PriorConfig) -> dict[str, Any]:
-    """The settings by name; one that does not think is the same recipe as before there were thoughts."""
-    return {name: value for name, value in asdict(config).items() if name != "thinking" or value}
 
 
 def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
@@ -95,7 +75,7 @@ def save_prior(config: PriorConfig, folder: Path, *, progress: bool = True) -> N
     tokenizer, model = train_prior(config, load_bank().scenarios(Split.TRAIN), progress=progress)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    (folder / RECIPE).write_text(json.dumps(_recipe(config), indent=2))
+    (folder / RECIPE).write_text(json.dumps(recipe_of(config), indent=2))
 
 
 def train_prior(config: PriorConfig, scenarios: Sequence[Scenario], *, progress: bool) -> tuple[Qwen2Tokenizer, Qwen2ForCausalLM]:

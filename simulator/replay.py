@@ -138,7 +138,10 @@ def transcript_file(source: Path, *, evaluation: bool) -> Path:
     Raises:
         ValueError: it is not there.
     """
-    path = source / (EVALUATION if evaluation else DIALOGUES) if source.is_dir() else source
+    path = source
+    if source.is_dir():
+        # What an evaluation of any agent leaves behind is all held out, and in one file.
+        path = source / (EVALUATION if evaluation and (source / EVALUATION).is_file() else DIALOGUES)
     if not path.is_file():
         raise ValueError(f"DIALOGUE must be a JSONL file of ours or a run's folder, got {str(source)!r}; {path} is not there")
     return path

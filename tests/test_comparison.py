@@ -19,7 +19,7 @@ from analysis.comparisons.planned import Planned
 from analysis.comparisons.sweep import read_sweep
 from analysis.comparisons.text import as_text
 from analysis.endpoints import AUC
-from analysis.paired import minimal_detectable_effect
+from analysis.power import minimal_detectable_effect
 
 TEN = [50.0, 52.0, 54.0, 56.0, 58.0, 60.0, 62.0, 64.0, 66.0, 68.0]
 

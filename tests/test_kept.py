@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from test_sweep import planned, write  # noqa: F401 (a fixture)
 from analysis.__main__ import main
 from analysis.comparisons.comparison import compare
 from analysis.comparisons.comparison_plan import Plan
-from analysis.comparisons.planned import Planned
+from analysis.comparisons.planned import Planned, read_planned
 from analysis.comparisons.rlver_table import figures_of
 from analysis.comparisons.sweep import read_sweep
 from analysis.copies import digest_of_tasks
+from analysis.kept import keep_plan as keep_plan_of
 from analysis.kept import keep_run, keep_sweep, unpack
 from analysis.pages.report import write_report
 from analysis.results import MARKS, results_beside
@@ -30,7 +32,7 @@ from experiments.agents.who import fingerprint
 from experiments.config import load, to_plain
 from experiments.keys import ConfigError
 from experiments.sealed import Mark, check_sealed
-from experiments.sweep import run_sweep
+from experiments.sweep import keep_plan, run_sweep
 from experiments.sweep_plan import Cell, load_sweep
 from experiments.taking_over import began_otherwise, kept_runs
 from simulator.bank import load_bank, world_hash
@@ -195,6 +197,18 @@ def test_what_cannot_be_kept_is_refused_in_one_sentence(tmp_path, capsys, words,
     assert message in capsys.readouterr().err
 
 
+def test_what_is_kept_of_a_plan_does_not_shrink_when_its_folder_is_gone(earlier):
+    results = results_beside(earlier.runs) / "made" / "sweep"
+    wide = replace(earlier.planned, seeds=(3, 5, 6))
+    wide.keep(results)
+    keep_plan(planned(f"runs={earlier.runs}", "seeds=3"))
+    assert read_planned(earlier.folder).seeds == (3, 5, 6)
+    (earlier.folder / "plan.json").unlink()
+    earlier.planned.keep(earlier.folder)
+    keep_plan_of(earlier.folder, results)
+    assert read_planned(results).seeds == (3, 5, 6)
+
+
 def test_results_of_another_plan_are_not_mixed(tmp_path, capsys):
     folder = made_sweep(tmp_path / "runs" / "made" / "sweep", FINALS)
     Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc").keep(folder)
@@ -241,7 +255,7 @@ def test_kept_runs_that_began_with_other_weights_are_named(earlier, tmp_path, mo
     prior = tmp_path / "prior"
     prior.mkdir()
     (prior / "config.json").write_text("{}")
-    monkeypatch.setattr("policy.prior.prior_folder", lambda config: prior)
+    monkeypatch.setattr("experiments.taking_over.prior_folder", lambda config: prior)
     record = results_beside(earlier.runs) / "made" / "sweep" / "frontier" / "seed_3" / "config.yaml"
     config = yaml.safe_load(record.read_text())
 

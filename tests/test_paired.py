@@ -13,9 +13,7 @@ from analysis.paired import (
     complete_pairs,
     holm,
     mean_difference,
-    minimal_detectable_effect,
     paired_probability,
-    power_of_t_test,
     probability_of_improvement,
     sign_flip_interval,
     sign_flip_test,
@@ -197,40 +195,3 @@ def test_holm_of_one_or_of_large_ps():
 def test_what_is_no_p_is_refused(p):
     with pytest.raises(ValueError, match=r"p must be in \[0, 1\]"):
         holm([0.5, p])
-
-
-def test_power_without_an_effect_is_alpha():
-    assert power_of_t_test(0.0, num_pairs=7, sd=2.0, alpha=0.05) == pytest.approx(0.05)
-
-
-def test_power_is_the_share_of_simulated_trials_that_reject():
-    trials = np.random.default_rng(0).normal(1.2, 1.5, size=(20_000, 6))
-    ts = trials.mean(axis=1) / (trials.std(axis=1, ddof=1) / math.sqrt(6))
-    rejected = np.abs(ts) > scipy.stats.t.ppf(0.975, 5)
-    assert power_of_t_test(1.2, num_pairs=6, sd=1.5, alpha=0.05) == pytest.approx(rejected.mean(), abs=0.012)
-
-
-@pytest.mark.parametrize("num_pairs", [2, 3, 5, 10, 50])
-@pytest.mark.parametrize("alpha", [0.05, 0.0125])
-def test_the_minimal_detectable_effect_has_the_power_it_was_asked_for(num_pairs, alpha):
-    effect = minimal_detectable_effect(num_pairs=num_pairs, sd=3.0, alpha=alpha, power=0.8)
-    assert power_of_t_test(effect, num_pairs=num_pairs, sd=3.0, alpha=alpha) == pytest.approx(0.8, abs=1e-6)
-
-
-def test_the_minimal_detectable_effect_nears_that_of_known_sd():
-    # With many pairs t becomes normal: (z(.975) + z(.8)) / sqrt(n).
-    normal = (scipy.stats.norm.ppf(0.975) + scipy.stats.norm.ppf(0.8)) / math.sqrt(2000)
-    assert minimal_detectable_effect(num_pairs=2000, sd=1.0) == pytest.approx(normal, rel=2e-3)
-
-
-def test_without_spread_any_effect_is_detectable():
-    assert minimal_detectable_effect(num_pairs=5, sd=0.0) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("wrong", "complaint"),
-    [({"num_pairs": 1}, "num_pairs must be at least 2"), ({"sd": math.nan}, "sd at least 0"), ({"alpha": 0.9}, "0 < alpha < power < 1")],
-)
-def test_a_design_that_is_none_is_refused(wrong, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        minimal_detectable_effect(**{"num_pairs": 5, "sd": 1.0, **wrong})

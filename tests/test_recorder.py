@@ -8,11 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from policy_factories import rollout
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_student import make_outcome, make_task, make_teacher
 
-from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, read_lines, read_run
+from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, last_record, read_lines, read_run
 from analysis.teaching import read_teaching
 from curriculum.ledger import task_to_record
 from curriculum.teacher import Mode
@@ -93,9 +94,11 @@ def test_what_a_run_records_of_an_outcome_does_not_hang_on_what_was_read_of_it(t
     assert [group.success_share for group in read_teaching(read_run(tmp_path)).groups] == [0.25, 0.5, None]
 
 
-def test_a_line_torn_by_a_kill_is_dropped(tmp_path):
+@pytest.mark.parametrize("torn", [b'{"step": 3, "rew', b'{"step": 3, "text": "\xe2\x80', b'{"step": 3, "te\0\0\n'])
+def test_a_line_torn_by_a_kill_is_dropped(tmp_path, torn):
     path = tmp_path / METRICS
-    path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3, "rew')
+    path.write_bytes(b'{"step": 1}\n{"step": 2}\n' + torn)
+    assert last_record(path) == {"step": 2}
     cut_back(path, lambda record: record["step"] <= 3)
     assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
 

@@ -142,6 +142,12 @@ def test_seeds_may_be_told_from_the_first_to_the_last(write):
     assert planned("seeds=3-5,8").seeds == (3, 4, 5, 8)
 
 
+@pytest.mark.parametrize(("asked", "expected"), [("seeds=3", (3, 5)), ("seeds=3,6", (3, 5, 6)), ("seeds=7,8", (7, 8))])
+def test_seeds_of_the_file_stay_planned_whichever_are_added(write, asked, expected):
+    write()
+    assert planned(asked).planned.seeds == expected
+
+
 def test_the_planned_family_stays_whole_whichever_arms_are_asked_for(write, tmp_path):
     write(PLAN.replace('["frontier:fixed"]', '["frontier:fixed", "frontier:replayed"]'))
     part = planned("arms=frontier,fixed", f"runs={tmp_path}")

@@ -56,7 +56,7 @@ HEALTH = Page(
     title="Is this run healthy?",
     closed=False,
     charts=(
-        chart("Held-out score, 0-100: what it is for", "eval/(full|during)_score"),
+        chart("Held-out score, 0-100: what it is for (smoothing shows it late)", "eval/during_score"),
         chart("Reward: rises, then levels off", "reward/mean", "reward/success_rate"),
         chart("Reward density: 0 teaches nothing", "curriculum/reward_density", "collapse/reward_density"),
         chart("Policy entropy: falls slowly, never to 0", "actor/entropy"),
@@ -206,10 +206,11 @@ SIMULATOR = Page(
 EVALUATION = Page(
     title="Evaluation",
     charts=(
-        chart("Held-out score, 0-100", "eval/(full|during)_score"),
-        chart("Worst cell: intention x difficulty band", "eval/(full|during)_worst_cell"),
-        chart("Share of delighted users", "eval/(full|during)_success_rate"),
-        chart("Share of users who left", "eval/(full|during)_failure_rate"),
+        chart("Held-out score, 0-100, on the small grid", "eval/during_score"),
+        chart("Held-out score, 0-100, on the full grid: before and after", "eval/full_score"),
+        chart("Worst cell of the small grid: intention x difficulty band", "eval/during_worst_cell"),
+        chart("Share of delighted users, small grid", "eval/during_success_rate"),
+        chart("Share of users who left, small grid", "eval/during_failure_rate"),
         sometimes("Area under the score, at the end", "eval/auc"),
         chart("Probe panel: a fall is forgetting", "probe/(reward|reward_.*|repetition)"),
         chart("Probe panel: reward, and the ceiling its entropy allows", "probe/reward", "collapse/ceiling"),

@@ -34,6 +34,7 @@ from analysis.comparisons.sweep import (
 )
 from analysis.comparisons.text import as_text, verdict
 from analysis.endpoints import AUC, RELIABILITY, SECONDARY, sign_of
+from analysis.power import minimal_detectable_effect
 from simulator.drafts import write_whole
 from simulator.output import check_out
 
@@ -190,6 +191,9 @@ def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | N
     a, pattern = named
     if lacking := [str(seed) for seed in planned.seeds if seed not in contrast["seeds"]]:
         return f"{a} against {pattern} is not answered before the plan's seeds are in: {', '.join(lacking)} cannot be paired yet."
+    main = contrast["endpoints"][planned.primary]
+    if main and main["num_dropped"]:
+        return f"{a} against {pattern} is not answered: {main['num_dropped']} of the plan's seeds did not measure {planned.primary}."
     if planned.choose and pattern in planned.choose.get("best", ()) and "b_chosen_on" not in contrast:
         return f"{a} against {pattern} is not answered: {contrast['b']} was named by hand, and not chosen on {planned.choose.get('from')}."
     return ""
@@ -209,7 +213,7 @@ def difference(pairs: Sequence[tuple[RunResult, RunResult]], endpoint: str, *, a
     test = paired.sign_flip_test(d_R)
     better = sign_of(endpoint)
     sd = float(d_R.std(ddof=1)) if d_R.size > 1 else math.nan
-    effect = paired.minimal_detectable_effect(num_pairs=d_R.size, sd=sd, alpha=alpha, power=POWER) if d_R.size > 1 else math.nan
+    effect = minimal_detectable_effect(num_pairs=d_R.size, sd=sd, alpha=alpha, power=POWER) if d_R.size > 1 else math.nan
     return {
         "num_pairs": d_R.size,
         "num_dropped": num_dropped,

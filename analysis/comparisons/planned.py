@@ -61,15 +61,16 @@ class Planned:
         """
         self.refuse_other(folder)
         before = read_planned(folder)
-        whole = self
-        if before is not None:
-            seeds = tuple(sorted({*before.seeds, *self.seeds}))
-            # Where arms are chosen, those of before may hold candidates that were not.
-            arms = self.arms if self.choose else tuple(dict.fromkeys([*self.arms, *before.arms]))
-            whole = replace(self, seeds=seeds, arms=arms)
+        whole = self if before is None else self.grown_from(before)
         if before != whole:
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(folder / PLAN, json.dumps(asdict(whole), indent=1, ensure_ascii=False) + "\n")
+
+    def grown_from(self, before: Planned) -> Planned:
+        """This plan with the seeds and arms of an earlier sitting's."""
+        # Where arms are chosen, those of before may hold candidates that were not.
+        arms = self.arms if self.choose else tuple(dict.fromkeys([*self.arms, *before.arms]))
+        return replace(self, seeds=tuple(sorted({*before.seeds, *self.seeds})), arms=arms)
 
     @property
     def num_runs(self) -> int:

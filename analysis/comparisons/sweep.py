@@ -19,7 +19,7 @@ from analysis.comparisons.planned import KeptPlan, read_kept_plan
 from analysis.copies import why_no_copy
 from analysis.endpoints import AUC, ENDPOINTS, GAIN
 from analysis.grades import curve_of, looks, read_grades
-from analysis.learning_curves import Curve, area_under_curves, common_curves
+from analysis.learning_curves import Curve, area_under_curves, check_curve, common_curves
 from analysis.runs import Run, flatten, read_run, setting
 from simulator.progress import progress
 
@@ -204,7 +204,7 @@ def held_out(run: Run) -> tuple[Curve | None, dict[Cell, float]]:
     """A run's curve and its cells at the end; ERROR dialogues count in neither.
 
     Raises:
-        ValueError: a line lacks something, or dialogues or the whole last look are missing that the summary counted.
+        ValueError: a line lacks something, the looks are no curve, or dialogues are missing that the summary counted at the end.
     """
     grades = read_grades(run)
     full: dict[int, dict[Cell, list[float]]] = {}
@@ -215,6 +215,8 @@ def held_out(run: Run) -> tuple[Curve | None, dict[Cell, float]]:
     if seen and seen[0].policy_tokens != 0:
         raise ValueError(f"evaluation.jsonl must begin before training, got a first look at {seen[0].policy_tokens} policy tokens")
     curve = curve_of(seen) if seen else None
+    if curve:
+        check_curve(curve, "its learning curve")
     last = full[max(full)] if len(full) > 1 else {}
     counted, num = number(setting(run.summary, "heldout.n_dialogues")), sum(map(len, last.values()))
     if counted and counted != num:

@@ -70,7 +70,8 @@ def contrasts_figure(found: Mapping[str, Any]) -> Figure:
         name="contrasts",
         title="Differences on the same seeds",
         plot=plot,
-        caption=caption,
+        caption=caption if rows else "",
+        nothing="No contrast can be computed yet.",
         header=("contrast", "seed", "difference", "low", "high"),
         rows=table,
     )

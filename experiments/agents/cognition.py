@@ -13,6 +13,7 @@ import numpy as np
 
 from analysis.clusters import Estimate
 from curriculum.indicators import distinct, own_overlap, strategy_entropy
+from curriculum.indicators.text import words
 from experiments.agents.heard import Answered
 from experiments.agents.intervals import jackknifed, ratio
 from simulator.ears import lexicon
@@ -94,7 +95,7 @@ def creativity(replies: Sequence[Answered], overlaps: Mapping[int, float]) -> di
     """
     moves = [move for reply in replies for move in sorted(reply.moves)]
     texts = [said(reply) for reply in replies]
-    enough = sum(len(text.split()) if text.isascii() else len(text) for text in texts) >= NUM_WORDS
+    enough = sum(len(words(text)) for text in texts) >= NUM_WORDS
     within = np.array([overlaps[dialogue] for dialogue in sorted({reply.dialogue for reply in replies})], dtype=float)
     within = within[np.isfinite(within)]
     return {

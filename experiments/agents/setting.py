@@ -141,7 +141,7 @@ def bank_of(options: argparse.Namespace) -> tuple[Bank, str, str]:
 def make_user_config(options: argparse.Namespace, agent: Agent) -> RuleUserConfig | LLMUserConfig:
     """The user's settings: the options', else those of the agent's run, else the defaults."""
     try:
-        return llm_config(options) if options.user == "llm" else rule_config(options, agent)
+        return llm_config(options, agent) if options.user == "llm" else rule_config(options, agent)
     except ValueError as error:
         raise ConfigError(in_options(str(error), "--user-" if options.user == "llm" else "--")) from error
 
@@ -167,13 +167,15 @@ def register_for(options: argparse.Namespace, agent: Agent) -> Register:
     return Register(agent.recorded("simulator.register", "world" if is_of_world else "open"))
 
 
-def llm_config(options: argparse.Namespace) -> LLMUserConfig:
+def llm_config(options: argparse.Namespace, agent: Agent) -> LLMUserConfig:
     """Of a user that a model plays."""
     refuse_given(options, ("preset", "register", "momentum"), because="goes with --user rule")
     if not options.user_model:
         raise ConfigError("--user-model must name the model that plays the user, got none")
-    start = {} if options.start_emotion is None else {"start_emotion": options.start_emotion}
-    return LLMUserConfig(**model_settings(flag_settings(options, "user")), one_call=options.one_call, **start)
+    start = options.start_emotion
+    if start is None:
+        start = agent.recorded("simulator.start_emotion", LLMUserConfig.start_emotion)
+    return LLMUserConfig(**model_settings(flag_settings(options, "user")), one_call=options.one_call, start_emotion=start)
 
 
 def refuse_given(options: argparse.Namespace, names: tuple[str, ...], *, because: str) -> None:
