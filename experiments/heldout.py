@@ -91,7 +91,7 @@ class HeldOut:
         if full:
             summaries["full"] = summarise(list(grades.values()))
         recorder.scalars(tally.step, {f"eval/{grid}_{key}": summary[key] for grid, summary in summaries.items() for key in SHOWN})
-        return summaries[facts["grid"]]
+        return summaries["full" if full else "during"]
 
     def _refuse_broken(self, groups: Sequence[RolloutGroup]) -> None:
         """Raises where a score would be that of the users who happened to answer."""

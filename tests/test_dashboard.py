@@ -123,7 +123,7 @@ def test_titles_within_a_page_differ() -> None:
 
 
 def test_every_chart_shows_a_documented_metric() -> None:
-    keys = [re.sub(r"<\w+>", "full", key) for key in documented_keys()]
+    keys = [re.sub(r"<\w+>", grid, key) for key in documented_keys() for grid in ("full", "during")]
     for page in PAGES:
         for chart in page.charts:
             for tag in chart.tags:
@@ -132,7 +132,7 @@ def test_every_chart_shows_a_documented_metric() -> None:
 
 def test_every_documented_metric_has_a_place() -> None:
     tags = [tag for page in PAGES for chart in page.charts for tag in chart.tags]
-    keys = [re.sub(r"<\w+>", "full", key) for key in documented_keys()]
+    keys = [re.sub(r"<\w+>", grid, key) for key in documented_keys() for grid in ("full", "during")]
     assert [key for key in keys if not any(re.fullmatch(tag, key) for tag in tags)] == []
 
 

@@ -208,9 +208,9 @@ EVALUATION = Page(
     charts=(
         chart("Held-out score, 0-100, on the small grid", "eval/during_score"),
         chart("Held-out score, 0-100, on the full grid: before and after", "eval/full_score"),
-        chart("Worst cell of the small grid: intention x difficulty band", "eval/during_worst_cell"),
-        chart("Share of delighted users, small grid", "eval/during_success_rate"),
-        chart("Share of users who left, small grid", "eval/during_failure_rate"),
+        chart("Worst cell: intention x difficulty band", "eval/(full|during)_worst_cell"),
+        chart("Share of delighted users", "eval/(full|during)_success_rate"),
+        chart("Share of users who left", "eval/(full|during)_failure_rate"),
         sometimes("Area under the score, at the end", "eval/auc"),
         chart("Probe panel: a fall is forgetting", "probe/(reward|reward_.*|repetition)"),
         chart("Probe panel: reward, and the ceiling its entropy allows", "probe/reward", "collapse/ceiling"),
