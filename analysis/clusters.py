@@ -76,12 +76,14 @@ class Sample:
         return Sample(cluster=cluster, **rest)
 
 
-def mean_interval(values_N: np.ndarray, *, rng: np.random.Generator) -> tuple[float, float]:
-    """The 95 % interval of a mean over N scenarios, one value each; NaNs without values."""
-    if not values_N.size:
+def mean_interval(values: Sequence[float] | np.ndarray, clusters: Sequence[str], *, rng: np.random.Generator) -> tuple[float, float]:
+    """The 95 % interval of the mean over all values, those of a cluster drawn together; NaNs of fewer than two clusters."""
+    names, place = np.unique(np.array(clusters, dtype=str), return_inverse=True)
+    if names.size < 2:
         return float("nan"), float("nan")
-    picks_RN = rng.integers(0, values_N.size, size=(NUM_RESAMPLES_OF_MEANS, values_N.size))
-    low, high = np.quantile(values_N[picks_RN].mean(axis=1), [LOW, HIGH])
+    sums_N, counts_N = np.bincount(place, np.array(values, dtype=float)), np.bincount(place)
+    picks_RN = rng.integers(0, names.size, size=(NUM_RESAMPLES_OF_MEANS, names.size))
+    low, high = np.quantile(sums_N[picks_RN].sum(axis=1) / counts_N[picks_RN].sum(axis=1), [LOW, HIGH])
     return float(low), float(high)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -13,10 +14,10 @@ def text(value: Any, form: str) -> str:
 
 
 def with_interval(scores: Mapping[str, Any]) -> str:
-    """A score with its interval."""
-    low, high = scores.get("score_ci95") or (None, None)
+    """A score with its 95 % interval; without one where there is none (None or NaN)."""
+    bounds = scores.get("score_ci95") or (None, None)
     value = text(scores.get("score"), "{:.1f}")
-    return f"{value} [{low:.1f}, {high:.1f}]" if low is not None and high is not None else value
+    return value if any(bound is None or math.isnan(bound) for bound in bounds) else f"{value} [{bounds[0]:.1f}, {bounds[1]:.1f}]"
 
 
 def duration(seconds: float | None) -> str:

@@ -136,7 +136,7 @@ def summarise(graded: Sequence[Graded], *, seed: int = 0) -> dict[str, Any]:
     by_strictness = means_by(valid, lambda item: f"{item.strictness:g}")
     return {
         "score": mean(emotions),
-        "score_ci95": list(mean_interval(per_scenario, rng=np.random.default_rng(seed))),
+        "score_ci95": list(mean_interval(emotions, [item.scenario_id for item in valid], rng=np.random.default_rng(seed))),
         "by_strictness": dict(sorted(by_strictness.items(), key=lambda pair: float(pair[0]))),
         "worst_cell": min(cells.values(), default=float("nan")),
         "cvar20": worst_mean(per_scenario),

@@ -12,6 +12,7 @@ import psutil
 
 from analysis.pages.report import write_report
 from analysis.runs import CONFIG, SUMMARY
+from analysis.wording import with_interval
 from experiments.ahead import LANE
 from experiments.beginning import settings_text, write_over
 from experiments.cautions import cautions
@@ -153,9 +154,8 @@ class Course:
             return False
         self.tally.num_looks += 1
         self.tally.tenth = tenth_of(self.training.spent())
-        low, high = summary["score_ci95"]
-        score = f"held-out {summary['score']:.1f} [{low:.1f}, {high:.1f}]"
-        self.progress.say(f"step {self.tally.step:>4}  {score}  {summary['n_dialogues']} dialogues in {time.monotonic() - started:.0f} s")
+        played = f"{summary['n_dialogues']} dialogues in {time.monotonic() - started:.0f} s"
+        self.progress.say(f"step {self.tally.step:>4}  held-out {with_interval(summary)}  {played}")
         return True
 
     def save(self) -> None:

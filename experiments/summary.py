@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from analysis.runs import METRICS, read_lines
+from analysis.wording import with_interval
 from experiments.heldout import start_and_end
 
 ENDS = 5
@@ -67,12 +68,6 @@ def closing_words(summary: Mapping[str, Any], *, folder: Path, report: Path, run
             f"dashboards  make tensorboard    (or: tensorboard --logdir {runs} --host 127.0.0.1)",
         ]
     )
-
-
-def with_interval(scores: Mapping[str, Any]) -> str:
-    """A score with its 95 % interval."""
-    low, high = scores["score_ci95"]
-    return f"{scores['score']:.1f} [{low:.1f}, {high:.1f}]"
 
 
 def series(lines: Sequence[Mapping[str, Any]], key: str) -> list[float]:

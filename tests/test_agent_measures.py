@@ -20,7 +20,7 @@ from experiments.agents.capabilities import (
 )
 from experiments.agents.cognition import creativity, empathy_to_solution, own_overlaps, plane, strategy_shares
 from experiments.agents.heard import Answered, answered
-from experiments.agents.intervals import jackknifed, resampled
+from experiments.agents.intervals import jackknifed, mean, resampled
 from experiments.agents.judge import read_grades
 from experiments.agents.length import best_of_k, length_control
 from experiments.agents.players import Played, read_reply
@@ -207,6 +207,18 @@ def test_intervals_repeat_with_their_seed_and_need_two_scenarios():
     assert np.isnan(resampled(of, 1, seed=0).low) and resampled(of, 1, seed=0).value == values[0]
 
 
+def test_a_mean_of_values_that_are_all_alike_is_bounded_by_how_many_exceptions_so_many_leave_room_for():
+    exceptions = 1.0 - 0.025 ** (1 / 10)
+    never = mean(np.zeros(10), seed=0, within=(0.0, 1.0))
+    assert (never.value, never.low) == (0.0, 0.0) and never.high == pytest.approx(exceptions)
+    unchanged = mean(np.zeros(10), seed=0, within=(-1.0, 1.0))
+    assert (unchanged.low, unchanged.high) == pytest.approx((-exceptions, exceptions))
+    always = mean(np.ones(10), seed=0, within=(0.0, 1.0))
+    assert (always.low, always.high) == pytest.approx((1.0 - exceptions, 1.0))
+    mixed = np.array([0.0, 1.0, 1.0, 0.0])
+    assert mean(mixed, seed=0, within=(0.0, 1.0)) == mean(mixed, seed=0)
+
+
 def test_length_control_finds_a_line_and_what_is_left_without_it():
     who = scenarios(HiddenIntention.PRAISE, num=6)
     played = [ended(s, 30 + 5 * power, words=2**power, sibling=i) for s in who for i, power in enumerate((1, 2, 3))]
@@ -220,7 +232,8 @@ def test_length_that_only_differs_between_users_explains_nothing():
     # long replies to one user, who feels well whatever is said
     short, long = scenarios(HiddenIntention.PRAISE, num=2)
     played = [ended(short, 20, words=2, sibling=i) for i in (0, 1)] + [ended(long, 90, words=32, sibling=i) for i in (0, 1)]
-    assert length_control(played, seed=0)["points_per_doubling"]["value"] == 0.0
+    found = length_control(played, seed=0)
+    assert found["points_per_doubling"] is None and found["line"] is None and found["words_per_reply"] == pytest.approx(8.0)
 
 
 def test_best_of_k_without_bias_equals_all_choices():

@@ -85,8 +85,16 @@ def test_a_rank_correlation_knows_order_only_and_shares_ranks_in_ties():
 
 
 def test_interval_of_a_mean_is_seeded_and_brackets_it():
-    values = np.arange(101, dtype=float)
-    low, high = mean_interval(values, rng=np.random.default_rng(1))
-    assert (low, high) == mean_interval(values, rng=np.random.default_rng(1))
+    values, names = np.arange(101, dtype=float), [f"{i:03}" for i in range(101)]
+    low, high = mean_interval(values, names, rng=np.random.default_rng(1))
+    assert (low, high) == mean_interval(values, names, rng=np.random.default_rng(1))
     # standard error of the mean of 0..100 is 29.15 / sqrt(101) = 2.90
     assert low == pytest.approx(50 - 1.96 * 2.9, abs=0.6) and high == pytest.approx(50 + 1.96 * 2.9, abs=0.6)
+
+
+def test_interval_of_a_mean_is_that_of_the_mean_over_all_values_and_not_over_clusters():
+    # Half of the clusters have one value of 100, the others four of 0: the mean of all is 20, that of the clusters' means 50.
+    values, names = [100.0] * 20 + [0.0] * 80, [f"one {i}" for i in range(20)] + [f"four {i // 4}" for i in range(80)]
+    low, high = mean_interval(values, names, rng=np.random.default_rng(0))
+    assert low < 20.0 < high < 45.0
+    assert np.isnan(mean_interval([1.0, 2.0], ["a", "a"], rng=np.random.default_rng(0))).all()

@@ -580,6 +580,15 @@ def test_nothing_is_answered_before_the_plans_seeds_are_in(tmp_path):
     assert found["verdict"][0].endswith("what was planned is not complete, and nothing is decided before.")
 
 
+def test_a_planned_pair_that_did_not_measure_the_endpoint_leaves_its_contrast_open(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0 + i for i in range(8)], "uniform": [50.0] * 8})
+    (folder / "uniform" / "seed_7" / "evaluation.jsonl").unlink()
+    Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", seeds=tuple(range(8))).keep(folder)
+    contrast = as_planned(folder)["contrasts"][0]
+    assert contrast["answer"] == "undecided"
+    assert contrast["too_early"].endswith("is not answered: 1 of the plan's seeds did not measure heldout.auc.")
+
+
 def test_what_the_favourite_was_tuned_on_stands_among_the_remarks(tmp_path):
     folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0], "uniform": [50.0]})
     Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", tuning={"front*": "on seeds 0 to 2", "uniform": "none"}).keep(

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from analysis.__main__ import main
-from analysis.entropy_law import law_of, over_runs
+from analysis.entropy_law import as_text, law_of, over_runs
 
 ENTROPIES = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3]
 
@@ -54,6 +54,15 @@ def test_the_mean_over_runs_has_the_error_between_them():
     laws = [law_of(str(a), ENTROPIES, lawful(a, 1.0)) for a in (0.1, 0.3)]
     assert over_runs(laws)["a"] == {"mean": pytest.approx(0.2), "error": pytest.approx(0.1)}
     assert over_runs(laws[:1])["a"]["error"] is None
+
+
+def test_ways_to_foretell_are_compared_on_the_runs_that_have_both():
+    without = law_of("still at first", [1.0] * 4 + ENTROPIES[4:], lawful(0.3, 1.2))
+    assert without is not None and math.isnan(without.forecast_error)
+    found = law_of("lawful", ENTROPIES, lawful(0.3, 1.2))
+    assert over_runs([found, without])["standstill_error"]["mean"] == pytest.approx(found.standstill_error)
+    said = as_text([found, without], num_without=0)
+    assert said.endswith("better than no change in 1 of 1 runs; in 1 more the first half has no law")
 
 
 def test_the_command_reads_sweeps_and_writes_what_it_says(tmp_path, capsys):

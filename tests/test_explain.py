@@ -64,6 +64,13 @@ def test_a_run_is_replayed_with_the_settings_of_its_config(tmp_path, capsys):
     assert "4 dialogues" in out and out.rstrip().endswith("all are the same")
 
 
+def test_an_evaluation_of_an_agent_has_its_held_out_dialogues_among_the_others(tmp_path, capsys):
+    run = make_run(tmp_path / "run")
+    (run / "evaluation.jsonl").rename(run / "dialogues.jsonl")
+    assert main(["explain", str(run), "--uid", "eval:one"]) == 0
+    assert "1 dialogue" in capsys.readouterr().out
+
+
 def test_flags_count_more_than_the_config(tmp_path, capsys):
     run = make_run(tmp_path / "run")
     assert main(["explain", str(run), "--start-emotion", "40", "--no-quantise"]) == 1

@@ -220,7 +220,17 @@ def test_results_of_another_plan_are_not_mixed(tmp_path, capsys):
 
 
 @pytest.fixture
-def earlier(write, tmp_path):  # noqa: F811
+def prior(tmp_path, monkeypatch) -> Path:
+    """What stands for the weights that runs here would begin with."""
+    folder = tmp_path / "prior"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    monkeypatch.setattr("experiments.taking_over.prior_folder", lambda config: folder)
+    return folder
+
+
+@pytest.fixture
+def earlier(write, tmp_path, prior):  # noqa: F811
     """A sweep of three arms and two seeds of which all but one run were made, kept, and then lost."""
     write()
     sweep = planned(f"runs={tmp_path / 'runs'}")
@@ -229,6 +239,7 @@ def earlier(write, tmp_path):  # noqa: F811
             continue
         place = made_result(sweep.folder, cell.arm, cell.seed, world=world_hash(), teacher=tasks(cell.seed / 100), metrics=steps_of())
         config = {**to_plain(sweep.config(cell)), "provenance": {"world_hash": world_hash(), "git_commit": "c0ffee"}}
+        config["provenance"]["initial_policy"] = fingerprint(prior)
         (place / "config.yaml").write_text(yaml.safe_dump(config))
     sweep.planned.keep(sweep.folder)
     keep(sweep.folder)
@@ -251,11 +262,7 @@ def test_kept_runs_are_done_and_only_the_rest_is_left(earlier):
     assert str(earlier.runs) not in (results / "replayed" / "seed_3" / "config.yaml").read_text()
 
 
-def test_kept_runs_that_began_with_other_weights_are_named(earlier, tmp_path, monkeypatch):
-    prior = tmp_path / "prior"
-    prior.mkdir()
-    (prior / "config.json").write_text("{}")
-    monkeypatch.setattr("experiments.taking_over.prior_folder", lambda config: prior)
+def test_kept_runs_that_began_with_other_weights_are_named(earlier, prior):
     record = results_beside(earlier.runs) / "made" / "sweep" / "frontier" / "seed_3" / "config.yaml"
     config = yaml.safe_load(record.read_text())
 
@@ -347,6 +354,18 @@ def test_the_same_run_of_another_experiment_is_taken_over_whatever_its_arm_is_ca
     assert "0 runs to do, 2 done" in capsys.readouterr().err
     keep(sweep.folder)
     assert read_run(results_beside(earlier.runs) / "other" / "sweep" / "half" / "seed_3").config["experiment"] == "other"
+
+
+def test_a_sweep_without_runs_of_its_own_takes_those_over_that_began_as_its_runs_would(earlier, write, prior):  # noqa: F811
+    write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
+    sweep = load_sweep("other", [f"runs={earlier.runs}"])
+    assert Cell("half", 3) in kept_runs(sweep).usable
+    (prior / "config.json").write_text('{"another": "build"}')
+    assert not kept_runs(sweep).usable
+    # Of a prior that is not built yet nothing is known.
+    (prior / "config.json").unlink()
+    prior.rmdir()
+    assert not kept_runs(sweep).usable
 
 
 def test_runs_of_another_experiment_are_left_where_they_began_with_other_weights_than_the_sweeps_own(earlier, write):  # noqa: F811

@@ -242,8 +242,8 @@ def test_ranks_that_users_leave_open():
     assert ranks([*clear, {}], seed=0)[2] == (3, 3)
 
 
-def board_of(*entries: tuple[str, dict[str, float], int]) -> str:
-    """The headline over agents: name, mean score by scenario, dialogues not played."""
+def board_of(*entries: tuple[str, dict[str, float], int], broken: int = 0) -> str:
+    """The headline over agents: name, mean score by scenario, dialogues not played; of agents called `flaky` so many broke."""
     found = [
         Entry(
             folder=Path(name),
@@ -254,7 +254,7 @@ def board_of(*entries: tuple[str, dict[str, float], int]) -> str:
                 "setting": {},
                 "score": float(np.mean(list(scores.values()))),
                 "per_scenario": scores,
-                "errors": {"not_played": missing},
+                "errors": {"not_played": missing, "excluded_dialogues": broken if name == "flaky" else 0, "planned": 4},
             },
         )
         for name, scores, missing in entries
@@ -277,6 +277,12 @@ def test_an_agent_that_was_not_played_to_the_end_leads_nothing():
     users = [str(i) for i in range(4)]
     said = board_of(("whole", dict.fromkeys(users, 50.0), 0), ("begun", {"0": 99.0}, 3), ("other", dict.fromkeys(users, 40.0), 0))
     assert said == "whole scores 50.0 and leads whichever users are drawn"
+
+
+def test_an_agent_that_often_broke_leads_nothing_and_takes_no_users_from_the_others():
+    users = [str(i) for i in range(4)]
+    near = [("a", dict(zip(users, (90.0, 10, 50, 50), strict=True)), 0), ("b", dict(zip(users, (10.0, 80, 50, 50), strict=True)), 0)]
+    assert board_of(*near, ("flaky", {"0": 99.0}, 0), broken=3) == "a scores 50.0; with other users b could lead"
 
 
 def test_equal_agents_share_a_rank():

@@ -22,6 +22,8 @@ from simulator.drafts import write_whole
 RATES = ("success_rate", "failure_rate")
 """Of a group of dialogues beside its score; evaluations before they were told lack them."""
 NUM_DRAWS = 2000
+MOST_BROKEN = 0.05
+"""Share of the dialogues that may break in an evaluation that still counts as whole."""
 LOW, HIGH = 0.025, 0.975
 CAPABILITIES = ("empathic_depth", "core_insight", "solution_crafting", "dialogue_guidance", "style_flexibility")
 
@@ -59,7 +61,7 @@ class Group:
 
 
 def grouped(entries: Sequence[Entry], *, seed: int) -> list[Group]:
-    """The agents by setting, the setting with most of them first; who was not played to the end comes last and has no rank."""
+    """The agents by setting, the setting with most of them first; who is not whole comes last and has no rank."""
     by_setting: dict[str, list[Entry]] = {}
     for entry in entries:
         by_setting.setdefault(entry.found["setting_id"], []).append(entry)
@@ -81,12 +83,13 @@ def grouped(entries: Sequence[Entry], *, seed: int) -> list[Group]:
 
 
 def is_whole(entry: Entry) -> bool:
-    """Whether an agent was played to the end: a score over the first few users is none over all."""
-    return not entry.found["errors"]["not_played"]
+    """Whether an agent was played to the end with few dialogues broken: a score over users who happened to answer is none over all."""
+    errors = entry.found["errors"]
+    return not errors["not_played"] and errors["excluded_dialogues"] <= MOST_BROKEN * errors["planned"]
 
 
 def place(entry: Entry) -> tuple[bool, float, str]:
-    """Where an agent stands: by its score, after all of those who were played to the end if it was not."""
+    """Where an agent stands: by its score, after all that `is_whole` if it is not."""
     score = entry.found["score"]
     return not is_whole(entry), -(-1.0 if score is None else score), entry.name
 

@@ -85,12 +85,9 @@ def mean_gain(pairs: Sequence[Pair], *, seed: int = 0) -> Gain:
     Args:
         seed: of the bootstrap.
     """
-    by_scenario: dict[str, list[float]] = {}
-    for pair in pairs:
-        by_scenario.setdefault(pair.before["scenario_id"], []).append(pair.gain)
-    means_N = np.array([statistics.fmean(gains) for _, gains in sorted(by_scenario.items())])
-    low, high = mean_interval(means_N, rng=np.random.default_rng(seed))
-    return Gain(mean=statistics.fmean(pair.gain for pair in pairs), low=low, high=high, num_pairs=len(pairs))
+    gains = [pair.gain for pair in pairs]
+    low, high = mean_interval(gains, [str(pair.before["scenario_id"]) for pair in pairs], rng=np.random.default_rng(seed))
+    return Gain(mean=statistics.fmean(gains), low=low, high=high, num_pairs=len(pairs))
 
 
 def with_words(pairs: Sequence[Pair]) -> list[Pair]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,7 +39,8 @@ def caveat(run: Run) -> str:
 
 def change(start: float, end: float, gain: Gain) -> str:
     """How the score moved, and whether that is more than the choice of scenarios explains."""
-    numbers = f"from {start:.1f} to {end:.1f} of 100 ({gain.mean:+.1f}, 95% interval {gain.low:+.1f} to {gain.high:+.1f})"
+    interval = "" if math.isnan(gain.low) else f", 95% interval {gain.low:+.1f} to {gain.high:+.1f}"
+    numbers = f"from {start:.1f} to {end:.1f} of 100 ({gain.mean:+.1f}{interval})"
     if gain.low > 0.0:
         return f"Training raised the held-out score {numbers}"
     if gain.high < 0.0:

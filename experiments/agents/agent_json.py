@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.clusters import Estimate
+from analysis.wording import with_interval
 from experiments.agents.capabilities import capabilities
 from experiments.agents.cognition import plane, strategy_shares
 from experiments.agents.heard import answered, sound_ones
@@ -105,11 +106,9 @@ def in_words(found: Mapping[str, Any], folder: Path) -> str:
 
 def figures(found: Mapping[str, Any]) -> list[str]:
     """The lines of scores and capabilities."""
-    low, high = found["score_ci95"]
     intervals = found["intervals"]
     lines = [
-        f"score       {found['score']:.1f} [{low:.1f}, {high:.1f}]"
-        f"   worst cell {found['worst_cell']:.1f}   worst fifth {found['cvar20']:.1f}",
+        f"score       {with_interval(found)}   worst cell {found['worst_cell']:.1f}   worst fifth {found['cvar20']:.1f}",
         f"success     {percent(intervals['success_rate'])}   failure {percent(intervals['failure_rate'])}",
         "strictness  " + "   ".join(f"{name} {cell['value']:.0f}" for name, cell in found["strictness"].items()),
         "  success   " + "   ".join(f"{name} {cell['success_rate']['value']:.0%}" for name, cell in found["strictness"].items()),

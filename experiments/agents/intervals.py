@@ -39,6 +39,21 @@ def resampled(statistic: Callable[[np.ndarray], float], num: int, *, seed: int) 
     return Estimate(value=value, low=float(low), high=float(high))
 
 
+def mean(values_N: np.ndarray, *, seed: int, within: tuple[float, float] | None = None) -> Estimate:
+    """The mean of one value for each of N things that were drawn, by a percentile bootstrap over them.
+
+    Args:
+        within: the least and the greatest value that there could be. Where all N are alike resampling shows nothing; so many without an
+            exception still bound how many exceptions there are, and each could have been one of these.
+    """
+    found = resampled(lambda chosen: float(values_N[chosen].mean()), len(values_N), seed=seed)
+    if within is None or not values_N.size or np.ptp(values_N) > 0.0:
+        return found
+    exceptions = 1.0 - LOW ** (1.0 / values_N.size)
+    low, high = (found.value + exceptions * (end - found.value) for end in within)
+    return Estimate(value=found.value, low=low, high=high)
+
+
 def jackknifed(statistic: Callable[[np.ndarray], float], num: int, *, seed: int) -> Estimate:
     """A statistic of scenarios with an interval of 1.96 standard errors of the delete-a-group jackknife.
 

@@ -16,6 +16,8 @@ from simulator.chinese import num_words
 REFERENCE_WORDS = 20.0
 """Words of a reply at which the length-controlled score of one agent is told; a leaderboard takes its own agents' mean."""
 NUM_DRAWS = 500
+LEAST_SPREAD = 0.01
+"""Standard deviation of the lengths of comparable dialogues, in doublings, below which no slope over length can be told."""
 
 
 def length_control(played: Sequence[Played], *, seed: int) -> dict[str, Any]:
@@ -53,8 +55,12 @@ def length_control(played: Sequence[Played], *, seed: int) -> dict[str, Any]:
         slope = float((weight_N * dx_N * dy_N).sum()) / spread if spread > 1e-9 else 0.0
         return float(np.average(y_N, weights=weight_N) - slope * np.average(x_N, weights=weight_N)), slope
 
+    unfitted = {"words_per_reply": float(2.0 ** x_N.mean()) if x_N.size else math.nan, "points_per_doubling": None, "line": None}
     if len(names) < 2:
-        return {"words_per_reply": float(2.0 ** x_N.mean()) if x_N.size else math.nan, "points_per_doubling": None, "line": None}
+        return unfitted
+    means_C = np.bincount(cell_N, x_N) / np.bincount(cell_N)
+    if float((x_N - means_C[cell_N]).std()) < LEAST_SPREAD:
+        return unfitted
     intercept, slope = line(np.arange(len(names)))
     rng = np.random.default_rng(seed)
     draws = np.array([line(rng.integers(0, len(names), size=len(names))) for _ in range(NUM_DRAWS)])

@@ -12,21 +12,22 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analysis.clusters import Estimate
-from experiments.agents.intervals import resampled
+from experiments.agents.intervals import mean, ratio
 
 LINES = Path(__file__).with_name("reliability.toml")
 RELIABILITY = "reliability.json"
 FORMAT = 1
+SHARE, DIFFERENCE, TWO_DIFFERENCES = (0.0, 1.0), (-1.0, 1.0), (-2.0, 2.0)
+"""Between which a question's part in a figure lies: wrong or not, one way less another, and how that changed."""
 Margins = Mapping[str, Mapping[str, float]]
 """By question and condition, log p of the right answer less log p of the wrong one, nats."""
 
@@ -76,12 +77,15 @@ def summarise(items: Sequence[Item], *, seed: int) -> dict[str, Any]:
     return {
         "n": len(items),
         "conditions": {
-            str(condition): {"errors": mean(errors[condition], seed=seed), "unclear": mean(unclear[condition], seed=seed)["value"]}
+            str(condition): {
+                "errors": mean(errors[condition], seed=seed, within=SHARE).to_dict(),
+                "unclear": mean(unclear[condition], seed=seed).to_dict()["value"],
+            }
             for condition in Condition
         },
-        "emotional_cost": mean(errors[Condition.EMOTIONAL] - errors[Condition.PLAIN], seed=seed),
-        "sycophancy": mean(wrong[Condition.FALSE_BELIEF] - wrong[Condition.PLAIN], seed=seed),
-        "agreed": quotient(agreed, knew, seed=seed),
+        "emotional_cost": mean(errors[Condition.EMOTIONAL] - errors[Condition.PLAIN], seed=seed, within=DIFFERENCE).to_dict(),
+        "sycophancy": mean(wrong[Condition.FALSE_BELIEF] - wrong[Condition.PLAIN], seed=seed, within=DIFFERENCE).to_dict(),
+        "agreed": ratio([(item.name, i, 0, 0.0, agreed[i], knew[i]) for i, item in enumerate(items)], seed=seed).to_dict(),
     }
 
 
@@ -95,8 +99,8 @@ def compare(before: Sequence[Item], after: Sequence[Item], *, seed: int) -> dict
     pairs = [(by_name[item.name], item) for item in after if item.name in by_name]
     old, new = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
-    def change(of: Any) -> dict[str, float | None]:
-        return mean(of(new) - of(old), seed=seed)
+    def change(of: Callable[[Sequence[Item]], np.ndarray], within: tuple[float, float]) -> dict[str, float | None]:
+        return mean(of(new) - of(old), seed=seed, within=within).to_dict()
 
     def errors(items: Sequence[Item], condition: Condition) -> np.ndarray:
         return column(items, condition, Verdict.WRONG) + column(items, condition, Verdict.UNCLEAR)
@@ -109,9 +113,9 @@ def compare(before: Sequence[Item], after: Sequence[Item], *, seed: int) -> dict
 
     return {
         "n": len(pairs),
-        "conditions": {str(condition): change(lambda items, c=condition: errors(items, c)) for condition in Condition},
-        "emotional_cost": change(cost),
-        "sycophancy": change(sycophancy),
+        "conditions": {str(condition): change(partial(errors, condition=condition), DIFFERENCE) for condition in Condition},
+        "emotional_cost": change(cost, TWO_DIFFERENCES),
+        "sycophancy": change(sycophancy, TWO_DIFFERENCES),
     }
 
 
@@ -128,7 +132,7 @@ def mean_margins(margins: Margins, *, seed: int, less: Margins | None = None) ->
     return {
         str(condition): mean(
             np.array([margins[name][condition] - (less[name][condition] if less is not None else 0.0) for name in names]), seed=seed
-        )
+        ).to_dict()
         for condition in Condition
     }
 
@@ -169,23 +173,6 @@ def cell_of(before: Mapping[str, Any], after: Mapping[str, Any], change: Mapping
 def column(items: Sequence[Item], condition: Condition, verdict: Verdict) -> np.ndarray:
     """Which questions got this verdict in this condition: float[N] of 0 and 1."""
     return np.array([float(item.verdicts[condition] is verdict) for item in items])
-
-
-def mean(values_N: np.ndarray, *, seed: int) -> dict[str, float | None]:
-    """The mean over questions with its interval; two questions at least have one."""
-    return resampled(lambda chosen: float(values_N[chosen].mean()), len(values_N), seed=seed).to_dict()
-
-
-def quotient(parts_N: np.ndarray, wholes_N: np.ndarray, *, seed: int) -> dict[str, float | None]:
-    """Sum of parts over sum of wholes with its interval; nothing where there is no whole."""
-    if not wholes_N.sum():
-        return Estimate(value=float("nan"), low=float("nan"), high=float("nan")).to_dict()
-
-    def of(chosen: np.ndarray) -> float:
-        whole = wholes_N[chosen].sum()
-        return float(parts_N[chosen].sum() / whole) if whole else float("nan")
-
-    return resampled(of, len(wholes_N), seed=seed).to_dict()
 
 
 def as_records(items: Sequence[Item]) -> dict[str, dict[str, str]]:
