@@ -589,6 +589,12 @@ def test_a_planned_pair_that_did_not_measure_the_endpoint_leaves_its_contrast_op
     assert contrast["too_early"].endswith("is not answered: 1 of the plan's seeds did not measure heldout.auc.")
 
 
+def test_a_plan_is_looked_up_whichever_endpoint_is_asked_for(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "uniform": [50.0, 60.0]})
+    Planned(contrasts=(("frontier", "uniform"),), primary="heldout.gain", seeds=(0, 1)).keep(folder)
+    assert compared(folder, ("frontier", "uniform"), primary="heldout.score")["contrasts"][0]["too_early"] == ""
+
+
 def test_what_the_favourite_was_tuned_on_stands_among_the_remarks(tmp_path):
     folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0], "uniform": [50.0]})
     Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", tuning={"front*": "on seeds 0 to 2", "uniform": "none"}).keep(

@@ -191,7 +191,7 @@ def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | N
     a, pattern = named
     if lacking := [str(seed) for seed in planned.seeds if seed not in contrast["seeds"]]:
         return f"{a} against {pattern} is not answered before the plan's seeds are in: {', '.join(lacking)} cannot be paired yet."
-    main = contrast["endpoints"][planned.primary]
+    main = contrast["endpoints"].get(planned.primary)
     if main and main["num_dropped"]:
         return f"{a} against {pattern} is not answered: {main['num_dropped']} of the plan's seeds did not measure {planned.primary}."
     if planned.choose and pattern in planned.choose.get("best", ()) and "b_chosen_on" not in contrast:
