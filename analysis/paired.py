@@ -91,7 +91,7 @@ def _all_sums(d: np.ndarray) -> np.ndarray:
 
 def smallest_p(num_pairs: int) -> float:
     """2 / 2 ** R, the smallest two-sided p that a sign-flip test of R pairs can give: .0625 for 5, .002 for 10."""
-    return min(2.0 / 2.0**num_pairs, 1.0)
+    return min(2.0 ** (1 - num_pairs), 1.0)
 
 
 def sign_flip_interval(differences_R: np.ndarray, *, level: float = LEVEL) -> Estimate:
