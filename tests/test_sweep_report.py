@@ -421,3 +421,14 @@ def test_mean_curves_reach_as_far_as_all_runs():
     assert mean == Curve([0.0, 25.0, 50.0], [5.0, 8.75, 12.5])
     assert mean_curve([Curve([0], [1.0])]) is None
     assert value_at(Curve([0, 10], [1.0, 3.0]), 20) == 3.0
+
+
+def test_no_mean_is_drawn_over_runs_that_the_verdict_does_not_average(tmp_path):
+    folder = made(tmp_path, {"frontier": (70.0, 80.0), "uniform": (60.0,)})
+    made_result(folder, "uniform", 1, world="bbbb", metrics=steps_of())
+    page = write_sweep_report(folder)
+    assert "uniform is not averaged: uniform/seed_0 and uniform/seed_1 ran in different worlds (aaaa and bbbb)." in words_of(page)
+    drawing = drawing_of(page.read_text(encoding="utf-8"), "Held-out score over policy tokens")
+    assert [sum(group.get("class") == kind for group in drawing.iter("g")) for kind in ("run", "mean")] == [4, 1]
+    assert {row["arm"] for row in rows_of(page, "cells")} == {"frontier"}
+    assert {row["arm"] for row in rows_of(page, "learning_curves")} == {"frontier", "uniform"}

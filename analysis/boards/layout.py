@@ -211,7 +211,7 @@ EVALUATION = Page(
         chart("Worst cell: intention x difficulty band", "eval/(full|during)_worst_cell"),
         chart("Share of delighted users", "eval/(full|during)_success_rate"),
         chart("Share of users who left", "eval/(full|during)_failure_rate"),
-        sometimes("Area under the score, at the end", "eval/auc"),
+        sometimes("Area under the score over its own tokens, at the end", "eval/auc"),
         chart("Probe panel: a fall is forgetting", "probe/(reward|reward_.*|repetition)"),
         chart("Probe panel: reward, and the ceiling its entropy allows", "probe/reward", "collapse/ceiling"),
         chart("Probe panel: strictness against reward, must be negative", "probe/strictness_correlation"),

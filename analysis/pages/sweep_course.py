@@ -90,6 +90,8 @@ class Courses(NamedTuple):
     runs: list[Course]
     unreadable: dict[str, str]
     """Why, by the name of the run."""
+    never_averaged: frozenset[str] = frozenset()
+    """Arms whose runs do not belong together, as the comparison says: they are drawn, but no mean is over them."""
 
     def arms(self) -> list[str]:
         """Those with a run that can be read."""
@@ -101,7 +103,7 @@ class Courses(NamedTuple):
 
     def averaged(self, arm: str) -> list[Course]:
         """Those of its runs that a mean is over: the finished ones, so that none ends with the youngest run; before there are any, all."""
-        runs = self.of(arm)
+        runs = [] if arm in self.never_averaged else self.of(arm)
         return [course for course in runs if course.is_finished] or runs
 
 

@@ -61,6 +61,7 @@ def write_sweep_report(folder: Path, *, with_files: bool = True) -> Path:
         reasons = " ".join(courses.unreadable.values())
         raise ValueError(f"sweep must hold a run that can be read, got {str(folder)!r}; {reasons}")
     sweep, found = compared(folder, courses)
+    courses = courses._replace(never_averaged=not_averaged(found))
     figures = figures_of(courses, sweep, found)
     if with_files:
         write_figures(folder, figures.values())
@@ -82,6 +83,12 @@ def compared(folder: Path, courses: Courses) -> tuple[Sweep | None, dict[str, An
     return sweep, compare(sweep, plan_of(sweep))
 
 
+def not_averaged(found: Mapping[str, Any] | None) -> frozenset[str]:
+    """Arms of which the comparison has runs and no mean, because they ran in different worlds or with different settings."""
+    arms = found["arms"] if found is not None else {}
+    return frozenset(arm for arm, record in arms.items() if record["runs"] and "endpoints" not in record)
+
+
 def figures_of(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None) -> dict[str, Figure]:
     """All figures by name."""
     arms = ranked(courses.arms(), found)
@@ -93,7 +100,7 @@ def figures_of(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] |
             arms_figure(found, AUC, name="area", title="Area under the held-out score"),
             arms_figure(found, "heldout.score", name="final", title="Final held-out score"),
             *profiles(found, sweep, styles),
-            cell_figure(sweep, arms),
+            cell_figure(sweep, [arm for arm in arms if arm not in courses.never_averaged]),
         ]
     return {figure.name: figure for figure in made}
 
