@@ -22,6 +22,8 @@ THOUGHTS = "thoughts"
 """Key of a recorded dialogue: what an agent that thinks thought before each of its replies."""
 PROVENANCE = "provenance"
 """Key of `config.yaml` that holds versions and the git commit, which are no settings."""
+EARLIER_COMMITS = "earlier_git_commits"
+"""Key of the provenance: on which other states of the code a resumed run had run before, the first one first."""
 
 
 class Series(NamedTuple):
@@ -46,6 +48,11 @@ class Run:
     """None until the run has ended."""
     torn: Mapping[str, str] = field(default_factory=dict)
     """By file, why it cannot be read and is taken for empty; only where that was allowed."""
+
+    @property
+    def commits(self) -> list[str]:
+        """The states of the code that it ran on, the last one last; several only where it was resumed on another."""
+        return [str(commit) for commit in (*(self.provenance.get(EARLIER_COMMITS) or ()), self.provenance.get("git_commit")) if commit]
 
     @property
     def is_kept(self) -> bool:

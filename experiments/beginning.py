@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from analysis.copies import COPIED, digest_of_tasks
-from analysis.runs import CONFIG, PROVENANCE, TEACHER, read_config, read_lines, setting
+from analysis.runs import CONFIG, EARLIER_COMMITS, PROVENANCE, TEACHER, read_config, read_lines, setting
 from experiments.agents.who import fingerprint
 from experiments.config import ExperimentConfig, to_yaml
 from experiments.parts import model_folder
@@ -20,6 +20,7 @@ def settings_text(config: ExperimentConfig, folder: Path) -> str:
     provenance = {
         "versions": versions(),
         "git_commit": git_commit(),
+        **earlier_commits(config, folder),
         "world_hash": world_hash(),
         "preset_hash": preset_hash(),
         "initial_policy": initial_policy(config, folder),
@@ -34,6 +35,14 @@ def write_over(path: Path, text: str) -> None:
     with path.open("r+b") as file:
         file.write(text.encode("utf-8"))
         file.truncate()
+
+
+def earlier_commits(config: ExperimentConfig, folder: Path) -> dict[str, list[str]]:
+    """The other states of the code that a resumed run has run on; nothing where there are none."""
+    before = setting(read_config(folder / CONFIG), PROVENANCE, {}) if config.resume else {}
+    commits = dict.fromkeys([*(before.get(EARLIER_COMMITS) or ()), before.get("git_commit")])
+    others = [commit for commit in commits if commit and commit != git_commit()]
+    return {EARLIER_COMMITS: others} if others else {}
 
 
 def initial_policy(config: ExperimentConfig, folder: Path) -> str:

@@ -18,20 +18,35 @@ NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 """What a file system says that has none."""
 
 
-def begin(folder: Path, settings: str) -> None:
-    """Makes a run's folder, unless it is there; its settings are whole from their first moment."""
-    if (folder / CONFIG).is_file():
+def begin(folder: Path, settings: str, *, must_be_new: bool = False) -> None:
+    """Makes a run's folder, unless it is there; its settings are whole from their first moment.
+
+    Args:
+        must_be_new: a folder that is there was not before: another process began this run since.
+
+    Raises:
+        ConfigError: there is one that must not be.
+    """
+    if not (folder / CONFIG).is_file() and made(folder, settings):
         return
+    if must_be_new:
+        raise ConfigError(f"name must be new, got {folder.name!r}; another process began {folder} meanwhile: take another name")
+
+
+def made(folder: Path, settings: str) -> bool:
+    """Makes the folder with its settings; False where another process was faster."""
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{CONFIG}.{os.getpid()}.tmp"
     draft.write_text(settings, encoding="utf-8")
     try:
         os.link(draft, folder / CONFIG)
     except FileExistsError:
-        pass  # another process was faster, and has the lock by now
+        return False
     except OSError:
         draft.replace(folder / CONFIG)  # a file system without links
-    draft.unlink(missing_ok=True)
+    finally:
+        draft.unlink(missing_ok=True)
+    return True
 
 
 @contextlib.contextmanager

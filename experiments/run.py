@@ -54,7 +54,7 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
     try:
         send_first_weights(parts)
         text = settings_text(config, folder)
-        begin(folder, text)
+        begin(folder, text, must_be_new=not config.resume)
         with Interruption() as interruption, only_writer(folder):
             write_over(folder / CONFIG, text)
             if (folder / SUMMARY).is_file():

@@ -12,8 +12,8 @@ from made_sweep import made_result
 from analysis.comparisons.sweep import read_sweep
 from analysis.copies import COPIED, digest_of_tasks, why_no_copy
 from analysis.kept import keep_run
-from analysis.runs import TEACHER, read_lines, read_run
-from experiments.beginning import copied_tasks, write_over
+from analysis.runs import EARLIER_COMMITS, TEACHER, read_lines, read_run
+from experiments.beginning import copied_tasks, earlier_commits, write_over
 from experiments.config import load
 from experiments.one_writer import begin
 
@@ -111,3 +111,15 @@ def test_a_run_whose_settings_were_never_written_is_refused_with_the_remedy(tmp_
         ConfigError, match=f"uniform seed 1 was broken off before its settings were written: .*; delete {folder} to run it anew"
     ):
         refuse_other(sweep, Cell("uniform", 1))
+
+
+def test_a_resumed_run_names_every_state_of_the_code_it_ran_on(tmp_path):
+    run = made_result(tmp_path, "frontier", 1, commit="decaf")
+    resumed = load("smoke", [f"resume={run}"])
+    assert earlier_commits(load("smoke"), run) == {} and earlier_commits(resumed, run) == {EARLIER_COMMITS: ["decaf"]}
+    config = (
+        (run / "config.yaml").read_text(encoding="utf-8").replace("git_commit: decaf", f"git_commit: decaf\n  {EARLIER_COMMITS}: [c0ffee]")
+    )
+    (run / "config.yaml").write_text(config, encoding="utf-8")
+    assert earlier_commits(resumed, run) == {EARLIER_COMMITS: ["c0ffee", "decaf"]}
+    assert read_run(run).commits == ["c0ffee", "decaf"] and read_sweep(tmp_path).runs[0].commits == ("c0ffee", "decaf")

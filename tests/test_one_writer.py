@@ -11,7 +11,7 @@ import pytest
 from analysis.runs import CONFIG
 from experiments.config import load
 from experiments.keys import ConfigError
-from experiments.one_writer import check_no_writer, only_writer
+from experiments.one_writer import begin, check_no_writer, only_writer
 from experiments.preflight import check
 
 HOLD = """import sys, time
@@ -44,3 +44,12 @@ def test_a_run_is_refused_while_another_process_writes_it_and_free_when_that_was
     with only_writer(tmp_path):
         (tmp_path / CONFIG).write_text("seed: 1\n")
     check_no_writer(tmp_path)
+
+
+def test_of_two_that_begin_one_run_at_once_the_slower_is_refused(tmp_path):
+    folder = tmp_path / "run"
+    begin(folder, "seed: 1\n", must_be_new=True)
+    with pytest.raises(ConfigError, match=r"name must be new, got 'run'; another process began .*/run meanwhile: take another name"):
+        begin(folder, "seed: 2\n", must_be_new=True)
+    begin(folder, "seed: 2\n")
+    assert [path.name for path in folder.iterdir()] == [CONFIG] and (folder / CONFIG).read_text() == "seed: 1\n"

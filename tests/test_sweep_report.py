@@ -432,3 +432,14 @@ def test_no_mean_is_drawn_over_runs_that_the_verdict_does_not_average(tmp_path):
     assert [sum(group.get("class") == kind for group in drawing.iter("g")) for kind in ("run", "mean")] == [4, 1]
     assert {row["arm"] for row in rows_of(page, "cells")} == {"frontier"}
     assert {row["arm"] for row in rows_of(page, "learning_curves")} == {"frontier", "uniform"}
+
+
+def test_a_dialogue_is_shown_while_the_favourite_is_unfinished_and_said_to_be_gone_where_it_is(tmp_path):
+    folder = made(tmp_path, {"uniform": (60.0,)})
+    frontier = made_result(folder, "frontier", 0, finished=False)
+    assert "After training: uniform" in words_of(write_sweep_report(folder))
+    made_result(folder, "frontier", 1)
+    for place in (frontier, folder / "frontier" / "seed_1"):
+        (place / "evaluation.jsonl").unlink()
+    words = words_of(write_sweep_report(folder))
+    assert "evaluation.jsonl of frontier/seed_1 holds no dialogue of before and after training." in words

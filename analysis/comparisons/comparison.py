@@ -115,7 +115,7 @@ def tuned_before(contrasts: Sequence[Contrast], planned: Planned | None) -> list
 
 def states_of_the_code(sweep: Sweep) -> list[str]:
     """A remark if the runs were not all made by one commit; `+` marks one with uncommitted changes."""
-    commits = sorted({run.commit for run in sweep.runs})
+    commits = sorted({commit for run in sweep.runs for commit in run.commits or ("",)})
     names = [commit[:12] + "+" * commit.endswith("+") or "unknown" for commit in commits]
     return [f"The runs come from {len(commits)} states of the code ({', '.join(names)})."] if len(commits) > 1 else []
 

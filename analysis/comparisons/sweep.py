@@ -47,7 +47,8 @@ class RunResult:
     world_hash: str
     settings: dict[str, Any]
     """By dotted name."""
-    commit: str
+    commits: tuple[str, ...]
+    """States of the code that it ran on; empty where that was not recorded."""
     initial_policy: str
     """A digest of the weights it began with; empty where that was not recorded."""
     scalars: dict[str, float | None]
@@ -178,7 +179,7 @@ def read_result(place: Path) -> RunResult:
         seed=seed_of(place),
         world_hash=str(run.summary.get("world_hash")),
         settings=settings,
-        commit=str(run.provenance.get("git_commit", "")),
+        commits=tuple(run.commits),
         initial_policy=str(run.provenance.get("initial_policy") or ""),
         scalars=scalars_of(run.summary),
         alarms=[str(alarm.get("name")) for alarm in setting(run.summary, "collapse.alarms", [])],

@@ -103,7 +103,8 @@ def dialogues(run: Run, held_out: BeforeAfter) -> str:
         return unread("One held-out user, before and after", EVALUATION)
     title = "<h2>One held-out user, before and after</h2>"
     if not held_out.pairs or held_out.gain is None:
-        return f'{title}<p class="none">The evaluation after training is still to come.</p>'
+        ended = f"{EVALUATION} holds no dialogue of before and after training."
+        return f'{title}<p class="none">{ended if run.summary is not None else "The evaluation after training is still to come."}</p>'
     pair = typical(held_out.pairs)
     if pair is None:
         return f'{title}<p class="none">{NO_TRANSCRIPTS}</p>'
@@ -160,6 +161,8 @@ def repeat(run: Run) -> str:
     lines = [f"git checkout {commit.removesuffix('+')}"] if commit else []
     lines.append(f'make experiment EXP={run.experiment} ARGS="{" ".join(overrides(run))}"')
     notes = ["The working tree had changes that no commit holds."] if commit.endswith("+") else []
+    if len(run.commits) > 1:
+        notes.append("It was resumed on other code than it began with; all states of it stand below.")
     notes.append(f"Every figure lies in {FOLDER}/ as SVG, PNG and CSV.")
     if run.provenance.get("overrides") is None or run.arm:
         notes.append("If other settings were given too, they are in the list below.")
@@ -167,7 +170,8 @@ def repeat(run: Run) -> str:
     settings = "\n".join(f"{name}: {value}" for name, value in flatten(run.config))
     versions = setting(run.summary, "versions") or run.provenance.get("versions") or {}
     world = setting(run.summary, "world_hash") or run.provenance.get("world_hash") or "not recorded"
-    rows = [("code", commit or "not recorded"), ("world", world), *versions.items()]
+    code = ", ".join(run.commits) or "not recorded"
+    rows = [("code", code), ("world", world), *versions.items()]
     return (
         f"<h2>How to repeat it</h2><pre>{escape(chr(10).join(lines))}</pre>{note}"
         f"<details><summary>All settings of this run</summary><pre>{escape(settings)}</pre></details><h2>Versions</h2>{two_columns(rows)}"

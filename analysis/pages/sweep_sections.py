@@ -19,7 +19,7 @@ from analysis.pages.before_after import Record, typical, why_this_one
 from analysis.pages.sweep_course import Course, Courses
 from analysis.pages.transcripts import transcript
 from analysis.pages.verdict import count
-from analysis.runs import flatten, setting
+from analysis.runs import EVALUATION, flatten, setting
 from analysis.wording import anew, duration, grid_table, text, two_columns
 
 NBSP = "\N{NO-BREAK SPACE}"
@@ -162,16 +162,19 @@ def alarms_of_run(course: Course, fired: Sequence[Aftermath]) -> str:
 
 
 def dialogues(courses: Courses, favourite: str) -> str:
-    """One held-out user before training and after it in every arm, of the first seed that the favourite has finished."""
+    """One held-out user before training and after it in every arm, of the first seed that the favourite, or else any arm, has finished."""
     title = "<h2>One held-out user, before and after</h2>"
-    finished = [course for course in courses.of(favourite) if course.is_finished]
-    first = next((course for course in finished if not course.run.is_kept), finished[0] if finished else None)
-    held_out = first.evaluations() if first else None
-    if first is None or held_out is None or not held_out.pairs:
+    finished = [course for course in (*courses.of(favourite), *courses.runs) if course.is_finished]
+    if not finished:
         return f'{title}<p class="none">The evaluation after training is still to come.</p>'
+    of_one_arm = [course for course in finished if course.arm == finished[0].arm]
+    first = next((course for course in of_one_arm if not course.run.is_kept), of_one_arm[0])
+    held_out = first.evaluations()
+    if not held_out.pairs:
+        return f'{title}<p class="none">{EVALUATION} of {escape(first.name)} holds no dialogue of before and after training.</p>'
     pair = typical(held_out.pairs)
     if pair is None:
-        return f'{title}<p class="none">The runs of {escape(favourite)} were kept without their transcripts.</p>'
+        return f'{title}<p class="none">The runs of {escape(first.arm)} were kept without their transcripts.</p>'
     whom = f"{pair.before['scenario_id']} ({pair.before['family']}), strictness {pair.before['strictness']:g}, seed {first.seed}."
     chosen = f"{whom} {why_this_one(pair, held_out.pairs, whose=f' of {first.name}')}"
     wish = f"<b>Hidden wish, which the agent is never shown:</b> {escape(pair.before['hidden_intention'])}"
@@ -236,7 +239,7 @@ def repeat(
         where_figures: a sentence that says where they lie by themselves.
     """
     arms, seeds = courses.arms(), sorted({course.seed for course in courses.runs})
-    commits = distinct(course.run.provenance.get("git_commit") for course in courses.runs)
+    commits = distinct(commit for course in courses.runs for commit in course.run.commits)
     worlds = distinct(course.run.provenance.get("world_hash") or setting(course.run.summary, "world_hash") for course in courses.runs)
     name = anew(sweep)
     given = planned.overrides if planned else None
@@ -247,6 +250,8 @@ def repeat(
         contrasts = " ".join(f"--contrast '{a}:{b}'" for a, b in found["plan"]["contrasts"])
         lines.append(f".venv/bin/python -m analysis compare runs/{experiment}/{name} {contrasts}")
     notes = ["The working tree had changes that no commit holds."] if any(commit.endswith("+") for commit in commits) else []
+    if len(commits) > 1:
+        notes.append(f"The runs come from {len(commits)} commits; to repeat some of them, check theirs out first (below, under Versions).")
     notes.append(f"Under its own name, {sweep}, runs that are finished or kept would be taken as they are, and nothing would run.")
     if given is None:
         notes.append("Which settings were given on the command line was not kept; they are among those below.")
