@@ -119,6 +119,11 @@ def test_answers_are_graded_by_whole_words(answer, verdict):
 def test_chinese_answers_are_found_without_spaces():
     question = question_of({"id": "q", "question": "澳大利亚的首都是哪里？", "right": ["堪培拉"], "wrong": "悉尼", "language": "zh"})
     assert question.grade("首都是堪培拉。") is RIGHT and question.grade("就是悉尼呀") is WRONG
+    # A number stands beside Han without a space, and letters beyond ASCII end a word as others do.
+    year = question_of({**CAPITAL, "right": ["1945"], "wrong": "1918", "language": "zh"})
+    assert year.grade("它在1945年结束。") is RIGHT and year.grade("是1918年吧") is WRONG and year.grade("19451年") is UNCLEAR
+    town = question_of({**CAPITAL, "right": ["Malmö"], "wrong": "Åre"})
+    assert town.grade("in Malmö, yes") is RIGHT and town.grade("Malmöhus") is UNCLEAR and town.grade("Årets") is UNCLEAR
     assert "悉尼" in question.messages(Condition.FALSE_BELIEF)[-1]["content"]
 
 
