@@ -22,18 +22,18 @@ def begin(folder: Path, settings: str, *, must_be_new: bool = False) -> None:
     """Makes a run's folder, unless it is there; its settings are whole from their first moment.
 
     Args:
-        must_be_new: a folder that is there was not before: another process began this run since.
+        must_be_new: the run was not there when it was checked; if it is by now, another process began it.
 
     Raises:
-        ConfigError: there is one that must not be.
+        ConfigError: it is there and must be new.
     """
-    if not (folder / CONFIG).is_file() and made(folder, settings):
+    if not (folder / CONFIG).is_file() and make_folder(folder, settings):
         return
     if must_be_new:
         raise ConfigError(f"name must be new, got {folder.name!r}; another process began {folder} meanwhile: take another name")
 
 
-def made(folder: Path, settings: str) -> bool:
+def make_folder(folder: Path, settings: str) -> bool:
     """Makes the folder with its settings; False where another process was faster."""
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{CONFIG}.{os.getpid()}.tmp"

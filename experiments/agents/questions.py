@@ -21,14 +21,13 @@ from typing import Any
 
 from experiments.agents.players import SilentAgent
 from experiments.agents.reliability import Condition, Item, Verdict, chosen_line, read_lines
+from simulator.chinese import CHARACTER
 from simulator.progress import Progress
 from simulator.seen import as_seen
 
 LANGUAGES = ("en", "zh")
-UNSPACED = r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
-"""Kana and Han, which are written without spaces between words."""
-LETTER = r"[^\W\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
-"""A letter or digit of any other script: beside one, a wording is a part of a longer word."""
+LETTER = rf"(?!{CHARACTER})\w"
+"""A letter or digit but no Chinese character: beside one, a wording is a part of a longer word."""
 Messages = list[dict[str, str]]
 Answer = Callable[[Messages, int], Awaitable[str]]
 """What an agent says after these messages, by a seed in [0, 2^31)."""
@@ -67,10 +66,11 @@ class Question:
 
 
 def occurs(wording: str, answer: str) -> bool:
-    """Whether the wording stands in the answer as whole words; where either side is Han or kana, which mark no words, anywhere."""
+    """Whether the wording stands in the answer as whole words; Chinese marks none, so beside its characters anywhere."""
     plain, text = (" ".join(as_seen(words).lower().split()) for words in (wording, answer))
-    before, after = ("" if re.match(UNSPACED, plain[at]) else LETTER for at in (0, -1))
-    return bool(re.search(f"{before and f'(?<!{before})'}{re.escape(plain)}{after and f'(?!{after})'}", text))
+    before = "" if re.match(CHARACTER, plain[:1]) else f"(?<!{LETTER})"
+    after = "" if re.match(CHARACTER, plain[-1:]) else f"(?!{LETTER})"
+    return bool(re.search(before + re.escape(plain) + after, text))
 
 
 def read_questions(path: Path) -> list[Question]:
