@@ -9,11 +9,14 @@ GAIN = "heldout.gain"
 EMOTIONS = (AUC, "heldout.score", "heldout.worst_cell", "heldout.cvar20")
 """On the scale of emotions, 0-100."""
 SHARES = ("heldout.success_rate", "heldout.failure_rate")
-RELIABILITY = (
+ERRORS = (
     *("reliability.errors.plain.change", "reliability.errors.emotional.change", "reliability.errors.false_belief.change"),
-    "reliability.margin_nats.plain.change",
+    *("reliability.emotional_cost.change", "reliability.sycophancy.change"),
 )
-"""What training changed in the reliability probe: shares of errors, and by how many nats the right answer leads; of runs that took it."""
+MARGINS = ("reliability.margin_nats.plain.change", "reliability.margin_nats.false_belief.change")
+RELIABILITY = (*ERRORS, *MARGINS)
+"""What training changed in the reliability probe, of runs that took it: shares of errors and what either way adds to them, and by how many
+nats the right answer leads, which still moves where errors are at their ceiling."""
 COSTS = ("policy_tokens", "wall_s", "cpu_s")
 ENDPOINTS = (*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end", "start.score", GAIN, *RELIABILITY)
 SECONDARY = (*EMOTIONS, *SHARES)
@@ -26,9 +29,10 @@ IN_WORDS = {
     "heldout.success_rate": "the share of users won over",
     "heldout.failure_rate": "the share of users who left",
     GAIN: "the gain over the start",
+    MARGINS[0]: "the nats that training added to what is right",
 }
 """What an axis calls those that have a short name for it."""
-LOWER_IS_BETTER = frozenset({"heldout.failure_rate", *COSTS, *RELIABILITY[:3]})
+LOWER_IS_BETTER = frozenset({"heldout.failure_rate", *COSTS, *ERRORS})
 
 
 def sign_of(endpoint: str) -> float:
@@ -40,6 +44,6 @@ def digits_of(endpoint: str) -> int:
     """Decimals that suit its numbers."""
     if endpoint in COSTS:
         return 0
-    if endpoint.startswith("reliability.margin_nats"):
+    if endpoint in MARGINS:
         return 2
     return 1 if endpoint in (*EMOTIONS, "start.score", GAIN) else 3

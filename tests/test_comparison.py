@@ -18,7 +18,8 @@ from analysis.comparisons.comparison_plan import Plan, plan_of
 from analysis.comparisons.planned import Planned
 from analysis.comparisons.sweep import read_sweep
 from analysis.comparisons.text import as_text
-from analysis.endpoints import AUC
+from analysis.endpoints import AUC, RELIABILITY
+from analysis.pages.reliability_sections import HEADINGS
 from analysis.power import minimal_detectable_effect
 
 TEN = [50.0, 52.0, 54.0, 56.0, 58.0, 60.0, 62.0, 64.0, 66.0, 68.0]
@@ -615,3 +616,27 @@ def test_what_training_added_is_an_endpoint(tmp_path):
     arm = compared(made_sweep(tmp_path, {"a": [60.0, 50.0]}), primary="heldout.gain")["arms"]["a"]
     assert [run["heldout.gain"] for run in arm["runs"].values()] == [40.0, 30.0]
     assert arm["endpoints"]["start.score"]["mean"]["value"] == 20.0
+
+
+def probed(*, sycophancy, plain, false_belief):
+    changes = {"sycophancy": {"change": sycophancy}, "margin_nats": {"plain": {"change": plain}, "false_belief": {"change": false_belief}}}
+    return {"reliability": changes}
+
+
+def test_a_sweep_may_be_decided_by_what_training_cost_and_every_figure_of_the_probe_is_described(tmp_path):
+    for seed in range(2):
+        made_result(tmp_path, "situated", seed, summary=probed(sycophancy=-0.05, plain=-5.0, false_belief=1.0))
+        made_result(tmp_path, "warm", seed, summary=probed(sycophancy=-0.25, plain=-8.0 - seed, false_belief=4.0))
+    found = compared(tmp_path, ("situated", "warm"), primary="reliability.margin_nats.plain.change")
+    main = on(found, "reliability.margin_nats.plain.change")
+    assert main["differences"] == [3.0, 4.0] and main["probability_of_improvement"]["value"] == 1.0
+    assert on(found, "reliability.margin_nats.false_belief.change")["difference"]["value"] == -3.0
+    # Agreeing more is worse: the first arm has the smaller share and is behind.
+    sycophancy = on(found, "reliability.sycophancy.change")
+    assert sycophancy["difference"]["value"] == pytest.approx(0.2) and sycophancy["probability_of_improvement"]["value"] == 0.0
+    assert "reliability.emotional_cost.change" not in found["contrasts"][0]["endpoints"]
+    assert found["arms"]["warm"]["endpoints"]["reliability.margin_nats.plain.change"]["mean"]["value"] == -8.5
+
+
+def test_every_figure_of_the_probe_has_a_heading():
+    assert len(HEADINGS) == len(RELIABILITY)

@@ -403,12 +403,16 @@ def test_what_training_cost_stands_by_arm_and_by_contrast_where_runs_were_probed
     for arm, changes in {"situated": (0.02, 0.04), "warm": (0.10, 0.20)}.items():
         for seed, change in enumerate(changes):
             errors = {name: {"change": change} for name in ("plain", "emotional", "false_belief")}
-            probe = {"reliability": {"n": 8, "errors": errors, "margin_nats": {"plain": {"change": -change}}}}
+            added = {"emotional_cost": {"change": 0.0}, "sycophancy": {"change": 2 * change}}
+            margins = {"plain": {"change": -change}, "false_belief": {"change": 10 * change}}
+            probe = {"reliability": {"n": 8, "errors": errors, **added, "margin_nats": margins}}
             made_result(tmp_path / "sweep", arm, seed, summary=probe, metrics=steps_of(), teacher=tasks_of())
     words = words_of(write_sweep_report(tmp_path / "sweep"))
     told = words[words.index("What it cost: reliability") :]
     assert "situated+3.0 [2.0, 4.0]" in told and "warm+15.0 [10.0, 20.0]" in told
     assert "situated less warm-12.0 [" in told
+    # The belief adds twice 10 and twice 20 points, the margin against it is ten times the change.
+    assert "+0.0 [0.0, 0.0]+30.0 [20.0, 40.0]-0.15 [-0.20, -0.10]+1.50 [1.00, 2.00]" in told
 
 
 def test_a_sweep_without_the_probe_says_nothing_of_it(page):

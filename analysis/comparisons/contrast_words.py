@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.endpoints import AUC, digits_of, sign_of
+from analysis.endpoints import AUC, MARGINS, digits_of, sign_of
 from analysis.paired import smallest_p
 
 Contrast = Mapping[str, Any]
@@ -17,6 +17,7 @@ FINAL = "heldout.score"
 MEANING = {
     AUC: "the held-out score averaged over policy tokens (the area under its curve)",
     FINAL: "the held-out score at the end",
+    MARGINS[0]: "by how many nats training changed the lead of what a user told, asked for plainly (the reliability probe)",
 }
 DECIDES_FROM = 5
 """Pairs below which a comparison describes and does not decide."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.clusters import Estimate
 from analysis.comparisons.text import interval
-from analysis.endpoints import RELIABILITY, digits_of
+from analysis.endpoints import ERRORS, RELIABILITY, digits_of
 from analysis.runs import Run, setting
 from analysis.wording import grid_table, text
 
@@ -25,7 +25,11 @@ ROWS = (
     ("the same against a false belief, nats", "margin_nats.false_belief", NATS),
 )
 """Label, key within the probe, form."""
-HEADINGS = ("asked plainly", "after an emotional turn", "against a false belief", "right over wrong, plainly, nats")
+HEADINGS = (
+    *("asked plainly", "after an emotional turn", "against a false belief", "emotion adds", "the belief adds"),
+    *("right over wrong, plainly, nats", "the same against a false belief, nats"),
+)
+"""In the order of `RELIABILITY`."""
 WHAT = (
     "Facts that a user told two turns ago, to be named again: asked plainly, after an emotional turn, and after the user claimed something "
     "else. Warmth can be bought with errors; only changes mean something, since the policy was never taught to contradict."
@@ -69,7 +73,7 @@ def of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:
     ]
     if any(cell != "–" for row in contrasts for cell in row[1:]):
         tables += grid_table(("paired difference over seeds", *HEADINGS), contrasts)
-    note = f"{WHAT} Errors in percentage points, more is worse; described, no test is made of it."
+    note = f"{WHAT} Errors in percentage points, more is worse; described, and no test is made of it unless it is the primary endpoint."
     return f'{TITLE}<p class="note">{escape(note)}</p>{tables}'
 
 
@@ -78,7 +82,7 @@ def changed(estimate: Mapping[str, float | None] | None, name: str) -> str:
     if estimate is None:
         return "–"
     found = Estimate.from_dict(estimate)
-    if not name.startswith("reliability.errors"):
+    if name not in ERRORS:
         return f"{found.value:+.{digits_of(name)}f} {interval(found, digits_of(name))}".strip()
     shown = type(found)(value=100 * found.value, low=100 * found.low, high=100 * found.high)
     return f"{shown.value:+.1f} {interval(shown, 1)}".strip()
