@@ -5,7 +5,9 @@ from __future__ import annotations
 AUC = "heldout.auc"
 """The endpoint that comparisons compute anew: runs must be measured over the same tokens."""
 GAIN = "heldout.gain"
-"""The other one that is not in the summary: the score at the end less the score before training, on the full grid."""
+"""Not in the summary either: the score at the end less the score before training, on the full grid."""
+FORGOTTEN = "heldout.forgotten"
+"""Likewise: how far the last look lies below the best one on the small grid, by strictness and mean over these (`grades.forgotten`)."""
 EMOTIONS = (AUC, "heldout.score", "heldout.worst_cell", "heldout.cvar20")
 """On the scale of emotions, 0-100."""
 SHARES = ("heldout.success_rate", "heldout.failure_rate")
@@ -18,7 +20,7 @@ RELIABILITY = (*ERRORS, *MARGINS)
 """What training changed in the reliability probe, of runs that took it: shares of errors and what either way adds to them, and by how many
 nats the right answer leads, which still moves where errors are at their ceiling."""
 COSTS = ("policy_tokens", "wall_s", "cpu_s")
-ENDPOINTS = (*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end", "start.score", GAIN, *RELIABILITY)
+ENDPOINTS = (*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end", "start.score", GAIN, FORGOTTEN, *RELIABILITY)
 SECONDARY = (*EMOTIONS, *SHARES)
 """What each contrast describes beside the primary endpoint."""
 IN_WORDS = {
@@ -29,10 +31,11 @@ IN_WORDS = {
     "heldout.success_rate": "the share of users won over",
     "heldout.failure_rate": "the share of users who left",
     GAIN: "the gain over the start",
+    FORGOTTEN: "what was forgotten since the best look",
     MARGINS[0]: "the nats that training added to what is right",
 }
 """What an axis calls those that have a short name for it."""
-LOWER_IS_BETTER = frozenset({"heldout.failure_rate", *COSTS, *ERRORS})
+LOWER_IS_BETTER = frozenset({"heldout.failure_rate", FORGOTTEN, *COSTS, *ERRORS})
 
 
 def sign_of(endpoint: str) -> float:
@@ -46,4 +49,4 @@ def digits_of(endpoint: str) -> int:
         return 0
     if endpoint in MARGINS:
         return 2
-    return 1 if endpoint in (*EMOTIONS, "start.score", GAIN) else 3
+    return 1 if endpoint in (*EMOTIONS, "start.score", GAIN, FORGOTTEN) else 3

@@ -105,3 +105,14 @@ def curves_by_strictness(grades: Iterable[Grade]) -> dict[float, Curve]:
         by_strictness.setdefault(grade.strictness, []).append(grade)
     curves = {strictness: curve_of(looks(found)) for strictness, found in sorted(by_strictness.items())}
     return {strictness: curve for strictness, curve in curves.items() if curve.tokens}
+
+
+def forgotten(grades: Iterable[Grade]) -> float | None:
+    """By how much the last look lies below the best one, 0-100, by strictness of the users and mean over these; None before two looks.
+
+    Looks are noisy, so the best of them lies above the last one even where nothing is forgotten.
+    """
+    curves = curves_by_strictness(grades).values()
+    if not curves or min(len(curve.scores) for curve in curves) < 2:
+        return None
+    return statistics.fmean(max(curve.scores) - curve.scores[-1] for curve in curves)

@@ -12,11 +12,12 @@
 
 A group of settings of another `kind` than the base's (teacher, algorithm, simulator) replaces it whole. `{frontier}` stands for the
 teacher.jsonl of that arm's run with the *next* of the file's seeds, which is then run first, whichever seeds were asked for; seeds that
-the file does not have replay runs of those it has. So what a run replays hangs on nothing but its seed. Three more keys, where an
+the file does not have replay runs of those it has. So what a run replays hangs on nothing but its seed. Four more keys, where an
 experiment needs them:
 
     differ: [policy.prior.]          # what arms may differ in although it must be the same elsewhere, because the experiment is about it
     tuning: {fixed_*: none}          # by arm, what was tried before its settings were fixed; then no arm may be left out
+    read: [heldout.forgotten]        # endpoints besides the primary one that the experiment is about: in every contrast, and on the page
     choose: {from: fixed_vs_adaptive/sweep, seeds: 0-4, best: ["fixed_*"]}     # of these arms only the best of another sweep (`choice`)
 """
 
@@ -33,6 +34,7 @@ from typing import Any
 from analysis.comparisons.comparison_plan import Plan
 from analysis.comparisons.options import seeds as seeds_from
 from analysis.comparisons.planned import Planned
+from analysis.endpoints import ENDPOINTS
 from analysis.runs import TEACHER, setting
 from experiments.catalogue import experiments, path_of
 from experiments.choice import Choice, read_choice
@@ -55,8 +57,8 @@ from experiments.keys import ConfigError, checked_name, leaves
 from experiments.same_run import OF_A_PLACE
 from simulator.scenario import Split
 
-KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary", "differ", "tuning", "choose")
-NEEDED, OF_NAMES, LISTS = ("base", "arms", "seeds"), ("settings", "arms", "tuning", "choose"), ("contrasts", "differ")
+KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary", "read", "differ", "tuning", "choose")
+NEEDED, OF_NAMES, LISTS = ("base", "arms", "seeds"), ("settings", "arms", "tuning", "choose"), ("contrasts", "read", "differ")
 OWN = ("arms", "seeds", "parallel", "name", "runs")
 """Overrides that are the sweep's; every other one goes to all arms."""
 NOT_OF_A_SWEEP = {
@@ -259,6 +261,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
         planned=Planned(
             contrasts=tuple(parse_contrast(text, tree["arms"]) for text in tree.get("contrasts") or ()),
             primary=primary,
+            read=tuple(tree.get("read") or ()),
             tuning={arm: str(said) for arm, said in (tree.get("tuning") or {}).items()},
             choose=tree.get("choose"),
             seeds=planned_seeds(everyone, seeds),
@@ -298,6 +301,8 @@ def require_shape(tree: Mapping[str, Any], file: str) -> None:
         raise ConfigError(f"{name} must be a table of names and what belongs to them, got {tree[name]!r} in {file}")
     for name in (name for name in LISTS if tree.get(name) is not None and not isinstance(tree[name], list)):
         raise ConfigError(f"{name} must be a list, got {tree[name]!r} in {file}")
+    for name in (name for name in tree.get("read") or () if name not in ENDPOINTS):
+        raise ConfigError(f"read must name endpoints ({', '.join(ENDPOINTS)}), got {name!r} in {file}")
     for arm, settings in tree["arms"].items():
         if not isinstance(arm, str) or not re.fullmatch(r"[\w.+-]+", arm) or arm.startswith("."):
             raise ConfigError(f"an arm's name becomes a folder and must consist of letters, digits and . _ + -, got {arm!r} in {file}")

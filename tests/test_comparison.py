@@ -640,3 +640,25 @@ def test_a_sweep_may_be_decided_by_what_training_cost_and_every_figure_of_the_pr
 
 def test_every_figure_of_the_probe_has_a_heading():
     assert len(HEADINGS) == len(RELIABILITY)
+
+
+def test_what_was_forgotten_is_an_endpoint_that_is_better_when_low_and_stands_in_contrasts_that_the_plan_reads_by_it(tmp_path):
+    for seed in range(2):
+        made_result(tmp_path, "a", seed, looks=((0, 20.0), (500, 60.0 + seed), (BUDGET, 60.0)))
+        made_result(tmp_path, "b", seed, looks=((0, 20.0), (500, 70.0), (BUDGET, 50.0)))
+    assert "heldout.forgotten" not in compared(tmp_path, ("a", "b"))["contrasts"][0]["endpoints"]
+    Planned(contrasts=(("a", "b"),), primary=AUC, read=("heldout.forgotten", "gone.since"), seeds=(0, 1)).keep(tmp_path)
+    found = as_planned(tmp_path)
+    assert found["plan"]["read"] == ["heldout.forgotten"]
+    assert [run["heldout.forgotten"] for run in found["arms"]["a"]["runs"].values()] == [0.0, 1.0]
+    forgot = on(found, "heldout.forgotten")
+    assert forgot["differences"] == [-20.0, -19.0] and forgot["probability_of_improvement"]["value"] == 1.0
+
+
+def test_a_plan_from_before_experiments_named_what_they_are_read_by_is_read(tmp_path):
+    made_sweep(tmp_path, {"a": [60.0], "b": [50.0]})
+    Planned(contrasts=(("a", "b"),), primary=AUC).keep(tmp_path)
+    kept = json.loads((tmp_path / "plan.json").read_text())
+    del kept["read"]
+    (tmp_path / "plan.json").write_text(json.dumps(kept))
+    assert as_planned(tmp_path)["plan"]["read"] == []

@@ -240,6 +240,8 @@ def test_plans_that_cannot_be_run_are_refused_in_a_sentence(write, overrides, me
         ("  fixed: {teacher", "  b/c: {teacher", "must consist of letters, digits and . _ + -, got 'b/c' in made.yaml"),
         ("frontier: {}", "frontier: often", "arm frontier must be a table of settings, got 'often' in made.yaml"),
         ("parallel: 2", "tuning: none", "tuning must be a table of names and what belongs to them, got 'none' in made.yaml"),
+        ("parallel: 2", "read: [heldout.forgoten]", "read must name endpoints (heldout.auc, "),
+        ("parallel: 2", "read: heldout.forgotten", "read must be a list, got 'heldout.forgotten' in made.yaml"),
         ("parallel: 2", "differ: learner.lr", "differ must be a list, got 'learner.lr' in made.yaml"),
     ],
 )

@@ -415,6 +415,22 @@ def test_what_training_cost_stands_by_arm_and_by_contrast_where_runs_were_probed
     assert "+0.0 [0.0, 0.0]+30.0 [20.0, 40.0]-0.15 [-0.20, -0.10]+1.50 [1.00, 2.00]" in told
 
 
+def test_what_the_plan_is_read_by_stands_by_arm_and_by_contrast(tmp_path):
+    for seed in range(2):
+        made_result(tmp_path / "sweep", "a", seed, looks=((0, 20.0), (500, 64.0 + 2 * seed), (BUDGET, 60.0)), metrics=steps_of())
+        made_result(tmp_path / "sweep", "b", seed, looks=((0, 20.0), (500, 70.0), (BUDGET, 50.0)), metrics=steps_of())
+    Planned(contrasts=(("a", "b"),), primary="heldout.auc", read=("heldout.forgotten", "heldout.gain")).keep(tmp_path / "sweep")
+    words = words_of(write_sweep_report(tmp_path / "sweep"))
+    told = words[words.index("What this experiment is read by") :]
+    # 64 - 60 and 66 - 60 against 70 - 50 twice.
+    assert "a5.0 [4.0, 6.0]40.0 [40.0, 40.0]" in told and "a less b-15.0 [" in told
+    assert "lies above the last one even where nothing is forgotten" in told
+
+
+def test_a_sweep_that_names_nothing_else_has_no_such_part(page):
+    assert "What this experiment is read by" not in words_of(page)
+
+
 def test_a_sweep_without_the_probe_says_nothing_of_it(page):
     assert "What it cost: reliability" not in words_of(page)
 

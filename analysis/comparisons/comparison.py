@@ -33,7 +33,7 @@ from analysis.comparisons.sweep import (
     unlike_settings,
 )
 from analysis.comparisons.text import as_text, verdict
-from analysis.endpoints import AUC, RELIABILITY, SECONDARY, sign_of
+from analysis.endpoints import AUC, ENDPOINTS, RELIABILITY, SECONDARY, sign_of
 from analysis.power import minimal_detectable_effect
 from simulator.drafts import write_whole
 from simulator.output import check_out
@@ -72,7 +72,8 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
         arms[arm], said = arm_record(arm, sweep, threshold=plan.threshold, resampling=plan.resampling)
         notes += said
     chosen = plan.contrasts or default_contrasts(sweep.arms)
-    contrasts = [contrast_record(contrast, sweep, plan, elsewhere, num_primary=len(chosen)) for contrast in chosen]
+    read = read_besides(planned)
+    contrasts = [contrast_record(contrast, sweep, plan, elsewhere, num_primary=len(chosen), read=read) for contrast in chosen]
     for contrast, named in zip(contrasts, chosen, strict=True):
         contrast["too_early"] = too_early(contrast, named, planned)
     adjust(contrasts, plan.primary)
@@ -84,6 +85,7 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
         "experiment": sweep.folder.absolute().parent.name,
         "plan": {
             "primary": plan.primary,
+            "read": list(read),
             "contrasts": [list(contrast) for contrast in chosen],
             "chosen_by": chosen_by(plan, planned),
             "planned": planned
@@ -104,6 +106,11 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
         "contrasts": contrasts,
     }
     return {"verdict": verdict(found), **found}
+
+
+def read_besides(planned: Planned | None) -> Sequence[str]:
+    """The endpoints that the sweep's plan names besides the primary one; those of another version that are no more are passed over."""
+    return [name for name in planned.read if name in ENDPOINTS] if planned else []
 
 
 def tuned_before(contrasts: Sequence[Contrast], planned: Planned | None) -> list[str]:
@@ -141,11 +148,14 @@ def initial_policies(sweep: Sweep) -> list[str]:
     ]
 
 
-def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Mapping[str, Chosen], *, num_primary: int) -> dict[str, Any]:
+def contrast_record(
+    contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Mapping[str, Chosen], *, num_primary: int, read: Sequence[str]
+) -> dict[str, Any]:
     """One contrast on the primary endpoint and on the secondary ones.
 
     Args:
         elsewhere: by pattern, the arms that were chosen on other runs.
+        read: further endpoints that the sweep names.
     """
     a, pattern = contrast
     choice = elsewhere.get(pattern)
@@ -169,7 +179,7 @@ def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Map
         record["cannot"] = " ".join(notes) or f"{a} and {b} have no seed in common."
     pairs = [(a_runs[seed], b_runs[seed]) for seed in seeds]
     probed = [name for name in RELIABILITY if any(run.scalars.get(name) is not None for pair in pairs for run in pair)]
-    names = [plan.primary, *(name for name in (*SECONDARY, *probed) if name != plan.primary)]
+    names = list(dict.fromkeys([plan.primary, *SECONDARY, *probed, *read]))
     record["endpoints"] = {name: difference(pairs, name, alpha=ALPHA / (num_primary if name == plan.primary else 1)) for name in names}
     main = record["endpoints"][plan.primary]
     if main and main["num_dropped"]:

@@ -25,6 +25,8 @@ class Planned:
     """All of the file: the family over which Holm corrects."""
     primary: str
     """The endpoint that decides."""
+    read: tuple[str, ...] = ()
+    """Endpoints that the experiment is read by besides: every contrast describes them, and the page shows them."""
     tuning: Mapping[str, str] = field(default_factory=dict)
     """By arm or pattern, what was tried before its settings were fixed."""
     choose: Mapping[str, Any] | None = None
@@ -146,6 +148,7 @@ def read_planned(folder: Path) -> Planned | None:
         return Planned(
             contrasts=contrasts,
             primary=str(kept["primary"]),
+            read=tuple(map(str, kept.get("read", ()))),
             tuning=dict(kept["tuning"]),
             choose=kept["choose"],
             seeds=seeds,

@@ -17,8 +17,8 @@ import numpy as np
 
 from analysis.comparisons.planned import KeptPlan, read_kept_plan
 from analysis.copies import why_no_copy
-from analysis.endpoints import AUC, ENDPOINTS, GAIN
-from analysis.grades import curve_of, looks, read_grades
+from analysis.endpoints import AUC, ENDPOINTS, FORGOTTEN, GAIN
+from analysis.grades import Grade, curve_of, forgotten, looks, read_grades
 from analysis.learning_curves import Curve, area_under_curves, check_curve, common_curves
 from analysis.runs import Run, flatten, read_run, setting
 from simulator.progress import progress
@@ -173,7 +173,8 @@ def read_result(place: Path) -> RunResult:
     settings = dict(flatten(run.config))
     if not isinstance(settings.get("budget.policy_tokens"), int):
         raise ValueError(f"budget.policy_tokens must stand in its config.yaml, got {settings.get('budget.policy_tokens')!r}")
-    curve, cells = held_out(run)
+    grades = read_grades(run)
+    curve, cells = held_out(run, grades)
     return RunResult(
         arm=place.parent.name,
         seed=seed_of(place),
@@ -181,7 +182,7 @@ def read_result(place: Path) -> RunResult:
         settings=settings,
         commits=tuple(run.commits),
         initial_policy=str(run.provenance.get("initial_policy") or ""),
-        scalars=scalars_of(run.summary),
+        scalars=scalars_of(run.summary) | {FORGOTTEN: forgotten(grades)},
         alarms=[str(alarm.get("name")) for alarm in setting(run.summary, "collapse.alarms", [])],
         curve=curve,
         cells=cells,
@@ -191,7 +192,7 @@ def read_result(place: Path) -> RunResult:
 
 def scalars_of(summary: Mapping[str, Any]) -> dict[str, float | None]:
     """The endpoints that stand in a run's summary, or follow from two that do."""
-    found = {name: number(setting(summary, name)) for name in ENDPOINTS if name not in (AUC, GAIN)}
+    found = {name: number(setting(summary, name)) for name in ENDPOINTS if name not in (AUC, GAIN, FORGOTTEN)}
     start, end = found["start.score"], found["heldout.score"]
     return found | {GAIN: None if start is None or end is None else end - start}
 
@@ -201,13 +202,12 @@ def number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def held_out(run: Run) -> tuple[Curve | None, dict[Cell, float]]:
+def held_out(run: Run, grades: Sequence[Grade]) -> tuple[Curve | None, dict[Cell, float]]:
     """A run's curve and its cells at the end; ERROR dialogues count in neither.
 
     Raises:
-        ValueError: a line lacks something, the looks are no curve, or dialogues are missing that the summary counted at the end.
+        ValueError: the looks are no curve, or dialogues are missing that the summary counted at the end.
     """
-    grades = read_grades(run)
     full: dict[int, dict[Cell, list[float]]] = {}
     for grade in grades:
         if grade.grid == "full":

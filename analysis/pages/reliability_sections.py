@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from analysis.clusters import Estimate
-from analysis.comparisons.text import interval
-from analysis.endpoints import ERRORS, RELIABILITY, digits_of
+from analysis.endpoints import RELIABILITY
+from analysis.pages.endpoint_tables import endpoint_tables
 from analysis.runs import Run, setting
 from analysis.wording import grid_table, text
 
@@ -58,31 +57,9 @@ def before_and_after(cell: Mapping[str, Any], form: str) -> list[str]:
 
 def of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:
     """How each arm changed over its seeds, and the contrasts; empty where no run took the probe."""
-    averaged = {arm: (found["arms"].get(arm) or {}).get("endpoints") or {} for arm in arms}
-    probed = [arm for arm in arms if any(averaged[arm].get(name) for name in RELIABILITY)]
-    if not probed:
+    headings = dict(zip(RELIABILITY, HEADINGS, strict=True))
+    tables = endpoint_tables(found, arms, headings, mean="change by training, mean over seeds")
+    if not tables:
         return ""
-    rows = [[arm, *(changed((averaged[arm].get(name) or {}).get("mean"), name) for name in RELIABILITY)] for arm in probed]
-    tables = grid_table(("change by training, mean over seeds", *HEADINGS), rows)
-    contrasts = [
-        [
-            f"{contrast['a']} less {contrast['b']}",
-            *(changed((contrast["endpoints"].get(name) or {}).get("difference"), name) for name in RELIABILITY),
-        ]
-        for contrast in found["contrasts"]
-    ]
-    if any(cell != "–" for row in contrasts for cell in row[1:]):
-        tables += grid_table(("paired difference over seeds", *HEADINGS), contrasts)
     note = f"{WHAT} Errors in percentage points, more is worse; described, and no test is made of it unless it is the primary endpoint."
     return f'{TITLE}<p class="note">{escape(note)}</p>{tables}'
-
-
-def changed(estimate: Mapping[str, float | None] | None, name: str) -> str:
-    """A change with its interval, shares in percentage points."""
-    if estimate is None:
-        return "–"
-    found = Estimate.from_dict(estimate)
-    if name not in ERRORS:
-        return f"{found.value:+.{digits_of(name)}f} {interval(found, digits_of(name))}".strip()
-    shown = type(found)(value=100 * found.value, low=100 * found.low, high=100 * found.high)
-    return f"{shown.value:+.1f} {interval(shown, 1)}".strip()

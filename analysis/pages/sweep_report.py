@@ -17,6 +17,7 @@ from analysis.drawing.figures import FOLDER, Figure, write_figures
 from analysis.endpoints import AUC
 from analysis.pages.aftermath import num_alarms
 from analysis.pages.contrast_reasons import why
+from analysis.pages.endpoint_tables import read_by
 from analysis.pages.page import write_page
 from analysis.pages.reliability_sections import of_arms
 from analysis.pages.sweep_course import Courses, read_courses
@@ -131,7 +132,7 @@ def page(
             f"<h2>What they reached</h2>{dots}{table_of_arms(found, arms)}{how_fast(found, arms)}{tuned_before(plan.planned, arms)}"
         )
         parts.append(f'<h2>With whom</h2><div class="grid-2">{drawn("score_by_strictness", "performance_profile")}</div>{drawn("cells")}')
-        parts.append(of_arms(found, arms))
+        parts += [read_by(found, arms), of_arms(found, arms)]
     else:
         parts.append(f"<h2>How far they have come</h2>{table_of_runs(courses)}")
     parts += [
