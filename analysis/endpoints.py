@@ -8,6 +8,9 @@ GAIN = "heldout.gain"
 """Not in the summary either: the score at the end less the score before training, on the full grid."""
 FORGOTTEN = "heldout.forgotten"
 """Likewise: how far the last look lies below the best one on the small grid, by strictness and mean over these (`grades.forgotten`)."""
+MOODY_SHARE = "teaching.moody_share"
+"""Likewise, where users are moody: the share of the teacher's groups that went to moody families (`teaching.moody_share`)."""
+COMPUTED = (AUC, GAIN, FORGOTTEN, MOODY_SHARE)
 EMOTIONS = (AUC, "heldout.score", "heldout.worst_cell", "heldout.cvar20")
 """On the scale of emotions, 0-100."""
 SHARES = ("heldout.success_rate", "heldout.failure_rate")
@@ -20,7 +23,7 @@ RELIABILITY = (*ERRORS, *MARGINS)
 """What training changed in the reliability probe, of runs that took it: shares of errors and what either way adds to them, and by how many
 nats the right answer leads, which still moves where errors are at their ceiling."""
 COSTS = ("policy_tokens", "wall_s", "cpu_s")
-ENDPOINTS = (*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end", "start.score", GAIN, FORGOTTEN, *RELIABILITY)
+ENDPOINTS = (*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end", "start.score", GAIN, FORGOTTEN, MOODY_SHARE, *RELIABILITY)
 SECONDARY = (*EMOTIONS, *SHARES)
 """What each contrast describes beside the primary endpoint."""
 IN_WORDS = {
@@ -32,10 +35,11 @@ IN_WORDS = {
     "heldout.failure_rate": "the share of users who left",
     GAIN: "the gain over the start",
     FORGOTTEN: "what was forgotten since the best look",
+    MOODY_SHARE: "the share of groups spent on moody families",
     MARGINS[0]: "the nats that training added to what is right",
 }
 """What an axis calls those that have a short name for it."""
-LOWER_IS_BETTER = frozenset({"heldout.failure_rate", FORGOTTEN, *COSTS, *ERRORS})
+LOWER_IS_BETTER = frozenset({"heldout.failure_rate", FORGOTTEN, MOODY_SHARE, *COSTS, *ERRORS})
 
 
 def sign_of(endpoint: str) -> float:

@@ -662,3 +662,27 @@ def test_a_plan_from_before_experiments_named_what_they_are_read_by_is_read(tmp_
     del kept["read"]
     (tmp_path / "plan.json").write_text(json.dumps(kept))
     assert as_planned(tmp_path)["plan"]["read"] == []
+
+
+MOODS = 'simulator:\n  kind: moody\n  whim_prob: 0.7\n  families: ["*/negative"]\n'
+
+
+def issued_to(*families):
+    return [{"step": 1, "event": "task", "uid": str(i), "family": family, "strictness": 0.5} for i, family in enumerate(families)]
+
+
+def test_the_share_of_groups_that_went_to_moody_families_is_an_endpoint_where_users_are_moody(tmp_path):
+    calm, sour = "advice/positive", "praise/negative"
+    steady = MOODS.replace("0.7", "0.0")
+    for seed in range(2):
+        made_result(tmp_path, "seeker", seed, settings=MOODS, teacher=issued_to(calm, sour, sour, "blame/negative"))
+        made_result(tmp_path, "even", seed, settings=MOODS, teacher=issued_to(calm, sour))
+        made_result(tmp_path, "steady", seed, settings=steady, teacher=issued_to(calm, calm, calm, sour))
+    made_result(tmp_path, "plain", 0, teacher=issued_to(sour))
+    made_result(tmp_path, "torn", 0, settings=MOODS, teacher=[{"step": 1, "event": "task", "uid": "0"}])
+    Planned(contrasts=(("seeker", "even"),), primary=AUC, read=("teaching.moody_share",)).keep(tmp_path)
+    found = as_planned(tmp_path)
+    shares = {arm: record["runs"]["0"]["teaching.moody_share"] for arm, record in found["arms"].items()}
+    assert shares == {"seeker": 0.75, "even": 0.5, "steady": 0.25, "plain": None, "torn": None}
+    spent = on(found, "teaching.moody_share")
+    assert spent["differences"] == [0.25, 0.25] and spent["probability_of_improvement"]["value"] == 0.0

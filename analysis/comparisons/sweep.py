@@ -17,10 +17,11 @@ import numpy as np
 
 from analysis.comparisons.planned import KeptPlan, read_kept_plan
 from analysis.copies import why_no_copy
-from analysis.endpoints import AUC, ENDPOINTS, FORGOTTEN, GAIN
+from analysis.endpoints import AUC, COMPUTED, ENDPOINTS, FORGOTTEN, GAIN, MOODY_SHARE
 from analysis.grades import Grade, curve_of, forgotten, looks, read_grades
 from analysis.learning_curves import Curve, area_under_curves, check_curve, common_curves
 from analysis.runs import Run, flatten, read_run, setting
+from analysis.teaching import moody_share
 from simulator.progress import progress
 
 BY_ITSELF = ("name", "seed", "resume", "runs", "experiment")
@@ -182,7 +183,7 @@ def read_result(place: Path) -> RunResult:
         settings=settings,
         commits=tuple(run.commits),
         initial_policy=str(run.provenance.get("initial_policy") or ""),
-        scalars=scalars_of(run.summary) | {FORGOTTEN: forgotten(grades)},
+        scalars=scalars_of(run.summary) | {FORGOTTEN: forgotten(grades), MOODY_SHARE: moody_share(run)},
         alarms=[str(alarm.get("name")) for alarm in setting(run.summary, "collapse.alarms", [])],
         curve=curve,
         cells=cells,
@@ -192,7 +193,7 @@ def read_result(place: Path) -> RunResult:
 
 def scalars_of(summary: Mapping[str, Any]) -> dict[str, float | None]:
     """The endpoints that stand in a run's summary, or follow from two that do."""
-    found = {name: number(setting(summary, name)) for name in ENDPOINTS if name not in (AUC, GAIN, FORGOTTEN)}
+    found = {name: number(setting(summary, name)) for name in ENDPOINTS if name not in COMPUTED}
     start, end = found["start.score"], found["heldout.score"]
     return found | {GAIN: None if start is None or end is None else end - start}
 
