@@ -22,8 +22,15 @@ MARGINS = ("reliability.margin_nats.plain.change", "reliability.margin_nats.fals
 RELIABILITY = (*ERRORS, *MARGINS)
 """What training changed in the reliability probe, of runs that took it: shares of errors and what either way adds to them, and by how many
 nats the right answer leads, which still moves where errors are at their ceiling."""
+BEYOND = "best_of.beyond"
+BEST_OF = ("best_of.start.best", "best_of.end.best", "best_of.start.gain", "best_of.end.gain", BEYOND)
+"""Of runs that tried held-out users several times: the best of k before and after training, what it gains over one try, and one try after
+training less the best of k before it; on the scale of emotions."""
 COSTS = ("policy_tokens", "wall_s", "cpu_s")
-ENDPOINTS = (*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end", "start.score", GAIN, FORGOTTEN, MOODY_SHARE, *RELIABILITY)
+ENDPOINTS = (
+    *(*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end", "start.score"),
+    *(GAIN, FORGOTTEN, MOODY_SHARE, *BEST_OF, *RELIABILITY),
+)
 SECONDARY = (*EMOTIONS, *SHARES)
 """What each contrast describes beside the primary endpoint."""
 IN_WORDS = {
@@ -36,6 +43,12 @@ IN_WORDS = {
     GAIN: "the gain over the start",
     FORGOTTEN: "what was forgotten since the best look",
     MOODY_SHARE: "the share of groups spent on moody families",
+    "entropy.end": "entropy at the end, nats",
+    "best_of.start.best": "the best of several tries before training",
+    "best_of.end.best": "the best of several tries after it",
+    "best_of.start.gain": "what the best gains over one try before training",
+    "best_of.end.gain": "what it gains after training",
+    BEYOND: "one try after training less the best of several before it",
     MARGINS[0]: "the nats that training added to what is right",
 }
 """What an axis calls those that have a short name for it."""
@@ -53,4 +66,4 @@ def digits_of(endpoint: str) -> int:
         return 0
     if endpoint in MARGINS:
         return 2
-    return 1 if endpoint in (*EMOTIONS, "start.score", GAIN, FORGOTTEN) else 3
+    return 1 if endpoint in (*EMOTIONS, "start.score", GAIN, FORGOTTEN, *BEST_OF) else 3

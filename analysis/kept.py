@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from analysis.best_of import TRIES
 from analysis.comparisons.planned import CHOSEN, PLAN, read_planned
 from analysis.comparisons.sweep import read_result, run_folders
 from analysis.copies import COPIED, digest_of_tasks
@@ -46,7 +47,10 @@ MAX_STEPS = 400
 """Of a longer run every so many steps are kept, the last, and all that looked at the probe panel."""
 PROBE = "probe/"
 """Beginning of the metrics of a look at the probe panel."""
-GRADES = ("step", "look", "policy_tokens", "grid", "in_during", "uid", "scenario_id", "family", "strictness", "outcome", "emotion")
+GRADES = (
+    *("step", "look", "policy_tokens", "grid", "in_during", "uid", "scenario_id", "family", "strictness", "outcome", "emotion"),
+    TRIES,
+)
 """What is kept of a held-out dialogue."""
 NUM_READ = 3
 """Users of the full grid whose words are kept."""

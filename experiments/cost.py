@@ -29,9 +29,9 @@ def seconds_of_run(config: ExperimentConfig, step: Mapping[str, float], *, num_t
 
 
 def heldout_dialogues(config: ExperimentConfig) -> int:
-    """Held-out dialogues of a whole run: the full grid at both ends, the smaller one at each tenth of the budget between."""
+    """Held-out dialogues of a whole run: the full grid at both ends, the smaller one at each tenth between, and further tries."""
     evaluation = config.evaluation
     there = len(make_bank(config.simulator).scenarios(Split(evaluation.split)))
     full = min(evaluation.num_scenarios or there, there)
     during = min(evaluation.during_scenarios, full)
-    return (2 * full + (LOOKS - 1) * during) * len(evaluation.strictness)
+    return (2 * full + (LOOKS - 1 + 2 * (evaluation.best_of - 1)) * during) * len(evaluation.strictness)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from analysis.best_of import TRIES
 from analysis.grades import Look, curve_of, grades_of, looks
 from analysis.learning_curves import area_under_curves
 from analysis.runs import EVALUATION, read_lines
@@ -59,8 +61,9 @@ class HeldOut:
     ) -> None:
         scenarios = bank.scenarios(Split(config.split))
         full = spread(scenarios, config.num_scenarios)
-        self.full = grid_tasks(full, config.strictness)
         self.during = grid_tasks(spread(full, config.during_scenarios), config.strictness)
+        tried = {task.uid for task in self.during}
+        self.full = [replace(task, group_size=config.best_of if task.uid in tried else 1) for task in grid_tasks(full, config.strictness)]
         self.scenarios = full
         self._temperature = config.temperature
         self._max_error_share = max_error_share
@@ -83,7 +86,10 @@ class HeldOut:
         during = {task.uid for task in self.during}
         facts = {"look": tally.num_looks, "policy_tokens": tally.policy_tokens, "grid": "full" if full else "during"}
         pairs = list(zip(tasks, (group.rollouts[0] for group in groups), strict=True))
-        lines = [record(task, rollout.dialogue, in_during=task.uid in during, **facts, **thoughts_of(rollout)) for task, rollout in pairs]
+        lines = [
+            record(task, rollout.dialogue, in_during=task.uid in during, **facts, **thoughts_of(rollout), **tries_of(group))
+            for (task, rollout), group in zip(pairs, groups, strict=True)
+        ]
         recorder.evaluation(tally.step, lines)
         grades = {task.uid: Graded.of(rollout.dialogue, strictness=task.strictness) for task, rollout in pairs}
         # The full grid holds the small one: its curve begins and ends there.
@@ -122,6 +128,14 @@ class HeldOut:
 def record(task: EvaluationTask, dialogue: Dialogue, *, in_during: bool, **facts: Any) -> dict[str, Any]:
     """The line of one held-out dialogue; `in_during` marks those that the smaller grid has too, so that curves compare like with like."""
     return dialogue_record(dialogue, **facts, uid=task.uid, strictness=task.strictness, in_during=in_during)
+
+
+def tries_of(group: RolloutGroup) -> dict[str, list[int | None]]:
+    """What is recorded of a user who was tried several times: how each dialogue ended, None where it broke; else nothing."""
+    if len(group.rollouts) < 2:
+        return {}
+    dialogues = [rollout.dialogue for rollout in group.rollouts]
+    return {TRIES: [None if dialogue.outcome is Outcome.ERROR else dialogue.emotion for dialogue in dialogues]}
 
 
 def tenth_of(spent: float) -> int:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.runs import METRICS, read_lines
+from analysis.best_of import before_and_after
+from analysis.runs import EVALUATION, METRICS, read_lines
 from analysis.wording import with_interval
 from experiments.heldout import start_and_end
 
@@ -32,6 +33,7 @@ def summarise_run(
     lines = list(read_lines(folder / METRICS))
     start, end = start_and_end(folder)
     trace = series(lines, "curriculum/strictness")
+    tried = before_and_after(read_lines(folder / EVALUATION))
     return {
         **facts,
         "heldout": end,
@@ -46,6 +48,7 @@ def summarise_run(
             "mean_abs_logprob": average(series(lines, "training/rollout_logprob_abs_diff_mean")),
         },
         "versions": versions(),
+        **({"best_of": tried} if tried else {}),
     }
 
 

@@ -686,3 +686,15 @@ def test_the_share_of_groups_that_went_to_moody_families_is_an_endpoint_where_us
     assert shares == {"seeker": 0.75, "even": 0.5, "steady": 0.25, "plain": None, "torn": None}
     spent = on(found, "teaching.moody_share")
     assert spent["differences"] == [0.25, 0.25] and spent["probability_of_improvement"]["value"] == 0.0
+
+
+def test_the_best_of_several_tries_is_an_endpoint_of_runs_that_took_them(tmp_path):
+    tried = {"best_of": {"start": {"best": 40.0, "gain": 15.0}, "end": {"best": 60.0, "gain": 5.0}, "beyond": 15.0}}
+    for seed in range(2):
+        made_result(tmp_path, "a", seed, summary=tried)
+        made_result(tmp_path, "b", seed, summary={"best_of": {"beyond": -5.0}})
+    Planned(contrasts=(("a", "b"),), primary=AUC, read=("best_of.beyond", "best_of.end.gain", "entropy.end")).keep(tmp_path)
+    found = as_planned(tmp_path)
+    assert on(found, "best_of.beyond")["differences"] == [20.0, 20.0] and on(found, "best_of.end.gain") is None
+    assert on(found, "entropy.end")["differences"] == [0.0, 0.0]
+    assert found["arms"]["a"]["endpoints"]["best_of.start.best"]["mean"]["value"] == 40.0

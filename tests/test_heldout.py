@@ -101,6 +101,35 @@ def test_the_smaller_grid_is_part_of_the_full_one_and_marked_there(tmp_path):
     assert {(line["step"], line["look"], line["policy_tokens"], line["grid"]) for line in during} == {(3, 1, 50, "during")}
 
 
+class SeveralPool(ScriptedPool):
+    """Of whose siblings the first one is the pool's agent, and the others L6, the last of which breaks with the first user."""
+
+    def ready(self, num_groups: int) -> list[RolloutGroup]:
+        is_first = len(self._tasks) == 8
+        return [self._with_others(group, breaks=is_first and i == 0) for i, group in enumerate(super().ready(num_groups))]
+
+    def _with_others(self, group: RolloutGroup, *, breaks: bool) -> RolloutGroup:
+        others = [ScriptedPool("L6")._rollout(group.task) for _ in range(group.task.group_size - 1)]
+        if breaks and others:
+            others[-1] = replace(others[-1], dialogue=replace(others[-1].dialogue, outcome=Outcome.ERROR))
+        return replace(group, rollouts=(*group.rollouts, *others))
+
+
+def test_further_tries_are_taken_of_the_smaller_grid_at_full_looks_and_count_in_no_score(tmp_path):
+    recorder, heldout = Recorder(tmp_path), HeldOut(replace(CONFIG, best_of=3), load_bank())
+    summary = heldout.play(SeveralPool("L0"), recorder, tally=Course(), full=True)
+    heldout.play(SeveralPool("L0"), recorder, tally=Course(step=3, policy_tokens=50, num_looks=1), full=False)
+    recorder.close()
+    once = HeldOut(CONFIG, load_bank()).play(ScriptedPool("L0"), Recorder(tmp_path / "once"), tally=Course(), full=True)
+    assert summary == once
+    full, during = (lines := list(read_lines(tmp_path / EVALUATION)))[:8], lines[8:]
+    assert [line["uid"] for line in full if "tries" in line] == [line["uid"] for line in during]
+    assert not any("tries" in line for line in during)
+    tried = [line["tries"] for line in full if "tries" in line]
+    assert [tries[0] for tries in tried] == [line["emotion"] for line in during] and all(len(tries) == 3 for tries in tried)
+    assert tried[0][2] is None and min(tries[1] for tries in tried) > 80
+
+
 def test_an_abandoned_evaluation_leaves_no_trace(tmp_path):
     recorder = Recorder(tmp_path)
     heldout = HeldOut(CONFIG, load_bank(), should_stop=lambda: True)

@@ -10,6 +10,7 @@ from analysis.agents.evaluated import is_evaluation
 from analysis.drawing.figures import Figure, write_figures
 from analysis.pages.aftermath import num_alarms
 from analysis.pages.before_after import BeforeAfter, before_after
+from analysis.pages.best_of_section import best_of
 from analysis.pages.page import write_page
 from analysis.pages.reliability_sections import of_run
 from analysis.pages.run_figures import held_out_figures, scores_figure, teaching_figures, training_figures
@@ -76,6 +77,7 @@ def body(run: Run, held_out: BeforeAfter, taught: Teaching, figures: Figures) ->
         head(run, held_out, figures),
         training(run, figures),
         evaluation(run, figures),
+        best_of(run),
         of_run(run),
         teaching(run, taught.decisions, figures),
         alarms(run, held_out),
