@@ -239,7 +239,9 @@ def test_ranks_that_users_leave_open():
     # the second is better with one user and worse with another
     open_ = [{"a": 90.0, "b": 10.0}, {"a": 10.0, "b": 80.0}]
     assert ranks(open_, seed=0) == [(1, 2), (1, 2)]
-    assert ranks([*clear, {}], seed=0)[2] == (3, 3)
+    assert ranks([*clear, {}], seed=0) == [(1, 1), (2, 2), None]
+    assert ranks([{}], seed=0) == [None]
+    assert ranks([{"a": 90.0}, {"b": 50.0}], seed=0) == [None, None]
 
 
 def board_of(*entries: tuple[str, dict[str, float], int], broken: int = 0) -> str:
@@ -276,13 +278,51 @@ def test_the_headline_claims_a_lead_only_where_every_draw_of_users_has_it():
 def test_an_agent_that_was_not_played_to_the_end_leads_nothing():
     users = [str(i) for i in range(4)]
     said = board_of(("whole", dict.fromkeys(users, 50.0), 0), ("begun", {"0": 99.0}, 3), ("other", dict.fromkeys(users, 40.0), 0))
-    assert said == "whole scores 50.0 and leads whichever users are drawn"
+    assert said == "whole scores 50.0 and leads whichever users are drawn; begun is not ranked"
 
 
 def test_an_agent_that_often_broke_leads_nothing_and_takes_no_users_from_the_others():
     users = [str(i) for i in range(4)]
     near = [("a", dict(zip(users, (90.0, 10, 50, 50), strict=True)), 0), ("b", dict(zip(users, (10.0, 80, 50, 50), strict=True)), 0)]
-    assert board_of(*near, ("flaky", {"0": 99.0}, 0), broken=3) == "a scores 50.0; with other users b could lead"
+    said = board_of(*near, ("flaky", {"0": 99.0}, 0), broken=3)
+    assert said == "a scores 50.0; with other users b could lead; flaky is not ranked"
+
+
+def test_the_headline_claims_no_lead_over_agents_that_are_not_ranked():
+    users = [str(i) for i in range(4)]
+    begun = [("begun", dict.fromkeys(users, 60.0), 1), ("flaky", {"0": 99.0}, 0)]
+    assert board_of(("good", dict.fromkeys(users, 7.1), 0), *begun, broken=3) == "good scores 7.1; flaky, begun are not ranked"
+    assert board_of(*begun, broken=3) == "No agent can be ranked: dialogues broke or were not played"
+
+
+def unwhole(source: Path, folder: Path, /, *, score: float | None, **errors: int) -> Path:
+    """The evaluation of `source` with another score, and dialogues that broke or were not played."""
+    folder.mkdir()
+    found = json.loads((source / "agent.json").read_text())
+    errors = {**found["errors"], **errors}
+    (folder / "agent.json").write_text(json.dumps({**found, "score": score, "errors": errors}))
+    return folder
+
+
+def test_an_agent_that_is_not_whole_has_no_rank_on_the_page_and_in_the_csv_and_a_sentence_says_why(evaluated, tmp_path):
+    unwhole(evaluated / "L6", tmp_path / "L6", score=54.5, excluded_dialogues=4)
+    page, table, _ = write_leaderboard([evaluated / "L0", tmp_path / "L6"], tmp_path / "board.html")
+    text = page.read_text(encoding="utf-8")
+    (scores,) = tables_of(page, titled="How users felt")
+    assert re.findall(r"<tr[^>]*><td[^>]*>(.*?)</td>", scores) == ["1", "\u2013"]
+    assert text.index("L6: 4 of 8 dialogues broke; not ranked.") < text.index("How users felt")
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = {row["agent"]: (row["rank_from"], row["rank_to"], row["score"]) for row in csv.DictReader(file)}
+    assert rows["L0"][:2] == ("1", "1") and rows["L6"] == ("", "", "54.5")
+
+
+def test_where_no_agent_is_whole_nobody_is_ranked_and_no_row_stands_out(evaluated, tmp_path):
+    unwhole(evaluated / "L6", tmp_path / "L6", score=None, excluded_dialogues=3, not_played=5)
+    unwhole(evaluated / "L0", tmp_path / "L0", score=20.0, not_played=1)
+    text = write_leaderboard([tmp_path], tmp_path / "board.html")[0].read_text(encoding="utf-8")
+    assert "<h1>No agent can be ranked: dialogues broke or were not played</h1>" in text and '<tr class="best">' not in text
+    assert "L6: 3 of 8 dialogues broke and 5 of 8 dialogues not played; not ranked." in text
+    assert "L0: 1 of 8 dialogues not played; not ranked." in text
 
 
 def test_equal_agents_share_a_rank():

@@ -26,6 +26,8 @@ MOST_BROKEN = 0.05
 """Share of the dialogues that may break in an evaluation that still counts as whole."""
 LOW, HIGH = 0.025, 0.975
 CAPABILITIES = ("empathic_depth", "core_insight", "solution_crafting", "dialogue_guidance", "style_flexibility")
+Rank = tuple[int, int] | None
+"""First and last place, from 1, that 95 % of redrawn sets of scenarios give; None for an agent that cannot be ranked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +37,8 @@ class Group:
     setting: dict[str, Any]
     setting_id: str
     entries: tuple[Entry, ...]
-    ranks: tuple[tuple[int, int], ...]
-    """Per agent the ranks, from 1, that 95 % of redrawn sets of scenarios give it; the last where it scored nothing or is unfinished."""
+    ranks: tuple[Rank, ...]
+    """Per agent; None where it is not whole, or no scenario was met by all that are."""
     words: float | None
     """Words a reply at which scores are told with length taken out: the geometric mean over the agents."""
 
@@ -49,6 +51,12 @@ class Group:
     def probes(self) -> list[tuple[str, str]]:
         """Kind and hash of every probe that an agent was put to, that of the best agent first."""
         return list(dict.fromkeys(entry.probe for entry in self.entries if entry.probe))
+
+    @property
+    def unranked(self) -> list[str]:
+        """Why each agent without a rank has none, a sentence each."""
+        pairs = zip(self.entries, self.ranks, strict=True)
+        return [f"{entry.name}: {lost(entry) or 'no scenario was met by all'}; not ranked" for entry, rank in pairs if rank is None]
 
     def best(self, entry: Entry) -> dict[str, Cell]:
         """`best` and `gain` of an agent at the group's number of tries; nothing where it had one try."""
@@ -88,22 +96,29 @@ def is_whole(entry: Entry) -> bool:
     return not errors["not_played"] and errors["excluded_dialogues"] <= MOST_BROKEN * errors["planned"]
 
 
+def lost(entry: Entry) -> str:
+    """Which dialogues an agent that is not whole lacks; empty for one that is."""
+    errors = entry.found["errors"]
+    counts = {"broke": errors["excluded_dialogues"], "not played": errors["not_played"]}
+    told = [f"{num} of {errors['planned']} dialogues {what}" for what, num in counts.items() if num]
+    return "" if is_whole(entry) else " and ".join(told)
+
+
 def place(entry: Entry) -> tuple[bool, float, str]:
     """Where an agent stands: by its score, after all that `is_whole` if it is not."""
     score = entry.found["score"]
     return not is_whole(entry), -(-1.0 if score is None else score), entry.name
 
 
-def ranks(per_scenario: Sequence[Mapping[str, float]], *, seed: int) -> list[tuple[int, int]]:
+def ranks(per_scenario: Sequence[Mapping[str, float]], *, seed: int) -> list[Rank]:
     """The ranks that each agent gets in 95 % of redrawn sets of scenarios; all agents meet the same users in each draw.
 
     Args:
-        per_scenario: mean score by scenario, an agent each; only scenarios that all scored agents share are drawn.
+        per_scenario: mean score by scenario, an agent each, nothing for one without a rank; only scenarios that all others share are drawn.
     """
-    num = len(per_scenario)
-    scored = [i for i in range(num) if per_scenario[i]]
+    scored = [i for i, scores in enumerate(per_scenario) if scores]
     shared = sorted(set.intersection(*(set(per_scenario[i]) for i in scored))) if scored else []
-    found = [(num, num)] * num
+    found: list[Rank] = [None] * len(per_scenario)
     if not shared:
         return found
     scores_SA = np.array([[per_scenario[i][name] for i in scored] for name in shared])
@@ -152,8 +167,8 @@ def columns(group: Group, entry: Entry) -> dict[str, Cell]:
 def rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
     """The lines of the CSV: each figure with its bounds."""
     for group in groups:
-        for entry, (first, last) in zip(group.entries, group.ranks, strict=True):
-            found, (kind, digest) = entry.found, entry.probe or ("", "")
+        for entry, rank in zip(group.entries, group.ranks, strict=True):
+            (first, last), found, (kind, digest) = rank or (None, None), entry.found, entry.probe or ("", "")
             row: dict[str, Any] = {
                 "setting_id": group.setting_id,
                 "agent": entry.name,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.agents.evaluated import Cell, Entry
-from analysis.agents.leaderboard import CAPABILITIES, RATES, Group, differences
+from analysis.agents.leaderboard import CAPABILITIES, RATES, Group, Rank, differences, is_whole
 from analysis.drawing.style import COLOURS, FIGURES, PAPER, POLICY, WORDS
 
 SCRIPT = Path(__file__).with_name("leaderboard.js")
@@ -74,20 +74,28 @@ def page(groups: Sequence[Group], *, csv_name: str, left_out: Sequence[str] = ()
 
 
 def verdict(group: Group) -> str:
-    """The first sentence: who leads, and whether that is more than luck with the users."""
+    """The first sentence: who leads of those that are ranked, and who is not."""
     first = group.entries[0]
-    if first.found["score"] is None:
+    if all(entry.found["score"] is None for entry in group.entries):
         return "No agent could be scored"
-    lead = f"{first.name} scores {first.found['score']:.1f}"
-    if len(group.entries) == 1:
-        return lead
-    rivals = [entry.name for entry, (best, _) in zip(group.entries[1:], group.ranks[1:], strict=True) if best == 1]
+    if not is_whole(first):
+        return "No agent can be ranked: dialogues broke or were not played"
+    others = [entry.name for entry in group.entries if not is_whole(entry)]
+    end = f"; {', '.join(others)} {'is' if len(others) == 1 else 'are'} not ranked" if others else ""
+    return f"{first.name} scores {first.found['score']:.1f}{lead(group)}{end}"
+
+
+def lead(group: Group) -> str:
+    """Whether the first leads by more than luck with the users; nothing where no other is whole."""
+    if sum(map(is_whole, group.entries)) == 1:
+        return ""
+    rivals = [entry.name for entry, rank in zip(group.entries[1:], group.ranks[1:], strict=True) if rank and rank[0] == 1]
     if rivals:
-        return f"{lead}; with other users {', '.join(rivals)} could lead"
+        return f"; with other users {', '.join(rivals)} could lead"
     if group.ranks[0] == (1, 1):
-        return f"{lead} and leads whichever users are drawn"
+        return " and leads whichever users are drawn"
     # No rival leads in one draw of forty by itself, or no two agents met the same users.
-    return f"{lead}; whether others would lead with other users is open"
+    return "; whether others would lead with other users is open"
 
 
 def missing(left_out: Sequence[str]) -> str:
@@ -120,6 +128,7 @@ def section(group: Group, number: int, *, several: bool) -> str:
         f"<p>{escape(verdict(group))}.</p>" if several else "",
         f'<p class="note">{escape(details(group))}</p>',
         *(f'<p class="note">{escape(entry.remark)}.</p>' for entry in group.entries if entry.remark),
+        *(f'<p class="note">{escape(sentence)}.</p>' for sentence in group.unranked),
         block("How users felt in the end", scores_table(group)),
     ]
     if len(levels) > 1:
@@ -221,15 +230,14 @@ def table(group: Group, columns: Sequence[Column], *, with_bar: bool = False, am
     if with_bar:
         heads += ["<th></th>", heading("dialogues", "scored; below: left out because they broke or were not played")]
     body = []
-    for place, (entry, (first, last)) in enumerate(zip(group.entries, group.ranks, strict=True)):
+    for place, (entry, rank) in enumerate(zip(group.entries, group.ranks, strict=True)):
         if among is not None and entry not in among:
             continue
-        rank = f"{first}" if first == last else f"{first}\u2013{last}"
-        cells = [f'<td data-v="{place}">{rank}</td>', agent_cell(entry, with_source=with_bar)]
+        cells = [rank_cell(rank, place), agent_cell(entry, with_source=with_bar)]
         cells += [figure_cell(figure(entry), form) for _, _, figure, form in columns]
         if with_bar:
             cells += [f"<td>{bar(entry.score)}</td>", dialogues_cell(entry)]
-        leads = ' class="best"' if place == 0 and len(group.entries) > 1 else ""
+        leads = ' class="best"' if place == 0 and rank and len(group.entries) > 1 else ""
         body.append(f"<tr{leads}>{''.join(cells)}</tr>")
     return f'<table class="board"><thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(body)}</tbody></table>'
 
@@ -237,6 +245,14 @@ def table(group: Group, columns: Sequence[Column], *, with_bar: bool = False, am
 def heading(name: str, meaning: str, kind: str = "") -> str:
     """A heading that sorts."""
     return f'<th class="{kind}" title="{escape(meaning)}"><button type="button">{escape(name)}</button></th>'
+
+
+def rank_cell(rank: Rank, place: int) -> str:
+    """The places that an agent can have; a dash, which sorts last, for none."""
+    if rank is None:
+        return "<td>\u2013</td>"
+    first, last = rank
+    return f'<td data-v="{place}">{first}</td>' if first == last else f'<td data-v="{place}">{first}\u2013{last}</td>'
 
 
 def agent_cell(entry: Entry, *, with_source: bool) -> str:
