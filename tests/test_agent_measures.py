@@ -181,6 +181,18 @@ def test_an_agent_of_advice_stands_at_the_end_of_solutions(ladder):
     assert -1.0 < plane(ladder["L6"], seed=0)["empathy_to_solution"].value < 1.0
 
 
+def test_bounds_on_the_plane_end_where_its_axes_do():
+    advised, tried, felt = scenarios(HiddenIntention.ADVICE, num=3)
+    heard = replies_to(
+        said(advised, "You should set clear limits."),
+        said(tried, "You should set clear limits."),
+        said(felt, "It sounds like you feel hurt."),
+    )
+    # without each in turn: 0, 0 and 1, whose jackknife error is sqrt(2/3 (1/9 + 1/9 + 4/9)) = 2/3
+    found = plane(heard, seed=0)["empathy_to_solution"]
+    assert found.value == pytest.approx(1 / 3) and found.low == pytest.approx(1 / 3 - 1.959964 * 2 / 3) and found.high == 1.0
+
+
 def test_more_wordings_and_moves_are_more_creative(ladder):
     praise, skilled = (creativity(ladder[agent], own_overlaps(ladder[agent])) for agent in ("praise", "L6"))
     assert praise["strategies"] < 0.1 < skilled["strategies"] and praise["within_dialogues"] < skilled["within_dialogues"]

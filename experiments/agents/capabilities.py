@@ -109,8 +109,7 @@ def style_flexibility(replies: Sequence[Answered], *, seed: int) -> Estimate:
         hurt = hurt_S[chosen].sum()
         return float((follows + changed_S[chosen].sum() / hurt) / 2.0) if hurt else float(follows)
 
-    found = jackknifed(of, len(names), seed=seed)
-    return Estimate(value=found.value, low=max(found.low, 0.0), high=min(found.high, 1.0))
+    return jackknifed(of, len(names), seed=seed, within=(0.0, 1.0))
 
 
 def _tied_to_what_was_told(reply: Answered, wishes: Sequence[HiddenIntention]) -> tuple[float, float]:

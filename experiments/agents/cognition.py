@@ -24,6 +24,8 @@ TOWARDS_SOLUTIONS = frozenset({"suggestion", "information", "referral", "guided_
 NUM_WORDS = 1000
 """Of all replies together that are looked at for distinct pairs of words: their share falls with the amount of text."""
 NO_MOVE = "none"
+ENDS = (-1.0, 1.0)
+"""Of both axes."""
 
 
 def strategy_shares(replies: Sequence[Answered], *, seed: int) -> dict[str, Estimate]:
@@ -69,8 +71,8 @@ def plane(replies: Sequence[Answered], *, seed: int) -> dict[str, Any]:
 
     num, overlaps = len(names), own_overlaps(replies)
     return {
-        "empathy_to_solution": jackknifed(lambda chosen: empathy_to_solution(of(chosen)), num, seed=seed),
-        "structured_to_creative": jackknifed(lambda chosen: structured_to_creative(of(chosen), overlaps), num, seed=seed),
+        "empathy_to_solution": jackknifed(lambda chosen: empathy_to_solution(of(chosen)), num, seed=seed, within=ENDS),
+        "structured_to_creative": jackknifed(lambda chosen: structured_to_creative(of(chosen), overlaps), num, seed=seed, within=ENDS),
         "parts": creativity(of(np.arange(num)), overlaps),
     }
 

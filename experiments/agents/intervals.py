@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -54,7 +55,9 @@ def mean(values_N: np.ndarray, *, seed: int, within: tuple[float, float] | None 
     return Estimate(value=found.value, low=low, high=high)
 
 
-def jackknifed(statistic: Callable[[np.ndarray], float], num: int, *, seed: int) -> Estimate:
+def jackknifed(
+    statistic: Callable[[np.ndarray], float], num: int, *, seed: int, within: tuple[float, float] = (-math.inf, math.inf)
+) -> Estimate:
     """A statistic of scenarios with an interval of 1.96 standard errors of the delete-a-group jackknife.
 
     For statistics that compare scenarios with each other, or count distinct things: a bootstrap, which takes some twice, would find them
@@ -63,6 +66,7 @@ def jackknifed(statistic: Callable[[np.ndarray], float], num: int, *, seed: int)
     Args:
         statistic: of scenarios' numbers, int[S], none more than once.
         num: scenarios there are, S.
+        within: the least and the greatest value that there could be, where the interval ends: standard errors know of neither.
 
     Source: Kott 2001, "The delete-a-group jackknife".
     """
@@ -75,4 +79,4 @@ def jackknifed(statistic: Callable[[np.ndarray], float], num: int, *, seed: int)
     if without.size < 3:
         return Estimate(value=value, low=float("nan"), high=float("nan"))
     error = float(np.sqrt((without.size - 1) / without.size * ((without - without.mean()) ** 2).sum()))
-    return Estimate(value=value, low=value - Z * error, high=value + Z * error)
+    return Estimate(value=value, low=max(value - Z * error, within[0]), high=min(value + Z * error, within[1]))
