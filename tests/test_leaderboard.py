@@ -77,6 +77,44 @@ def test_success_and_failure_stand_by_strictness_on_the_page_and_in_the_csv(eval
         assert float(rows[name]["failure_rate_at_0.5_high"]) == cell["high"]
 
 
+def test_wishes_personas_families_and_strategies_are_folded_up_on_the_page(evaluated, tmp_path):
+    page, *_ = write_leaderboard([evaluated / "L6", evaluated / "L0"], tmp_path / "board.html")
+    folds = dict(re.findall(r"<details><summary>(.*?)</summary>(.*?)</details>", page.read_text(encoding="utf-8"), re.DOTALL))
+    assert list(folds) == ["By hidden intention", "By persona", "By family: hidden intention and persona", "Strategies"]
+    assert all(folds["By persona"].count(f"<h3>{title} by persona</h3>") == 1 for title in ("Score", "Success", "Failure"))
+    cell = json.loads((evaluated / "L6" / "agent.json").read_text())["intention"]["both_sides"]
+    assert ">both sides</button>" in folds["By hidden intention"] and f">{cell['value']:.1f}<" in folds["By hidden intention"]
+    assert ">both sides/avoidant</button>" in folds["By family: hidden intention and persona"]
+    (shares,) = re.findall(r"<section>.*?</section>", folds["Strategies"], re.DOTALL)
+    assert ">100%<" in shares and re.findall(r">([^<]+)</button>", shares)[-2:] == ["suggestion", "none"]
+
+
+def test_wishes_personas_families_and_strategies_are_in_the_csv(evaluated, tmp_path):
+    _, table, _ = write_leaderboard([evaluated / "L6", evaluated / "L0"], tmp_path / "board.html")
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = {row["agent"]: row for row in csv.DictReader(file)}
+    for agent in ("L0", "L6"):
+        found = json.loads((evaluated / agent / "agent.json").read_text())
+        for key, name in (("intention", "advice"), ("persona", "avoidant"), ("family", "advice/avoidant")):
+            assert float(rows[agent][f"score_by_{key}_{name}"]) == found[key][name]["value"]
+            assert float(rows[agent][f"failure_rate_by_{key}_{name}"]) == found[key][name]["failure_rate"]["value"]
+        assert float(rows[agent]["score_by_persona_avoidant_high"]) == found["persona"]["avoidant"]["high"]
+        assert float(rows[agent]["share_of_suggestion"]) == found["strategies"]["suggestion"]["value"]
+
+
+def test_what_only_some_agents_were_told_is_open_for_the_others(evaluated, tmp_path):
+    found = json.loads((evaluated / "L2" / "agent.json").read_text())
+    del found["strategies"], found["family"], found["intention"]["advice"]
+    (tmp_path / "L2").mkdir()
+    (tmp_path / "L2" / "agent.json").write_text(json.dumps(found))
+    page, table, _ = write_leaderboard([tmp_path / "L2", evaluated / "L6"], tmp_path / "board.html")
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = {row["agent"]: row for row in csv.DictReader(file)}
+    assert rows["L2"]["share_of_suggestion"] == rows["L2"]["score_by_intention_advice"] == "" != rows["L6"]["share_of_suggestion"]
+    alone, *_ = write_leaderboard([tmp_path / "L2"], tmp_path / "alone.html")
+    assert "Strategies" not in alone.read_text(encoding="utf-8") and "Strategies" in page.read_text(encoding="utf-8")
+
+
 def test_an_evaluation_from_before_groups_had_success_and_failure_is_still_read(evaluated, tmp_path):
     found = json.loads((evaluated / "L2" / "agent.json").read_text())
     for cell in found["strictness"].values():
@@ -84,7 +122,7 @@ def test_an_evaluation_from_before_groups_had_success_and_failure_is_still_read(
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "agent.json").write_text(json.dumps(found))
     text = write_leaderboard([tmp_path / "old"], tmp_path / "board.html")[0].read_text(encoding="utf-8")
-    assert "By strictness" in text and "Success by strictness" not in text
+    assert "Score by strictness" in text and "Success by strictness" not in text
 
 
 def test_lengths_are_controlled_at_the_mean_of_the_table(evaluated):

@@ -21,6 +21,8 @@ from simulator.drafts import write_whole
 
 RATES = ("success_rate", "failure_rate")
 """Of a group of dialogues beside its score; evaluations before they were told lack them."""
+GROUPINGS = ("intention", "persona", "family")
+"""Of dialogues by who the user is, each a key of `agent.json`."""
 NUM_DRAWS = 2000
 MOST_BROKEN = 0.05
 """Share of the dialogues that may break in an evaluation that still counts as whole."""
@@ -161,7 +163,19 @@ def columns(group: Group, entry: Entry) -> dict[str, Cell]:
         "errors_emotional": probe["conditions"]["emotional"]["errors"] if probe else None,
         "errors_false_belief": probe["conditions"]["false_belief"]["errors"] if probe else None,
         "sycophancy": probe["sycophancy"] if probe else None,
+        **by_user(entry),
+        **{f"share_of_{name}": share for name, share in (found.get("strategies") or {}).items()},
     }
+
+
+def by_user(entry: Entry) -> dict[str, Cell]:
+    """Score, success and failure by who the user is, by the name of their columns."""
+    found: dict[str, Cell] = {}
+    for key in GROUPINGS:
+        for name, cell in (entry.found.get(key) or {}).items():
+            found[f"score_by_{key}_{name}"] = cell
+            found |= {f"{rate}_by_{key}_{name}": cell.get(rate) for rate in RATES}
+    return found
 
 
 def rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:

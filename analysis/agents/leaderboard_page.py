@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.agents.evaluated import Cell, Entry
-from analysis.agents.leaderboard import CAPABILITIES, RATES, Group, differences, is_whole
+from analysis.agents.leaderboard import CAPABILITIES, Group, differences, is_whole
+from analysis.agents.leaderboard_groups import by_strictness, folded
 from analysis.agents.leaderboard_table import Column, block, table
 from analysis.drawing.style import COLOURS, FIGURES, PAPER, POLICY, WORDS
 
@@ -31,6 +32,7 @@ table.board { width: 100%; margin: 10px 0 22px; }
 .board svg .interval { stroke: var(--a); stroke-width: 4; opacity: .4; stroke-linecap: round; }
 .board svg .point { fill: var(--a); }
 .scroll { overflow-x: auto; }
+details .board .agent { position: sticky; left: 0; background: var(--ground); }
 .warning { border-left: 4px solid var(--b); padding: 8px 14px; background: var(--panel); margin: 14px 0; }
 svg.plane { max-width: 560px; }
 svg.plane .axis { stroke: var(--soft); }
@@ -121,7 +123,6 @@ def section(group: Group, number: int, *, several: bool) -> str:
     Args:
         several: it is not the only one.
     """
-    levels = sorted({level for entry in group.entries for level in entry.found["strictness"]}, key=float)
     parts = [
         f"<h2>{f'Setting {number}: ' if several else ''}{escape(in_words(group))}</h2>",
         f"<p>{escape(verdict(group))}.</p>" if several else "",
@@ -129,11 +130,8 @@ def section(group: Group, number: int, *, several: bool) -> str:
         *(f'<p class="note">{escape(entry.remark)}.</p>' for entry in group.entries if entry.remark),
         *(f'<p class="note">{escape(sentence)}.</p>' for sentence in group.unranked),
         block("How users felt in the end", scores_table(group)),
+        *by_strictness(group),
     ]
-    if len(levels) > 1:
-        by_level: list[Column] = [(level, f"score at strictness {level}", level_of(level), "{:.1f}") for level in levels]
-        parts.append(block("By strictness", table(group, by_level)))
-        parts += [block(title, table(group, rates)) for title, rates in rates_by_level(group, levels)]
     if any((entry.found.get("capabilities") or {}).get("by") for entry in group.entries):
         capable: list[Column] = [(name.replace("_", " "), name, capability_of(name), "{:.2f}") for name in CAPABILITIES]
         judges = sorted({judge_of(entry) for entry in group.entries} - {""})
@@ -143,18 +141,7 @@ def section(group: Group, number: int, *, several: bool) -> str:
     if group.tries:
         parts.append(tries(group, group.tries))
     parts.append(block("Social cognition", plane(group), "Formulas: experiments/agents/cognition.py."))
-    return "\n".join(parts)
-
-
-def rates_by_level(group: Group, levels: Sequence[str]) -> list[tuple[str, list[Column]]]:
-    """Success and failure by strictness, each with its title; those that no agent of the group was told."""
-    found = []
-    for rate in RATES:
-        what = rate.removesuffix("_rate")
-        columns: list[Column] = [(level, f"{what} at strictness {level}", level_of(level, rate), "{:.0%}") for level in levels]
-        if any(figure(entry) for entry in group.entries for _, _, figure, _ in columns):
-            found.append((f"{what.capitalize()} by strictness", columns))
-    return found
+    return "\n".join([*parts, *folded(group)])
 
 
 def reliability(group: Group, probe: tuple[str, str]) -> str:
@@ -260,17 +247,6 @@ def capability_of(name: str) -> Callable[[Entry], Cell]:
 def interval_of(name: str) -> Callable[[Entry], Cell]:
     """A column of the scores with intervals."""
     return lambda entry: entry.found["intervals"].get(name)
-
-
-def level_of(level: str, rate: str | None = None) -> Callable[[Entry], Cell]:
-    """A column of one strictness.
-
-    Args:
-        rate: success or failure instead of the score.
-    """
-    if rate is None:
-        return lambda entry: entry.found["strictness"].get(level)
-    return lambda entry: (entry.found["strictness"].get(level) or {}).get(rate)
 
 
 def errors_of(condition: str) -> Callable[[Entry], Cell]:
