@@ -118,13 +118,18 @@ def grpo_is_steadier(table: Table) -> Estimate:
 
 
 def ppo_reaches_higher(table: Table) -> Estimate:
-    """Score of PPO's best run less that of GRPO's, over mode and user; of seeds that both have: more runs have a better best."""
-    differences = []
+    """Score of PPO's best run less that of GRPO's, over mode and user; of seeds that both have: more runs have a better best.
+
+    Without an interval while cells have one seed: its best is its only run, and four cells of one seed say nothing of other seeds.
+    """
+    differences, fewest = [], math.inf
     for place in itertools.product(MODES, USERS):
         ppo, grpo = (table.get(Cell(algorithm, *place), {}) for algorithm in ("ppo", "grpo"))
         if seeds := ppo.keys() & grpo.keys():
             differences.append(max(ppo[seed].score for seed in seeds) - max(grpo[seed].score for seed in seeds))
-    return of_seeds(differences)
+            fewest = min(fewest, len(seeds))
+    found = of_seeds(differences)
+    return found if fewest > 1 else Estimate(value=found.value, low=math.nan, high=math.nan)
 
 
 def thinking_understands(table: Table) -> Estimate:
