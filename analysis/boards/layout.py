@@ -61,7 +61,7 @@ HEALTH = Page(
         chart("Reward density: 0 teaches nothing", "curriculum/reward_density", "collapse/reward_density"),
         chart("Policy entropy: falls slowly, never to 0", "actor/entropy"),
         chart("Updates until entropy is spent; empty while it holds", "collapse/updates_to_exhaustion"),
-        chart("Zero-variance share: low is too hard, high too easy", "curriculum/(zero_variance|all_low|all_high)_share"),
+        chart("Share of groups without contrast: should stay low", "curriculum/(zero_variance|all_low|all_high)_share"),
         chart("Difficulty: follows the agent's ability", "curriculum/strictness", "curriculum/level"),
         chart("Strictness by hidden wish: a map is in the images tab", "curriculum/strictness_of/.*"),
         chart("Collapse alarms on: should stay at 0", "collapse/(alarms_on|alarm)"),
