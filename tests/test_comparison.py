@@ -284,6 +284,21 @@ def test_a_pattern_passes_over_arms_of_another_world_and_the_arm_itself(tmp_path
     assert (contrast["b"], contrast["b_chosen_from"]) == ("fixed_0.5", ["fixed_0.5"])
 
 
+def test_an_arm_of_another_world_that_fits_a_pattern_is_named_with_its_world(tmp_path):
+    folder = made_sweep(tmp_path, {"frontier": [70.0, 80.0], "fixed_0.5": [50.0, 50.0]})
+    for seed in range(2):
+        made_result(folder, "fixed_0.9", seed, world="bbbb", looks=((0, 20.0), (BUDGET, 90.0)))
+    found = compared(folder, ("frontier", "fixed_*"))
+    reason = "frontier/seed_1 and fixed_0.9/seed_1 ran in different worlds (aaaa and bbbb); this pair is left out."
+    assert f"fixed_0.9 was not among those to choose from: {reason}" in found["contrasts"][0]["notes"]
+    assert "The runs come from 2 worlds (fixed_0.9 in bbbb); only runs of one world are set against each other." in found["notes"]
+
+
+def test_all_candidates_of_one_world_are_chosen_from_without_a_remark(tmp_path):
+    found = compared(made_sweep(tmp_path, {"frontier": [70.0], "fixed_0.1": [30.0], "fixed_0.5": [50.0]}), ("frontier", "fixed_*"))
+    assert not any("to choose from" in note or "worlds" in note for note in [*found["notes"], *found["contrasts"][0]["notes"]])
+
+
 def test_the_best_arm_is_the_lowest_where_lower_is_better(tmp_path):
     for arm, rate in (("a", 0.5), ("fixed_1", 0.75), ("fixed_2", 0.25)):
         made_result(tmp_path, arm, 0, summary={"heldout": {"failure_rate": rate}})

@@ -10,6 +10,7 @@ import fnmatch
 import json
 import math
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from analysis import paired, stats
 from analysis.comparisons.arms import arm_record
 from analysis.comparisons.comparison_plan import COMPARISON, Plan, chosen_by, default_contrasts, plan_of
 from analysis.comparisons.contrast_words import answer
-from analysis.comparisons.pairing import best_of, comparable_seeds, why_no_rival
+from analysis.comparisons.pairing import best_of, comparable_seeds, passed_over, why_no_rival
 from analysis.comparisons.planned import Chosen, Contrast, Planned
 from analysis.comparisons.sweep import (
     RunResult,
@@ -79,7 +80,8 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
     adjust(contrasts, plan.primary)
     for contrast in contrasts:
         contrast["answer"] = answer(contrast, {"primary": plan.primary, "contrasts": chosen, "alpha": ALPHA})
-    notes += tuned_before(chosen, planned) + states_of_the_code(sweep) + watched_otherwise(sweep) + initial_policies(sweep)
+    notes += worlds(sweep) + tuned_before(chosen, planned)
+    notes += states_of_the_code(sweep) + watched_otherwise(sweep) + initial_policies(sweep)
     found: dict[str, Any] = {
         "sweep": sweep.folder.name,
         "experiment": sweep.folder.absolute().parent.name,
@@ -118,6 +120,14 @@ def tuned_before(contrasts: Sequence[Contrast], planned: Planned | None) -> list
     tuning = planned.tuning if planned else {}
     said = {a: next((tuning[name] for name in tuning if fnmatch.fnmatch(a, name)), "none") for a, _ in contrasts}
     return [f"Before these runs {arm} was tuned: {what}." for arm, what in said.items() if not what.startswith("none")]
+
+
+def worlds(sweep: Sweep) -> list[str]:
+    """A remark if the runs come from more than one world, with the arms that have runs in each but the one of most runs."""
+    (_, *others) = Counter(run.world_hash for run in sweep.runs).most_common() or [("", 0)]
+    where = [f"{', '.join(dict.fromkeys(run.arm for run in sweep.runs if run.world_hash == world))} in {world}" for world, _ in others]
+    says = f"The runs come from {len(others) + 1} worlds ({'; '.join(where)}); only runs of one world are set against each other."
+    return [says] if others else []
 
 
 def states_of_the_code(sweep: Sweep) -> list[str]:
@@ -172,6 +182,8 @@ def contrast_record(
         notes.append(f"{b} was chosen on these very runs as the best of {', '.join(candidates)}, which favours it over {a}.")
     if candidates:
         record["b_chosen_from"] = candidates
+    if candidates and not choice:
+        notes += passed_over(pattern, a, sweep)
     if seeds:
         unlike = [name for seed in seeds for name in unlike_settings(a_runs[seed].settings, b_runs[seed].settings)]
         record["settings_that_differ"] = list(dict.fromkeys(unlike))

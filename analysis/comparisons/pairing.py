@@ -34,6 +34,17 @@ def best_of(pattern: str, a: str, sweep: Sweep, endpoint: str) -> tuple[str, lis
     return (min(gains, key=rank), sorted(gains)) if gains else (pattern, [])
 
 
+def passed_over(pattern: str, a: str, sweep: Sweep) -> list[str]:
+    """A sentence for each arm with runs that fits a pattern and can be set against `a` on no seed, and so was not among the candidates."""
+    a_runs, said = sweep.of(a), []
+    for arm in fnmatch.filter(sweep.arms, pattern):
+        runs = sweep.of(arm)
+        seeds, reasons = comparable_seeds(a_runs, runs, names=(a, arm))
+        if arm != a and runs and not seeds:
+            said.append(f"{arm} was not among those to choose from: {reasons[-1] if reasons else f'it has no seed of {a}'}")
+    return said
+
+
 def why_no_rival(a: str, pattern: str, sweep: Sweep) -> list[str]:
     """Why an arm can be set against none of those that fit a pattern."""
     a_runs, arms = sweep.of(a), [arm for arm in fnmatch.filter(sweep.arms, pattern) if arm != a and sweep.of(arm)]

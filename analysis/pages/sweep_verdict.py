@@ -31,11 +31,6 @@ def to_know(found: Mapping[str, Any] | None, courses: Courses) -> list[str]:
         said += missing_seeds(courses)
     if found is not None:
         left_out = tuple(f"{course.name} is left out" for course in courses.runs if not course.is_finished)
-        worlds = found["world_hashes"]
-        if len(worlds) > 1:
-            said.append(
-                f"The runs come from {len(worlds)} worlds ({', '.join(worlds)}); only runs of one world are set against each other."
-            )
         said += limits(found)
         said += [note for note in found["notes"] if not note.startswith(left_out)]
         said += [note for contrast in found["contrasts"] for note in contrast_notes(contrast) if note != contrast["cannot"]]
