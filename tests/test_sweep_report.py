@@ -269,7 +269,7 @@ def test_worlds_budgets_and_missing_seeds_are_each_said_in_a_sentence(tmp_path):
     made_result(folder, "linear", 1)
     made_result(folder, "adarft", 1)
     words = words_of(write_sweep_report(folder))
-    assert "The runs come from 2 worlds (aaaa, bbbb); only runs of one world are set against each other." in words
+    assert "The runs come from 2 worlds (uniform in bbbb); only runs of one world are set against each other." in words
     assert "frontier/seed_0 and uniform/seed_0 ran in different worlds (aaaa and bbbb); this pair is left out." in words
     assert "had unequal budgets (budget.policy_tokens: 1000 and 2000); this pair is left out." in words
     assert "adarft lacks seed 0; only common seeds are paired." in words
