@@ -463,3 +463,13 @@ def test_a_dialogue_is_shown_while_the_favourite_is_unfinished_and_said_to_be_go
         (place / "evaluation.jsonl").unlink()
     words = words_of(write_sweep_report(folder))
     assert "evaluation.jsonl of frontier/seed_1 holds no dialogue of before and after training." in words
+
+
+def test_users_of_the_sealed_half_are_not_shown_before_all_planned_runs_are_in(tmp_path):
+    folder = made(tmp_path, {"frontier": (70.0,), "uniform": (60.0,)}, split="sealed")
+    Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", seeds=(0, 1), arms=("frontier", "uniform")).keep(folder)
+    words = words_of(write_sweep_report(folder))
+    assert "Users of the sealed half are shown once all runs are in; 2 of 4 are not." in words and "After training" not in words
+    for arm in ("frontier", "uniform"):
+        made_result(folder, arm, 1, split="sealed", metrics=steps_of())
+    assert "After training: uniform" in words_of(write_sweep_report(folder))

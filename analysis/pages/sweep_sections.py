@@ -21,6 +21,7 @@ from analysis.pages.transcripts import transcript
 from analysis.pages.verdict import count
 from analysis.runs import EVALUATION, flatten, setting
 from analysis.wording import anew, duration, grid_table, text, two_columns
+from simulator.scenario import Split
 
 NBSP = "\N{NO-BREAK SPACE}"
 NUM_NOTES = 8
@@ -161,9 +162,16 @@ def alarms_of_run(course: Course, fired: Sequence[Aftermath]) -> str:
     return f'<details class="alarm">{summary}<ul>{lines}</ul></details>'
 
 
-def dialogues(courses: Courses, favourite: str) -> str:
-    """One held-out user before training and after it in every arm, of the first seed that the favourite, or else any arm, has finished."""
+def dialogues(courses: Courses, favourite: str, planned: Planned | None) -> str:
+    """One held-out user before training and after it in every arm, of the first seed that the favourite, or else any arm, has finished.
+
+    What users of the sealed half said is held back until all planned runs are in: who reads it may tune something to it.
+    """
     title = "<h2>One held-out user, before and after</h2>"
+    wanted = planned.num_runs if planned else 0
+    missing = wanted - sum(course.is_finished for course in courses.runs)
+    if missing > 0 and any(setting(course.run.config, "evaluation.split") == Split.SEALED for course in courses.runs):
+        return f'{title}<p class="none">Users of the sealed half are shown once all runs are in; {missing} of {wanted} are not.</p>'
     finished = [course for course in (*courses.of(favourite), *courses.runs) if course.is_finished]
     if not finished:
         return f'{title}<p class="none">The evaluation after training is still to come.</p>'
