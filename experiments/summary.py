@@ -57,13 +57,14 @@ def closing_words(summary: Mapping[str, Any], *, folder: Path, report: Path, run
     start, end = summary["start"], summary["heldout"]
     reference = {name: values["score"] for name, values in summary["reference"].items()}
     beside = "".join(f", {name} {score:.1f}" for name, score in sorted(reference.items()))
-    gained = (end["score"] - start["score"]) / (reference["L6"] - start["score"]) if "L6" in reference else float("nan")
+    # Users that a language model plays have no scripted agents beside them.
+    gained = [f"of the way to L6  {(end['score'] - start['score']) / (reference['L6'] - start['score']):.0%}"] if "L6" in reference else []
     alarms = ", ".join(f"{alarm['name']} at step {alarm['step']}" for alarm in summary["collapse"]["alarms"])
     return "\n".join(
         [
             "",
             f"held-out score  {with_interval(start)} before, {with_interval(end)} after  (same grid{beside})",
-            f"of the way to L6  {gained:.0%}   worst cell {start['worst_cell']:.1f} -> {end['worst_cell']:.1f}",
+            "   ".join([*gained, f"worst cell {start['worst_cell']:.1f} -> {end['worst_cell']:.1f}"]),
             f"{summary['steps']} steps, {summary['policy_tokens']:,} tokens, {summary['wall_s']:.0f} s, {summary['cpu_s']:.0f} CPU-s",
             f"alarms      {alarms or 'none'}",
             f"results     {folder}",

@@ -129,6 +129,8 @@ def test_the_closing_words_say_how_far_towards_the_best_agent_the_policy_came(tm
     assert "20.0 [0.0, 0.0] before, 50.0 [0.0, 0.0] after" in words and "L0 15.0, L6 80.0" in words
     assert "of the way to L6  50%" in words
     assert "repetition at step 7" in words and str(tmp_path) in words
+    alone = closing_words({**summary, "reference": {}}, folder=tmp_path, report=tmp_path / "report.html", runs="runs")
+    assert "\nworst cell 5.0 -> 5.0\n" in alone and "nan" not in alone
 
 
 def test_where_there_is_no_terminal_every_tenth_step_gets_a_line_and_a_log(tmp_path, capsys):
