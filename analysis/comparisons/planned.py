@@ -157,7 +157,7 @@ def read_planned(folder: Path) -> Planned | None:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} must hold the sweep's contrasts, got something else ({error!r}); delete it, and the same command writes it anew"
+            f"{path} must hold the sweep's contrasts, got something else ({error!r}); delete it, and the sweep's own command writes it anew"
         ) from error
 
 
