@@ -54,6 +54,11 @@ def test_an_idea_fits_on_a_line_of_the_list():
     assert all(len(idea) <= 140 for idea in experiments().values())
 
 
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_sweep_states_what_was_tried_before_its_arms_were_fixed(name):
+    assert load_sweep(name).planned.tuning
+
+
 def test_every_teacher_is_tried_on_one_policy():
     sweep = load_sweep("teachers")
     kinds = [sweep.config(Cell(arm, 0)).teacher.kind for arm in sweep.arms]
