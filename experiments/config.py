@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -178,8 +178,10 @@ def load_saved(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     saved = read_yaml(path)
     saved.pop(PROVENANCE, None)
     experiment = str(saved.get("experiment", ""))
-    changes = parse_overrides(overrides)
-    before = dict(leaves(to_plain(compose(saved, {}, experiment=experiment))))
+    config = compose(saved, {}, experiment=experiment)
+    if not overrides:
+        return config
+    changes, before = parse_overrides(overrides), dict(leaves(to_plain(config)))
     # These decide what other settings mean, and are looked at before those.
     deciding = {name: value for name, value in leaves(changes) if name.endswith(".kind") or name == "policy.thinking"}
     refuse_changes(before, deciding)
@@ -404,7 +406,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def to_plain(config: ExperimentConfig) -> dict[str, Any]:
     """The configuration as nested dicts of YAML values."""
-    return without_enums(OmegaConf.to_container(OmegaConf.structured(config)))
+    return without_enums(asdict(config))
 
 
 def without_enums(value: Any) -> Any:
@@ -412,6 +414,13 @@ def without_enums(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: without_enums(item) for key, item in value.items()}
     return value.value if isinstance(value, Enum) else value
+
+
+@cache
+def defaults_for(**kinds: str) -> Mapping[str, Any]:
+    """Every setting at its default, plain and by dotted name, with these kinds by group."""
+    schema = schema_for({group: {"kind": kind} for group, kind in kinds.items()})
+    return dict(leaves(without_enums(OmegaConf.to_container(schema))))
 
 
 def to_yaml(config: ExperimentConfig, provenance: Mapping[str, Any] | None = None) -> str:

@@ -27,7 +27,8 @@ import fnmatch
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,8 @@ class Sweep:
     """Which arms are the best of another sweep; until that is known, all candidates are among `arms`."""
     words: tuple[str, ...] = ()
     """The overrides from which it was made."""
+    composed: dict[tuple[str, ...], ExperimentConfig] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """By arm and what it replays, settings that were put together before."""
 
     @property
     def runs(self) -> Path:
@@ -166,6 +169,14 @@ class Sweep:
         Raises:
             ConfigError: as `experiments.config.load` does, with the arm named.
         """
+        # A tenth of a second each, and the runs of an arm that replay the same differ in nothing but these two.
+        key = (cell.arm, *map(str, self.needs(cell)))
+        if key not in self.composed:
+            self.composed[key] = self.compose(cell)
+        return replace(deepcopy(self.composed[key]), seed=cell.seed, name=f"seed_{cell.seed}")
+
+    def compose(self, cell: Cell) -> ExperimentConfig:
+        """As `config`, through the schema."""
         settings = filled(self.arms[cell.arm], {need.arm: str(self.run_folder(need) / TEACHER) for need in self.needs(cell)})
         own: dict[str, Any] = {"seed": cell.seed, "name": f"seed_{cell.seed}", "runs": str(self.runs)}
         if setting(self.base, "evaluation.split") == Split.SEALED:

@@ -24,8 +24,8 @@ from analysis.kept import relocated, unpack
 from analysis.results import RUNS, results_beside, results_of
 from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, flatten, read_config, read_lines, setting
 from experiments.agents.who import EMBEDDED, fingerprint
-from experiments.config import load_saved, to_plain
-from experiments.same_run import differences
+from experiments.config import ExperimentConfig, load_saved, to_plain
+from experiments.same_run import differences, says_the_same
 from experiments.sweep_plan import Cell, Sweep
 from policy.prior_place import prior_folder
 from simulator.bank import world_hash
@@ -92,10 +92,12 @@ def began_otherwise(sweep: Sweep, kept: KeptRuns) -> Iterator[str]:
     """A sentence if kept runs began with other weights than runs that are made now would; only of a prior that is built already."""
     if not 0 < len(kept.usable) < len(sweep.cells()):
         return
+    firsts = {cell.arm: cell for cell in kept.usable}
+    begins_with = {arm: weights_now(sweep, cell) for arm, cell in firsts.items()}
     others = []
     for cell, record in kept.usable.items():
-        began_with, begins_with = weights_of(record), weights_now(sweep, cell)
-        if began_with and begins_with and began_with != begins_with:
+        began_with = weights_of(record)
+        if began_with and begins_with[cell.arm] and began_with != begins_with[cell.arm]:
             others.append(cell)
     if others:
         yield (
@@ -188,11 +190,11 @@ def plan_apart(sweep: Sweep) -> str:
 def why_not(sweep: Sweep, cell: Cell, record: Path, kept: KeptRuns) -> str:
     """Why a record is not the run that the sweep would make; empty where it is."""
     try:
-        world = setting(read_config(record / CONFIG), f"{PROVENANCE}.world_hash")
+        written = read_config(record / CONFIG)
+        world = setting(written, f"{PROVENANCE}.world_hash")
         if world != world_hash():
             return f"the world was {world} and is {world_hash()}"
-        saved = relocated(to_plain(load_saved(record / CONFIG)), RUNS, str(sweep.runs))
-        if found := next(differences(saved, sweep.config(cell)), None):
+        if found := first_difference(record, written, sweep.config(cell)):
             name, before, now = found
             return f"{name} was {before!r} and is {now!r}"
         copied = json.loads((record / KEPT).read_text(encoding="utf-8"))[COPIED]
@@ -205,6 +207,19 @@ def why_not(sweep: Sweep, cell: Cell, record: Path, kept: KeptRuns) -> str:
     except (ValueError, KeyError, TypeError, OSError) as error:
         return f"they cannot be read ({error})"
     return ""
+
+
+def first_difference(record: Path, written: Mapping[str, Any], config: ExperimentConfig) -> tuple[str, object, object] | None:
+    """A setting in which a kept run differs from one that would be made now, before and now; None where there is none.
+
+    Args:
+        written: what its file says.
+    """
+    own = {name: value for name, value in written.items() if name != PROVENANCE}
+    if says_the_same(relocated(own, RUNS, config.runs), config):
+        return None
+    saved = relocated(to_plain(load_saved(record / CONFIG)), RUNS, config.runs)
+    return next(differences(saved, config), None)
 
 
 def tasks_of(sweep: Sweep, cell: Cell, kept: KeptRuns) -> str | None:

@@ -12,7 +12,7 @@ import yaml
 from made_run import make_run
 from made_sweep import begin_with, made_result, made_sweep, steps_of, tasks_of
 from test_report import read_page
-from test_sweep import planned, write  # noqa: F401 (a fixture)
+from test_sweep import PLAN, planned, write  # noqa: F401 (a fixture)
 
 from analysis.__main__ import main
 from analysis.comparisons.comparison import compare
@@ -31,6 +31,7 @@ from experiments.__main__ import main as main_of_experiments
 from experiments.agents.who import fingerprint
 from experiments.config import load, to_plain
 from experiments.keys import ConfigError
+from experiments.same_run import says_the_same
 from experiments.sealed import Mark, check_sealed
 from experiments.sweep import keep_plan, run_sweep
 from experiments.sweep_plan import Cell, load_sweep
@@ -260,6 +261,31 @@ def test_kept_runs_are_done_and_only_the_rest_is_left(earlier):
     assert config["teacher"]["trace"] == str(earlier.run_folder(Cell("frontier", 5)) / "teacher.jsonl")
     assert "teacher.jsonl" in (results / "replayed" / "seed_3" / "config.yaml").read_text()
     assert str(earlier.runs) not in (results / "replayed" / "seed_3" / "config.yaml").read_text()
+
+
+def test_kept_runs_that_say_what_would_be_written_now_need_not_go_through_the_schema(earlier, monkeypatch):
+    expected = kept_runs(earlier).usable
+    monkeypatch.setattr("experiments.taking_over.load_saved", None)
+    assert kept_runs(earlier).usable == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        ({"runs": "elsewhere", "name": "other", "experiment": "another"}, True),
+        ({"resampling": {}}, True),
+        ({"group_size": None}, False),
+        ({"group_size": 16}, False),
+        ({"budget": {"policy_tokens": 5000, "steps": True}}, False),
+        ({"teacher": {"strictness": 0.5}}, False),
+        ({"budgte": 3}, False),
+        ({"name": None}, False),
+    ],
+)
+def test_a_file_says_the_same_with_defaults_for_what_it_lacks_and_with_nothing_else(write, changed, same):  # noqa: F811
+    write(PLAN.replace("budget: {policy_tokens: 5000}", "budget: {policy_tokens: 5000, steps: 1}"))
+    config = planned().config(Cell("fixed", 3))
+    assert says_the_same({**to_plain(config), **changed}, config) is same
 
 
 def test_kept_runs_that_began_with_other_weights_are_named(earlier, prior):

@@ -72,6 +72,18 @@ def test_cells_come_seed_by_seed_with_the_settings_of_their_arm(write):
     assert sweep.run_folder(Cell("fixed", 5)) == Path("here/made/sweep/fixed/seed_5")
 
 
+def test_settings_are_put_together_once_for_all_seeds_of_an_arm_and_belong_to_each_run(write, monkeypatch):
+    write()
+    sweep = planned("runs=here")
+    first = {cell: sweep.config(cell) for cell in sweep.cells()}
+    monkeypatch.setattr("experiments.sweep_plan.compose", None)
+    first[Cell("fixed", 3)].teacher.strictness = 0.9
+    again = {cell: sweep.config(cell) for cell in sweep.cells()}
+    assert again[Cell("fixed", 3)].teacher.strictness == again[Cell("fixed", 5)].teacher.strictness == 0.5
+    assert [(config.seed, config.name) for config in again.values()] == [(cell.seed, f"seed_{cell.seed}") for cell in sweep.cells()]
+    assert again[Cell("replayed", 3)].teacher.trace != again[Cell("replayed", 5)].teacher.trace
+
+
 def test_the_plan_keeps_the_settings_that_were_given_for_all_arms(write):
     write()
     given = planned(
