@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from simulator.scenario import Split
+
 
 def text(value: Any, form: str) -> str:
     """The value in its form, a dash where there is none."""
@@ -51,6 +53,17 @@ def grid_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, is_list:
         for row in rows
     )
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def opened_again(split: str | None) -> tuple[list[str], list[str]]:
+    """The word without which no other run is judged as one was that the sealed half judged, and what it means; neither for others."""
+    if split != Split.SEALED:
+        return [], []
+    meaning = (
+        "The sealed half judges a kind of teacher once in a world and has judged these runs, so nobody is judged by it again without a "
+        "reason: write it in place of the dots. It is kept with the marks, and no second look at that half is a verdict."
+    )
+    return ["sealed.again='...'"], [meaning]
 
 
 def anew(sweep: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from experiments.keys import ConfigError
 
 if TYPE_CHECKING:
     from experiments.config import ExperimentConfig
+    from experiments.sweep_plan import Sweep
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,21 +87,33 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
     sweep = load_sweep(options.experiment, options.overrides)
     cell = sweep.cell(*options.cell) if options.cell else None
     if options.dry_run and cell:
-        print(plan(sweep.config(cell), sweep.run_folder(cell)))
+        from experiments.sealed import check_sealed
+
+        config, folder = sweep.config(cell), sweep.run_folder(cell)
+        check_sealed(config, folder, resuming=(folder / "config.yaml").is_file())
+        print(plan(config, folder))
         return 0
     if options.dry_run:
-        from experiments.sweep import lost_by_words, refused_arms
-        from experiments.taking_over import began_otherwise, kept_runs
-
-        kept = kept_runs(sweep)
-        said = [*lost_by_words(sweep), *kept.sentences(len(sweep.cells())), *began_otherwise(sweep, kept)]
-        said += refused_arms(sweep, kept.usable).values()
-        print("\n".join([describe(sweep), *(f"# {sentence}" for sentence in said)]))
+        print("\n".join([describe(sweep), *(f"# {sentence}" for sentence in foreseen(sweep))]))
         return 0
 
     from experiments.sweep import run_arm, run_sweep
 
     return run_arm(sweep, cell) if cell else run_sweep(sweep)
+
+
+def foreseen(sweep: Sweep) -> Iterator[str]:
+    """What else is known of a sweep before it is run: what it takes over, what it loses, and why it would be refused."""
+    from experiments.sweep import check_opening, lost_by_words, refused_arms
+    from experiments.taking_over import began_otherwise, kept_runs
+
+    kept = kept_runs(sweep)
+    yield from (*lost_by_words(sweep), *kept.sentences(len(sweep.cells())), *began_otherwise(sweep, kept))
+    yield from refused_arms(sweep, kept.usable).values()
+    try:
+        check_opening(sweep, kept.usable)
+    except ConfigError as error:
+        yield f"it would be refused: {error}"
 
 
 def plan(config: ExperimentConfig, folder: Path) -> str:

@@ -66,9 +66,7 @@ def run_sweep(sweep: Sweep) -> ExitCode:
         rest = ",".join(arm for arm in sweep.arms if arm not in refused)
         raise ConfigError(" ".join(refused.values()) + (f" Or go without: arms={rest}" if rest else ""))
     torn = torn_runs(sweep)
-    for cell in sweep.cells():
-        resuming = cell in kept.usable or (sweep.run_folder(cell) / CONFIG).is_file()
-        check_sealed(sweep.config(cell), sweep.run_folder(cell), resuming=resuming)
+    check_opening(sweep, kept.usable)
     keep_plan(sweep)
     # Only now, so that a sweep that is refused leaves nothing behind.
     kept.place(sweep)
@@ -81,6 +79,20 @@ def run_sweep(sweep: Sweep) -> ExitCode:
         print(f"interrupted; to go on, give the same command again ({sweep.folder} keeps what was done)", file=sys.stderr)
         return ExitCode.INTERRUPTED
     return ExitCode.FAILED if failed else ExitCode.FINISHED
+
+
+def check_opening(sweep: Sweep, kept: Collection[Cell]) -> None:
+    """Refuses a sweep that would open the sealed half a second time.
+
+    Args:
+        kept: runs that are taken over.
+
+    Raises:
+        ConfigError: as `check_sealed` does.
+    """
+    for cell in sweep.cells():
+        resuming = cell in kept or (sweep.run_folder(cell) / CONFIG).is_file()
+        check_sealed(sweep.config(cell), sweep.run_folder(cell), resuming=resuming)
 
 
 def torn_runs(sweep: Sweep) -> dict[Cell, str]:

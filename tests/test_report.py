@@ -19,6 +19,7 @@ from analysis.drawing.plots import Line, Row, line_chart, number_line
 from analysis.drawing.ticks import ticks_between
 from analysis.pages.before_after import BeforeAfter, Gain, before_after
 from analysis.pages.report import write_report
+from analysis.pages.sections import repeat
 from analysis.pages.verdict import caveat, verdict
 from analysis.runs import Run, read_run
 from analysis.teaching import Group, by_time
@@ -277,6 +278,13 @@ def test_the_page_about_a_run_of_a_sweep_names_its_arm_and_how_to_make_it_again(
     assert 'make experiment EXP=adaptive_curriculum ARGS="seeds=0,3 name=again --cell fixed_0.1 0"' in words
     assert "adaptive_curriculum / fixed_0.1 / seed_0" in words
     assert "<title>adaptive_curriculum/fixed_0.1/seed_0</title>" in page.read_text(encoding="utf-8")
+
+
+def test_a_run_that_the_sealed_half_judged_is_repeated_only_with_a_reason(tmp_path):
+    run = read_run(make_run(tmp_path / "seed0", finished=False))
+    assert "sealed" not in repeat(run)
+    run.config["evaluation"] = {"split": "sealed"}
+    assert "ARGS=&quot;sealed.again=&#x27;...&#x27; seed=0&quot;" in repeat(run) and "in place of the dots" in repeat(run)
 
 
 def test_every_figure_is_well_formed(finished):

@@ -25,6 +25,7 @@ from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.one_writer import only_writer
 from experiments.same_run import differences, refuse_other
+from experiments.sealed import mark_sealed
 from experiments.sweep import Course, compare_arms, keep_plan, run_arm, run_sweep
 from experiments.sweep_plan import Cell, Sweep, describe, is_sweep, load_sweep
 from simulator.bank import world_hash
@@ -305,6 +306,19 @@ def test_dry_run_says_what_would_be_run_and_starts_nothing(write, tmp_path, caps
     assert not (tmp_path / "runs").exists()
     assert main(["made", "--cell", "fixed", "9"]) == 2 and "a cell must be one of the arms" in capsys.readouterr().err
     assert main(["smoke", "--cell", "fixed", "9"]) == 2 and "--cell needs a sweep" in capsys.readouterr().err
+
+
+def test_a_dry_run_says_that_the_sealed_half_would_not_be_opened_again(write, tmp_path, capsys):
+    write()
+    words = [f"runs={tmp_path / 'runs'}", "arms=fixed", "evaluation.split=sealed"]
+    first = planned(*words)
+    (tmp_path / "runs").mkdir()
+    mark_sealed(first.config(cell := Cell("fixed", 3)), first.run_folder(cell))
+    assert main(["made", "--dry-run", *words, "name=again"]) == 0
+    said = "evaluation.split must be heldout: the sealed half was opened for fixed"
+    assert f"# it would be refused: {said}" in capsys.readouterr().out
+    assert main(["made", "--dry-run", *words, "name=again", "--cell", "fixed", "3"]) == 2 and said in capsys.readouterr().err
+    assert main(["made", "--dry-run", *words, "name=again", "sealed.again=lost"]) == 0 and "refused" not in capsys.readouterr().out
 
 
 def test_a_run_of_other_settings_is_not_taken_for_one_of_this_sweep(write):

@@ -157,6 +157,13 @@ def test_the_command_that_repeats_a_sweep_starts_one_of_another_name(tmp_path):
     assert "arms=frontier,uniform name=again_2" in words_of(write_sweep_report(folder))
 
 
+def test_what_the_sealed_half_judged_is_repeated_only_with_a_reason(tmp_path, page):
+    words = words_of(write_sweep_report(made_sweep(tmp_path / "sweep", {"frontier": [70.0], "uniform": [60.0]}, split="sealed")))
+    assert """ARGS="sealed.again='...' seeds=0 arms=frontier,uniform name=again\"""" in words
+    assert "write it in place of the dots. It is kept with the marks" in words
+    assert "sealed" not in words_of(page)
+
+
 def test_eight_seeds_decide(tmp_path):
     finals = {"frontier": [70.0 + i for i in range(8)], "uniform": [50.0 + i * 1.5 for i in range(8)]}
     words = words_of(write_sweep_report(made(tmp_path, finals)))

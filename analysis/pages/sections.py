@@ -15,7 +15,7 @@ from analysis.pages.run_figures import CURVES
 from analysis.pages.transcripts import side_by_side
 from analysis.runs import EVALUATION, METRICS, TEACHER, TRANSCRIPTS, Run, flatten, setting
 from analysis.teaching import Decision, in_words
-from analysis.wording import anew, duration, text, two_columns, with_interval
+from analysis.wording import anew, duration, opened_again, text, two_columns, with_interval
 
 Figures = Mapping[str, Figure]
 """By name."""
@@ -159,8 +159,10 @@ def repeat(run: Run) -> str:
     """Which code, which world, which settings, which packages."""
     commit = str(run.provenance.get("git_commit") or "")
     lines = [f"git checkout {commit.removesuffix('+')}"] if commit else []
-    lines.append(f'make experiment EXP={run.experiment} ARGS="{" ".join(overrides(run))}"')
+    word, meaning = opened_again(setting(run.config, "evaluation.split"))
+    lines.append(f'make experiment EXP={run.experiment} ARGS="{" ".join([*word, *overrides(run)])}"')
     notes = ["The working tree had changes that no commit holds."] if commit.endswith("+") else []
+    notes += meaning
     if len(run.commits) > 1:
         notes.append("It was resumed on other code than it began with; all states of it stand below.")
     notes.append(f"Every figure lies in {FOLDER}/ as SVG, PNG and CSV.")

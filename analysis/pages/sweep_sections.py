@@ -20,7 +20,7 @@ from analysis.pages.sweep_course import Course, Courses
 from analysis.pages.transcripts import transcript
 from analysis.pages.verdict import count
 from analysis.runs import EVALUATION, flatten, setting
-from analysis.wording import anew, duration, grid_table, text, two_columns
+from analysis.wording import anew, duration, grid_table, opened_again, text, two_columns
 from simulator.scenario import Split
 
 NBSP = "\N{NO-BREAK SPACE}"
@@ -251,7 +251,9 @@ def repeat(
     worlds = distinct(course.run.provenance.get("world_hash") or setting(course.run.summary, "world_hash") for course in courses.runs)
     name = anew(sweep)
     given = planned.overrides if planned else None
-    words = " ".join([*(given or ()), f"seeds={','.join(map(str, seeds))} arms={','.join(arms)} name={name}"])
+    splits = distinct(setting(course.run.config, "evaluation.split") for course in courses.runs)
+    word, meaning = opened_again(splits[0] if splits else None)
+    words = " ".join([*word, *(given or ()), f"seeds={','.join(map(str, seeds))} arms={','.join(arms)} name={name}"])
     lines = [f"git checkout {commits[0].removesuffix('+')}"] if len(commits) == 1 else []
     lines.append(f'make experiment EXP={experiment} ARGS="{words}"')
     if found is not None and found["plan"]["chosen_by"] == "name":
@@ -261,6 +263,7 @@ def repeat(
     if len(commits) > 1:
         notes.append(f"The runs come from {len(commits)} commits; to repeat some of them, check theirs out first (below, under Versions).")
     notes.append(f"Under its own name, {sweep}, runs that are finished or kept would be taken as they are, and nothing would run.")
+    notes += meaning
     if given is None:
         notes.append("Which settings were given on the command line was not kept; they are among those below.")
     notes.append(where_figures)
