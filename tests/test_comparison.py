@@ -383,7 +383,7 @@ def test_a_torn_plan_is_one_sentence_and_the_runs_are_compared(tmp_path, capsys,
     (folder / name).write_text("{")
     assert main(["compare", str(folder)]) == 0
     said = capsys.readouterr().out
-    assert said.count(f"{name} must hold") == 1 and says in said
+    assert said.count(f"{name} must hold") == 1 and says in said and "the same command" not in said
     found = json.loads((folder / "comparison.json").read_text())
     assert found["plan"]["chosen_by"] == "default" and found["contrasts"][0]["endpoints"]["heldout.score"]["num_pairs"] == 2
 
@@ -442,6 +442,13 @@ def test_real_run_directories_are_compared(tmp_path, capsys):
     assert found["arms"]["frontier"]["runs"]["1"]["heldout.score"] == run["heldout"]["score"]
     # None of these runs reaches the budget, so the area is that of the summary, over all that each run sampled.
     assert found["arms"]["frontier"]["runs"]["1"][AUC] == pytest.approx(run["heldout"]["auc"])
+
+
+@pytest.mark.parametrize("asked", ["7-9", "7"])
+def test_seeds_of_which_a_sweep_has_none_are_refused_with_those_it_has(tmp_path, capsys, asked):
+    folder = made_sweep(tmp_path / "sweep", {"a": [50.0, 60.0], "b": [40.0, 40.0]})
+    assert main(["compare", str(folder), "--seeds", asked]) == 2
+    assert f"--seeds must hold a seed of the sweep (0, 1), got {asked}\n" in capsys.readouterr().err
 
 
 def test_the_command_writes_where_it_is_told_and_takes_seeds(tmp_path, capsys):

@@ -31,6 +31,8 @@ from analysis.comparisons.sweep import (
     groups_alike,
     other_start,
     read_sweep,
+    run_folders,
+    seed_of,
     unlike_settings,
 )
 from analysis.comparisons.text import as_text, verdict
@@ -51,6 +53,7 @@ def comparison(options: Namespace) -> str:
     check_out(options.out)
     # Options that no plan takes are refused before runs are read.
     Plan(primary=options.primary or AUC, threshold=options.threshold, seed=options.bootstrap_seed)
+    require_seeds(options.folder, options.seeds)
     sweep = read_sweep(options.folder, seeds=options.seeds)
     named = plan_of(sweep, contrasts=options.contrast, primary=options.primary)
     plan = replace(named, threshold=options.threshold, seed=options.bootstrap_seed)
@@ -63,6 +66,18 @@ def comparison(options: Namespace) -> str:
     path = options.out or options.folder / COMPARISON
     write_json(found, path)
     return f"{as_text(found)}\n\n{path}"
+
+
+def require_seeds(folder: Path, seeds: range | None) -> None:
+    """Refuses seeds of which the sweep has none; None are all.
+
+    Raises:
+        ValueError: names those that it has.
+    """
+    there = sorted({seed_of(place) for place in run_folders(folder)})
+    if seeds is not None and not {*there} & {*seeds}:
+        asked = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]}-{seeds[-1]}"
+        raise ValueError(f"--seeds must hold a seed of the sweep ({', '.join(map(str, there))}), got {asked}")
 
 
 def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
