@@ -9,6 +9,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from simulator.progress import as_clock
+
 LOG = "log.txt"
 EVERY = 10
 """Steps between two lines where there is no terminal to draw a bar on."""
@@ -62,10 +64,3 @@ class Progress:
         """Ends the line and the log."""
         self._bar.close()
         self._log.close()
-
-
-def as_clock(seconds: float) -> str:
-    """A duration as m:ss, from an hour on as h:mm:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

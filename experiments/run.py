@@ -24,13 +24,14 @@ from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.one_writer import begin, only_writer
 from experiments.parts import Parts, assemble, model_folder
-from experiments.progress import Progress, as_clock
+from experiments.progress import Progress
 from experiments.recorder import CHECKPOINTS, Recorder
 from experiments.sealed import mark_sealed
 from experiments.summary import closing_words, summarise_run
 from experiments.train import Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
 from simulator.bank import world_hash
+from simulator.progress import as_clock
 
 EARLIER = "summary.earlier.json"
 """What a run had come to before it was given a larger budget."""

@@ -26,6 +26,7 @@ from analysis.comparisons.planned import read_planned
 from analysis.comparisons.sweep import read_sweep
 from analysis.results import results_of
 from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
+from experiments.agents.who import EMBEDDED
 from experiments.catalogue import path_of
 from experiments.cautions import lost_settings
 from experiments.config import BudgetConfig, compose, laid_over, load_saved, read_experiment, read_yaml
@@ -35,12 +36,13 @@ from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.one_writer import check_no_writer
 from experiments.preflight import check
-from experiments.progress import as_clock
 from experiments.same_run import TornRun, refuse_other
 from experiments.sealed import check_sealed
 from experiments.sweep_plan import Cell, Sweep
 from experiments.taking_over import began_otherwise, kept_runs, plan_apart
 from experiments.teaching import check_teacher
+from policy.prior_place import prior_folder
+from simulator.progress import as_clock
 
 POLL_S = 2.0
 
@@ -241,6 +243,8 @@ class Course:
             if cell is None:
                 return self.give_up_on_the_impossible()
             self.left.remove(cell)
+            if alone:
+                self.say(goes_first(self.sweep, cell))
             self.running.append(Running(cell, start(self.sweep, cell)))
 
     def give_up_on_the_impossible(self) -> None:
@@ -256,10 +260,16 @@ class Course:
         for item in [item for item in self.running if item.process.poll() is not None]:
             self.running.remove(item)
             if item.process.returncode == ExitCode.FINISHED:
-                self.say(f"done {item.cell}: {closing_score(self.sweep, item.cell)}")
+                self.say(f"done {item.cell}: {closing_score(self.sweep, item.cell)} ({self.so_far()})")
             elif not self.interruption.requested:
                 self.failed.append(item.cell)
                 self.say(f"FAILED {item.cell} ({item.process.returncode}): see {output_of(self.sweep, item.cell)}")
+
+    def so_far(self) -> str:
+        """How many runs are done, and how long the rest takes as far as that is known."""
+        num_done = self.total - len(self.left) - len(self.running) - len(self.failed)
+        left = self.estimate(self.spent())
+        return f"{num_done} of {self.total}" + (f", about {left} left" if self.run_s is not None and num_done < self.total else "")
 
     def show(self) -> None:
         """The bar, and once, after the first step, what the rest will cost."""
@@ -317,6 +327,14 @@ class Course:
     def say(self, text: str) -> None:
         """A line for the person."""
         tqdm.write(text, file=sys.stderr)
+
+
+def goes_first(sweep: Sweep, cell: Cell) -> str:
+    """Which run goes alone until its first step is over, why that may take long, and where it can be watched."""
+    policy = sweep.config(cell).policy
+    lacks_prior = policy.model == EMBEDDED and not prior_folder(policy.prior).is_dir()
+    builds = "; it builds the prior, which the cache lacks and which takes minutes" if lacks_prior else ""
+    return f"first {cell} alone, until its first step is over{builds}: how it goes is in {output_of(sweep, cell)}"
 
 
 def start(sweep: Sweep, cell: Cell) -> subprocess.Popen[bytes]:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from experiments.keys import ConfigError
 from experiments.one_writer import only_writer
 from experiments.same_run import differences, refuse_other
 from experiments.sealed import mark_sealed
-from experiments.sweep import Course, compare_arms, keep_plan, run_arm, run_sweep
+from experiments.sweep import Course, Running, compare_arms, goes_first, keep_plan, run_arm, run_sweep
 from experiments.sweep_plan import Cell, Sweep, describe, is_sweep, load_sweep
 from simulator.bank import world_hash
 
@@ -373,6 +374,42 @@ def test_the_cost_is_told_from_the_first_steps_own_clock(write, tmp_path, monkey
     assert said[0].endswith(
         "3:21 to 6:42 for the rest, as 2 runs slow each other down little or much, if the others cost what frontier does"
     )
+
+
+def test_the_first_run_is_named_with_what_it_builds_and_where_it_can_be_watched(write, tmp_path, monkeypatch):
+    write()
+    course, said = Course(planned(f"runs={tmp_path}"), Interruption()), []
+    monkeypatch.setattr(course, "say", said.append)
+    monkeypatch.setattr("experiments.sweep.start", lambda sweep, cell: None)
+    monkeypatch.setattr("experiments.sweep.prior_folder", lambda config: tmp_path / "prior")
+    course.start_what_can()
+    output = tmp_path / "made" / "sweep" / "frontier" / "seed_3.txt"
+    assert said == [
+        "first frontier seed 3 alone, until its first step is over; it builds the prior, which the cache lacks and which takes minutes: "
+        f"how it goes is in {output}"
+    ]
+    (tmp_path / "prior").mkdir()
+    assert goes_first(course.sweep, Cell("frontier", 3)).endswith(f"its first step is over: how it goes is in {output}")
+
+
+def test_a_run_that_ends_is_told_with_how_many_are_done_and_how_long_the_rest_takes(write, tmp_path, monkeypatch):
+    write()
+    sweep = planned(f"runs={tmp_path}", "parallel=1")
+    course, said = Course(sweep, Interruption()), []
+    monkeypatch.setattr(course, "say", said.append)
+    course.run_s = 100.0
+    for cell in sweep.cells()[:2]:
+        course.left.remove(cell)
+        made_result(sweep.folder, cell.arm, cell.seed)
+        course.running = [Running(cell, subprocess.Popen([sys.executable, "-c", ""]))]
+        course.running[0].process.wait()
+        course.began, course.spent_before = time.monotonic(), course.spent()
+        course.collect()
+    # Each of the others as long as a run goes alone.
+    assert said == [
+        "done frontier seed 3: held-out 60.0 (1 of 6, about 8:20 left)",
+        "done fixed seed 3: held-out 60.0 (2 of 6, about 6:40 left)",
+    ]
 
 
 def test_settings_of_another_kind_for_all_arms_leave_nothing_of_the_first(write):

@@ -93,8 +93,7 @@ async def play_all(
         What was played, in the order in which it ended.
     """
     waiting, done, in_a_row = iter(missing), list[Played](), 0
-    with Progress("dialogues", num_before + len(missing)) as bar:
-        bar.add(num_before)
+    with Progress("dialogues", num_before + len(missing), before=num_before) as bar:
 
         async def play_on() -> None:
             nonlocal in_a_row
