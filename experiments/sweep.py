@@ -384,7 +384,7 @@ def output_of(sweep: Sweep, cell: Cell) -> Path:
 
 def compare_arms(sweep: Sweep) -> str:
     """Writes comparison.json over the runs that have ended, and gives it in words."""
-    plan = Plan(contrasts=sweep.planned.contrasts, primary=sweep.planned.primary)
+    plan = Plan(contrasts=sweep.planned.contrasts, primary=sweep.planned.primary, threshold=sweep.planned.threshold)
     comparison = compare(read_sweep(sweep.folder), plan)
     write_json(comparison, sweep.folder / COMPARISON)
     return as_text(comparison)

@@ -12,12 +12,13 @@
 
 A group of settings of another `kind` than the base's (teacher, algorithm, simulator) replaces it whole. `{frontier}` stands for the
 teacher.jsonl of that arm's run with the *next* of the file's seeds, which is then run first, whichever seeds were asked for; seeds that
-the file does not have replay runs of those it has. So what a run replays hangs on nothing but its seed. Four more keys, where an
+the file does not have replay runs of those it has. So what a run replays hangs on nothing but its seed. Five more keys, where an
 experiment needs them:
 
     differ: [policy.prior.]          # what arms may differ in although it must be the same elsewhere, because the experiment is about it
     tuning: {fixed_*: none}          # by arm, what was tried before its settings were fixed; then no arm may be left out
     read: [heldout.forgotten]        # endpoints besides the primary one that the experiment is about: in every contrast, and on the page
+    threshold: 35                    # held-out score whose first reaching is timed, 60 otherwise
     choose: {from: fixed_vs_adaptive/sweep, seeds: 0-4, best: ["fixed_*"]}     # of these arms only the best of another sweep (`choice`)
 """
 
@@ -34,7 +35,7 @@ from typing import Any
 
 from analysis.comparisons.comparison_plan import Plan
 from analysis.comparisons.options import seeds as seeds_from
-from analysis.comparisons.planned import Planned
+from analysis.comparisons.planned import THRESHOLD, Planned
 from analysis.endpoints import ENDPOINTS
 from analysis.runs import TEACHER, setting
 from experiments.catalogue import experiments, path_of
@@ -58,7 +59,7 @@ from experiments.keys import ConfigError, checked_name, leaves
 from experiments.same_run import OF_A_PLACE
 from simulator.scenario import Split
 
-KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary", "read", "differ", "tuning", "choose")
+KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary", "read", "threshold", "differ", "tuning", "choose")
 NEEDED, OF_NAMES, LISTS = ("base", "arms", "seeds"), ("settings", "arms", "tuning", "choose"), ("contrasts", "read", "differ")
 OWN = ("arms", "seeds", "parallel", "name", "runs")
 """Overrides that are the sweep's; every other one goes to all arms."""
@@ -278,12 +279,13 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
             seeds=planned_seeds(everyone, seeds),
             arms=tuple(tree["arms"]),
             overrides=tuple(word for word in overrides if not word.startswith((*(f"{name}=" for name in OWN), *OF_A_PLACE))),
+            threshold=float(tree.get("threshold", THRESHOLD)),
         ),
         differ=tuple(tree.get("differ") or ()),
         words=tuple(overrides),
     )
     try:
-        Plan(contrasts=sweep.planned.contrasts, primary=primary)
+        Plan(contrasts=sweep.planned.contrasts, primary=primary, threshold=sweep.planned.threshold)
     except ValueError as error:
         raise ConfigError(f"{path_of(experiment).name}: {str(error).replace('--', '')}") from error
     if "choose" in tree:
@@ -314,6 +316,8 @@ def require_shape(tree: Mapping[str, Any], file: str) -> None:
         raise ConfigError(f"{name} must be a list, got {tree[name]!r} in {file}")
     for name in (name for name in tree.get("read") or () if name not in ENDPOINTS):
         raise ConfigError(f"read must name endpoints ({', '.join(ENDPOINTS)}), got {name!r} in {file}")
+    if isinstance(tree.get("threshold", 0), bool) or not isinstance(tree.get("threshold", 0), int | float):
+        raise ConfigError(f"threshold must be a number, got {tree['threshold']!r} in {file}")
     for arm, settings in tree["arms"].items():
         if not isinstance(arm, str) or not re.fullmatch(r"[\w.+-]+", arm) or arm.startswith("."):
             raise ConfigError(f"an arm's name becomes a folder and must consist of letters, digits and . _ + -, got {arm!r} in {file}")

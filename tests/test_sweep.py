@@ -16,7 +16,9 @@ import pytest
 import yaml
 from made_sweep import begin_with, made_result, made_sweep
 
+from analysis.comparisons.comparison_plan import plan_of
 from analysis.comparisons.planned import read_planned
+from analysis.comparisons.sweep import read_sweep
 from experiments import catalogue
 from experiments.__main__ import main
 from experiments.choice import OF_EACH_RUN
@@ -188,6 +190,23 @@ def test_a_sweep_leaves_its_plan_and_refuses_another_one(write, tmp_path):
         keep_plan(planned(f"runs={tmp_path}"))
 
 
+def test_the_score_whose_first_reaching_is_timed_is_the_files_and_no_reason_to_refuse_a_plan(write, tmp_path):
+    write()
+    keep_plan(planned(f"runs={tmp_path}"))
+    path = tmp_path / "made" / "sweep" / "plan.json"
+    assert json.loads(path.read_text())["threshold"] == 60
+    path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "threshold"}))
+    assert read_planned(path.parent).threshold == 60
+    write(f"{PLAN}threshold: 35\n")
+    keep_plan(timed := planned(f"runs={tmp_path}"))
+    assert json.loads(path.read_text())["threshold"] == 35
+    made_sweep(timed.folder, {"frontier": [50.0], "fixed": [40.0]})
+    compare_arms(timed)
+    found = json.loads((timed.folder / "comparison.json").read_text())
+    assert found["arms"]["frontier"]["tokens_to_threshold"]["threshold"] == 35
+    assert plan_of(read_sweep(timed.folder)).threshold == 35 and plan_of(read_sweep(timed.folder), threshold=70.0).threshold == 70
+
+
 def test_a_dry_run_before_the_choice_says_what_is_left_after_it(tmp_path):
     said = describe(load_sweep("confirmation", [f"runs={tmp_path}"]))
     assert "# 50 runs and 30,000,000 policy tokens in all once the best are chosen; with all candidates 110 runs and 66,000,000" in said
@@ -256,6 +275,8 @@ def test_plans_that_cannot_be_run_are_refused_in_a_sentence(write, overrides, me
         ("parallel: 2", "tuning: none", "tuning must be a table of names and what belongs to them, got 'none' in made.yaml"),
         ("parallel: 2", "read: [heldout.forgoten]", "read must name endpoints (heldout.auc, "),
         ("parallel: 2", "read: heldout.forgotten", "read must be a list, got 'heldout.forgotten' in made.yaml"),
+        ("parallel: 2", "threshold: 135", "made.yaml: threshold must be in [0, 100], got 135.0"),
+        ("parallel: 2", "threshold: often", "threshold must be a number, got 'often' in made.yaml"),
         ("parallel: 2", "differ: learner.lr", "differ must be a list, got 'learner.lr' in made.yaml"),
     ],
 )

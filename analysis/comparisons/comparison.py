@@ -12,7 +12,6 @@ import math
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from analysis.comparisons.arms import arm_record
 from analysis.comparisons.comparison_plan import COMPARISON, Plan, chosen_by, default_contrasts, plan_of
 from analysis.comparisons.contrast_words import answer
 from analysis.comparisons.pairing import best_of, comparable_seeds, passed_over, why_no_rival
-from analysis.comparisons.planned import Chosen, Contrast, Planned
+from analysis.comparisons.planned import THRESHOLD, Chosen, Contrast, Planned
 from analysis.comparisons.sweep import (
     RunResult,
     Sweep,
@@ -52,11 +51,12 @@ def comparison(options: Namespace) -> str:
     """
     check_out(options.out)
     # Options that no plan takes are refused before runs are read.
-    Plan(primary=options.primary or AUC, threshold=options.threshold, seed=options.bootstrap_seed)
+    Plan(
+        primary=options.primary or AUC, threshold=THRESHOLD if options.threshold is None else options.threshold, seed=options.bootstrap_seed
+    )
     require_seeds(options.folder, options.seeds)
     sweep = read_sweep(options.folder, seeds=options.seeds)
-    named = plan_of(sweep, contrasts=options.contrast, primary=options.primary)
-    plan = replace(named, threshold=options.threshold, seed=options.bootstrap_seed)
+    plan = plan_of(sweep, contrasts=options.contrast, primary=options.primary, threshold=options.threshold, seed=options.bootstrap_seed)
     for a, b in options.contrast:
         # Only the second may be a pattern, which stands for the best arm that fits it.
         for name, is_known in ((a, a in sweep.arms), (b, b in sweep.arms or bool(fnmatch.filter(sweep.arms, b)))):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis import stats
-from analysis.comparisons.planned import Contrast, Planned
+from analysis.comparisons.planned import THRESHOLD, Contrast, Planned
 from analysis.comparisons.sweep import Sweep
 from analysis.endpoints import AUC, ENDPOINTS
 
@@ -25,7 +25,7 @@ class Plan:
     """The family over which Holm corrects; none means `FAVOURITE` against every other arm, or every pair of arms."""
     primary: str = AUC
     """One of `ENDPOINTS`."""
-    threshold: float = 60.0
+    threshold: float = THRESHOLD
     """Emotion whose first reaching is timed, 0-100."""
     seed: int = 0
     """Of the bootstrap, >= 0."""
@@ -49,12 +49,19 @@ class Plan:
                 raise ValueError(f"--contrast must name two arms, got {a!r} twice")
 
 
-def plan_of(sweep: Sweep, *, contrasts: Sequence[Contrast] = (), primary: str | None = None) -> Plan:
+def plan_of(
+    sweep: Sweep, *, contrasts: Sequence[Contrast] = (), primary: str | None = None, threshold: float | None = None, seed: int = 0
+) -> Plan:
     """What is compared: what was asked for, else the sweep's own plan, else what the comparison beside the runs named."""
     kept = sweep.plan.planned or named_before(sweep.folder)
     if kept is None:
-        return Plan(contrasts=contrasts, primary=primary or AUC)
-    return Plan(contrasts=contrasts or kept.contrasts, primary=primary or kept.primary)
+        kept = Planned(contrasts=(), primary=AUC)
+    return Plan(
+        contrasts=contrasts or kept.contrasts,
+        primary=primary or kept.primary,
+        threshold=kept.threshold if threshold is None else threshold,
+        seed=seed,
+    )
 
 
 def named_before(folder: Path) -> Planned | None:

@@ -13,6 +13,9 @@ from simulator.drafts import write_whole
 PLAN = "plan.json"
 CHOSEN = "chosen.json"
 
+THRESHOLD = 60.0
+"""Held-out score whose first reaching is timed where a plan names no other, as none did once."""
+
 Contrast = tuple[str, str]
 """Two arms, the first one less the second; the second may be a pattern (`fixed_*`), which means the best arm that fits it."""
 
@@ -37,6 +40,9 @@ class Planned:
     """As `seeds`."""
     overrides: tuple[str, ...] | None = None
     """Settings for all arms that were given on the command line; None where a plan was kept before they were."""
+
+    threshold: float = THRESHOLD
+    """Emotion whose first reaching is timed, 0-100; described, and of no account for whether two plans are one."""
 
     def refuse_other(self, folder: Path) -> None:
         """Raises where a sweep was started with another plan.
@@ -154,6 +160,7 @@ def read_planned(folder: Path) -> Planned | None:
             seeds=seeds,
             arms=arms,
             overrides=None if overrides is None else tuple(map(str, overrides)),
+            threshold=float(kept.get("threshold", THRESHOLD)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
