@@ -486,7 +486,7 @@ def test_the_command_writes_where_it_is_told_and_takes_seeds(tmp_path, capsys):
         (["--primary", "heldout.nonsense"], "--primary must be one of heldout.auc, "),
         (["--threshold", "nan"], "--threshold must be in [0, 100]"),
         (["--bootstrap-seed", "-1"], "--bootstrap-seed must be at least 0"),
-        (["--seeds", "100-109"], "sweep must hold a finished run"),
+        (["--seeds", "100-109"], "--seeds must hold a seed of the sweep (0), got 100-109"),
         (["--out", "/nowhere/at/all.json"], "--out must be a file in a folder that is there"),
     ],
 )
