@@ -294,6 +294,15 @@ def test_an_arm_of_another_world_that_fits_a_pattern_is_named_with_its_world(tmp
     assert "The runs come from 2 worlds (fixed_0.9 in bbbb); only runs of one world are set against each other." in found["notes"]
 
 
+def test_an_arm_that_fits_a_pattern_and_did_not_measure_the_endpoint_is_named(tmp_path):
+    folder = made_sweep(tmp_path, {"frontier": [70.0], "fixed_0.1": [30.0], "fixed_0.5": [50.0]})
+    summary = folder / "fixed_0.5" / "seed_0" / "summary.json"
+    summary.write_text(json.dumps({**json.loads(summary.read_text()), "heldout": None}))
+    contrast = compared(folder, ("frontier", "fixed_*"), primary="heldout.score")["contrasts"][0]
+    assert contrast["b"] == "fixed_0.1"
+    assert "fixed_0.5 was not among those to choose from: no pair of it and frontier measured heldout.score." in contrast["notes"]
+
+
 def test_all_candidates_of_one_world_are_chosen_from_without_a_remark(tmp_path):
     found = compared(made_sweep(tmp_path, {"frontier": [70.0], "fixed_0.1": [30.0], "fixed_0.5": [50.0]}), ("frontier", "fixed_*"))
     assert not any("to choose from" in note or "worlds" in note for note in [*found["notes"], *found["contrasts"][0]["notes"]])

@@ -198,7 +198,7 @@ def contrast_record(
     if candidates:
         record["b_chosen_from"] = candidates
     if candidates and not choice:
-        notes += passed_over(pattern, a, sweep)
+        notes += passed_over(pattern, a, sweep, candidates=candidates, endpoint=plan.primary)
     if seeds:
         unlike = [name for seed in seeds for name in unlike_settings(a_runs[seed].settings, b_runs[seed].settings)]
         record["settings_that_differ"] = list(dict.fromkeys(unlike))

@@ -34,14 +34,18 @@ def best_of(pattern: str, a: str, sweep: Sweep, endpoint: str) -> tuple[str, lis
     return (min(gains, key=rank), sorted(gains)) if gains else (pattern, [])
 
 
-def passed_over(pattern: str, a: str, sweep: Sweep) -> list[str]:
-    """A sentence for each arm with runs that fits a pattern and can be set against `a` on no seed, and so was not among the candidates."""
-    a_runs, said = sweep.of(a), []
+def passed_over(pattern: str, a: str, sweep: Sweep, *, candidates: Sequence[str], endpoint: str) -> list[str]:
+    """A sentence for each arm with runs that fits a pattern and was not among the candidates, with the reason.
+
+    Args:
+        candidates: what `best_of` chose from.
+    """
+    said = []
     for arm in fnmatch.filter(sweep.arms, pattern):
-        runs = sweep.of(arm)
-        seeds, reasons = comparable_seeds(a_runs, runs, names=(a, arm))
-        if arm != a and runs and not seeds:
-            said.append(f"{arm} was not among those to choose from: {reasons[-1] if reasons else f'it has no seed of {a}'}")
+        if arm != a and arm not in candidates and sweep.of(arm):
+            seeds, reasons = comparable_seeds(sweep.of(a), sweep.of(arm), names=(a, arm))
+            reason = f"no pair of it and {a} measured {endpoint}." if seeds else reasons[-1]
+            said.append(f"{arm} was not among those to choose from: {reason}")
     return said
 
 

@@ -40,7 +40,6 @@ class Planned:
     """As `seeds`."""
     overrides: tuple[str, ...] | None = None
     """Settings for all arms that were given on the command line; None where a plan was kept before they were."""
-
     threshold: float = THRESHOLD
     """Emotion whose first reaching is timed, 0-100; described, and of no account for whether two plans are one."""
 

@@ -66,5 +66,5 @@ def told(estimate: Mapping[str, float | None] | None, name: str, *, sign: str = 
     found, digits = Estimate.from_dict(estimate), digits_of(name)
     sign = "+" if name.endswith(".change") else sign
     if name in ERRORS:
-        found, digits = type(found)(value=100 * found.value, low=100 * found.low, high=100 * found.high), 1
+        found, digits = Estimate(value=100 * found.value, low=100 * found.low, high=100 * found.high), 1
     return f"{found.value:{sign}.{digits}f} {interval(found, digits)}".strip()
