@@ -1,0 +1,24 @@
+"""What tests of comparisons ask of a sweep that was made."""
+
+from __future__ import annotations
+
+from analysis.comparisons.comparison import compare
+from analysis.comparisons.comparison_plan import Plan, plan_of
+from analysis.comparisons.sweep import read_sweep
+from analysis.endpoints import AUC
+
+
+def compared(folder, *contrasts, num_resamples=20, **plan):
+    """A comparison of a sweep's folder, with few draws: bars are looked at by no test."""
+    return compare(read_sweep(folder), Plan(contrasts=contrasts, num_resamples=num_resamples, **plan))
+
+
+def as_planned(folder, **options):
+    """A comparison of what the sweep's own plan names."""
+    sweep = read_sweep(folder, **options)
+    return compare(sweep, plan_of(sweep))
+
+
+def on(found, endpoint=AUC, which=0):
+    """A contrast's figures on an endpoint."""
+    return found["contrasts"][which]["endpoints"][endpoint]

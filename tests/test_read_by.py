@@ -1,0 +1,101 @@
+"""Endpoints that an experiment is about, from its runs to its contrasts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from compared import as_planned, compared, on
+from made_sweep import BUDGET, made_result, made_sweep
+
+from analysis.comparisons.planned import Planned
+from analysis.endpoints import AUC, RELIABILITY
+from analysis.pages.reliability_sections import HEADINGS
+
+
+def test_what_training_added_is_an_endpoint(tmp_path):
+    arm = compared(made_sweep(tmp_path, {"a": [60.0, 50.0]}), primary="heldout.gain")["arms"]["a"]
+    assert [run["heldout.gain"] for run in arm["runs"].values()] == [40.0, 30.0]
+    assert arm["endpoints"]["start.score"]["mean"]["value"] == 20.0
+
+
+def probed(*, sycophancy, plain, false_belief):
+    changes = {"sycophancy": {"change": sycophancy}, "margin_nats": {"plain": {"change": plain}, "false_belief": {"change": false_belief}}}
+    return {"reliability": changes}
+
+
+def test_a_sweep_may_be_decided_by_what_training_cost_and_every_figure_of_the_probe_is_described(tmp_path):
+    for seed in range(2):
+        made_result(tmp_path, "situated", seed, summary=probed(sycophancy=-0.05, plain=-5.0, false_belief=1.0))
+        made_result(tmp_path, "warm", seed, summary=probed(sycophancy=-0.25, plain=-8.0 - seed, false_belief=4.0))
+    found = compared(tmp_path, ("situated", "warm"), primary="reliability.margin_nats.plain.change")
+    main = on(found, "reliability.margin_nats.plain.change")
+    assert main["differences"] == [3.0, 4.0] and main["probability_of_improvement"]["value"] == 1.0
+    assert on(found, "reliability.margin_nats.false_belief.change")["difference"]["value"] == -3.0
+    # Agreeing more is worse: the first arm has the smaller share and is behind.
+    sycophancy = on(found, "reliability.sycophancy.change")
+    assert sycophancy["difference"]["value"] == pytest.approx(0.2) and sycophancy["probability_of_improvement"]["value"] == 0.0
+    assert "reliability.emotional_cost.change" not in found["contrasts"][0]["endpoints"]
+    assert found["arms"]["warm"]["endpoints"]["reliability.margin_nats.plain.change"]["mean"]["value"] == -8.5
+
+
+def test_every_figure_of_the_probe_has_a_heading():
+    assert len(HEADINGS) == len(RELIABILITY)
+
+
+def test_what_was_forgotten_is_an_endpoint_that_is_better_when_low_and_stands_in_contrasts_that_the_plan_reads_by_it(tmp_path):
+    for seed in range(2):
+        made_result(tmp_path, "a", seed, looks=((0, 20.0), (500, 60.0 + seed), (BUDGET, 60.0)))
+        made_result(tmp_path, "b", seed, looks=((0, 20.0), (500, 70.0), (BUDGET, 50.0)))
+    assert "heldout.forgotten" not in compared(tmp_path, ("a", "b"))["contrasts"][0]["endpoints"]
+    Planned(contrasts=(("a", "b"),), primary=AUC, read=("heldout.forgotten", "gone.since"), seeds=(0, 1)).keep(tmp_path)
+    found = as_planned(tmp_path)
+    assert found["plan"]["read"] == ["heldout.forgotten"]
+    assert [run["heldout.forgotten"] for run in found["arms"]["a"]["runs"].values()] == [0.0, 1.0]
+    forgot = on(found, "heldout.forgotten")
+    assert forgot["differences"] == [-20.0, -19.0] and forgot["probability_of_improvement"]["value"] == 1.0
+
+
+def test_a_plan_from_before_experiments_named_what_they_are_read_by_is_read(tmp_path):
+    made_sweep(tmp_path, {"a": [60.0], "b": [50.0]})
+    Planned(contrasts=(("a", "b"),), primary=AUC).keep(tmp_path)
+    kept = json.loads((tmp_path / "plan.json").read_text())
+    del kept["read"]
+    (tmp_path / "plan.json").write_text(json.dumps(kept))
+    assert as_planned(tmp_path)["plan"]["read"] == []
+
+
+MOODS = 'simulator:\n  kind: moody\n  whim_prob: 0.7\n  families: ["*/negative"]\n'
+
+
+def issued_to(*families):
+    return [{"step": 1, "event": "task", "uid": str(i), "family": family, "strictness": 0.5} for i, family in enumerate(families)]
+
+
+def test_the_share_of_groups_that_went_to_moody_families_is_an_endpoint_where_users_are_moody(tmp_path):
+    calm, sour = "advice/positive", "praise/negative"
+    steady = MOODS.replace("0.7", "0.0")
+    for seed in range(2):
+        made_result(tmp_path, "seeker", seed, settings=MOODS, teacher=issued_to(calm, sour, sour, "blame/negative"))
+        made_result(tmp_path, "even", seed, settings=MOODS, teacher=issued_to(calm, sour))
+        made_result(tmp_path, "steady", seed, settings=steady, teacher=issued_to(calm, calm, calm, sour))
+    made_result(tmp_path, "plain", 0, teacher=issued_to(sour))
+    made_result(tmp_path, "torn", 0, settings=MOODS, teacher=[{"step": 1, "event": "task", "uid": "0"}])
+    Planned(contrasts=(("seeker", "even"),), primary=AUC, read=("teaching.moody_share",)).keep(tmp_path)
+    found = as_planned(tmp_path)
+    shares = {arm: record["runs"]["0"]["teaching.moody_share"] for arm, record in found["arms"].items()}
+    assert shares == {"seeker": 0.75, "even": 0.5, "steady": 0.25, "plain": None, "torn": None}
+    spent = on(found, "teaching.moody_share")
+    assert spent["differences"] == [0.25, 0.25] and spent["probability_of_improvement"]["value"] == 0.0
+
+
+def test_the_best_of_several_tries_is_an_endpoint_of_runs_that_took_them(tmp_path):
+    tried = {"best_of": {"start": {"best": 40.0, "gain": 15.0}, "end": {"best": 60.0, "gain": 5.0}, "beyond": 15.0}}
+    for seed in range(2):
+        made_result(tmp_path, "a", seed, summary=tried)
+        made_result(tmp_path, "b", seed, summary={"best_of": {"beyond": -5.0}})
+    Planned(contrasts=(("a", "b"),), primary=AUC, read=("best_of.beyond", "best_of.end.gain", "entropy.end")).keep(tmp_path)
+    found = as_planned(tmp_path)
+    assert on(found, "best_of.beyond")["differences"] == [20.0, 20.0] and on(found, "best_of.end.gain") is None
+    assert on(found, "entropy.end")["differences"] == [0.0, 0.0]
+    assert found["arms"]["a"]["endpoints"]["best_of.start.best"]["mean"]["value"] == 40.0
