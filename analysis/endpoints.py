@@ -45,9 +45,9 @@ IN_WORDS = {
     MOODY_SHARE: "the share of groups spent on moody families",
     "entropy.end": "entropy at the end, nats",
     "best_of.start.best": "the best of several tries before training",
-    "best_of.end.best": "the best of several tries after it",
+    "best_of.end.best": "the best of several tries after training",
     "best_of.start.gain": "what the best gains over one try before training",
-    "best_of.end.gain": "what it gains after training",
+    "best_of.end.gain": "what the best gains over one try after training",
     BEYOND: "one try after training less the best of several before it",
     MARGINS[0]: "the nats that training added to what is right",
 }
