@@ -11,7 +11,7 @@ from test_report import read_page
 
 from analysis.comparisons.comparison import compare
 from analysis.comparisons.comparison_plan import Plan
-from analysis.comparisons.contrast_words import aim, limits, on_contrast
+from analysis.comparisons.contrast_words import aim, answer_in_words, limits, on_contrast
 from analysis.comparisons.planned import Planned
 from analysis.comparisons.sweep import read_sweep
 from analysis.learning_curves import Curve
@@ -101,6 +101,16 @@ def test_seeds_enough_answer_yes_or_no_and_too_few_leave_it_undecided(tmp_path):
         "1 of 1 contrasts is a yes, with a probability of improvement of at least 1.00 (the aim: all, with .90).",
     )
     assert answers["behind"][0] == "no"
+
+
+def test_a_no_that_was_decided_is_told_from_one_that_is_level(tmp_path):
+    level = {"frontier": AHEAD["uniform"], "uniform": [final + 0.1 for final in reversed(AHEAD["uniform"])]}
+    behind = {"frontier": AHEAD["uniform"], "uniform": AHEAD["frontier"]}
+    said = {}
+    for name, finals in {"level": level, "behind": behind, "ahead": AHEAD}.items():
+        found = found_in(made(tmp_path / name, finals))
+        said[name] = answer_in_words(found["contrasts"][0], found["plan"])
+    assert said == {"level": "No, it is not ahead", "behind": "No, it is behind", "ahead": "Yes"}
 
 
 def test_every_contrast_has_its_p_and_what_could_have_been_found_once_its_spread_is_known(tmp_path):

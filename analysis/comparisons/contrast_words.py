@@ -141,6 +141,15 @@ def answer(contrast: Contrast, plan: Plan) -> str:
     return "yes" if endpoint["p_holm"] <= plan["alpha"] else "undecided"
 
 
+def answer_in_words(contrast: Contrast, plan: Plan) -> str:
+    """The answer as a page gives it: a no that was decided is told from one that is level."""
+    said = answer(contrast, plan)
+    if said != "no":
+        return said.capitalize()
+    is_behind = standing(contrast, plan) == "does worse than"
+    return "No, it is behind" if is_behind else "No, it is not ahead"
+
+
 def aim(contrasts: Sequence[Contrast], plan: Plan) -> str:
     """How many contrasts are a yes, and with which probability of improvement at least; empty without contrasts."""
     if not contrasts:

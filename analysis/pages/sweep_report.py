@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.comparisons.comparison import compare, write_json
 from analysis.comparisons.comparison_plan import COMPARISON, plan_of
-from analysis.comparisons.contrast_words import MEANING, aim, on_contrast
+from analysis.comparisons.contrast_words import MEANING, aim, answer_in_words, on_contrast
 from analysis.comparisons.planned import KeptPlan, Planned, read_kept_plan
 from analysis.comparisons.rlver import section as findings_of_rlver
 from analysis.comparisons.sweep import Sweep, read_sweep
@@ -164,7 +164,7 @@ def head(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None,
         lead = f'<p class="lead">{escape(compared_on)}</p>'
         reasons = ["" if contrast["answer"] == "yes" else why(contrast, courses, sweep) for contrast in contrasts]
         said = zip(contrasts, reasons, strict=True)
-        lead += answers([(contrast["answer"], on_contrast(contrast, compares), reason) for contrast, reason in said])
+        lead += answers([(answer_in_words(contrast, compares), on_contrast(contrast, compares), reason) for contrast, reason in said])
     return (
         f'<p class="where">{escape(where)}</p><h1>{escape(headline(found, courses))}</h1>{lead}'
         f"{facts(courses, plan.planned)}{remarks(list(dict.fromkeys([*plan.notes, *to_know(found, courses)])))}"

@@ -51,12 +51,12 @@ def answers(contrasts: Sequence[tuple[str, str, str]]) -> str:
     """Each contrast as a question that has an answer; what is beyond the first ones is folded in.
 
     Args:
-        contrasts: yes, no or undecided; the numbers in words; why it is no yes, empty where it is or nobody knows.
+        contrasts: its answer in words; the numbers in words; why it is no yes, empty where it is or nobody knows.
     """
     lines = []
     for said, numbers, reason in contrasts:
         beneath = f'<br><span class="note">What went with it: {escape(reason)}</span>' if reason else ""
-        lines.append(f"<li><b>{said.capitalize()}.</b> {escape(numbers)}{beneath}</li>")
+        lines.append(f"<li><b>{escape(said)}.</b> {escape(numbers)}{beneath}</li>")
     first, rest = lines[:NUM_NOTES], lines[NUM_NOTES:]
     folded = f"<details><summary>{len(rest)} more</summary><ul>{''.join(rest)}</ul></details>" if rest else ""
     return f"<ul>{''.join(first)}</ul>{folded}"
