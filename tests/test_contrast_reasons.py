@@ -103,14 +103,14 @@ def test_seeds_enough_answer_yes_or_no_and_too_few_leave_it_undecided(tmp_path):
     assert answers["behind"][0] == "no"
 
 
-def test_a_no_that_was_decided_is_told_from_one_that_is_level(tmp_path):
+def test_a_no_is_decided_and_a_mean_that_is_a_little_behind_is_undecided(tmp_path):
     level = {"frontier": AHEAD["uniform"], "uniform": [final + 0.1 for final in reversed(AHEAD["uniform"])]}
     behind = {"frontier": AHEAD["uniform"], "uniform": AHEAD["frontier"]}
     said = {}
     for name, finals in {"level": level, "behind": behind, "ahead": AHEAD}.items():
         found = found_in(made(tmp_path / name, finals))
         said[name] = answer_in_words(found["contrasts"][0], found["plan"])
-    assert said == {"level": "No, it is not ahead", "behind": "No, it is behind", "ahead": "Yes"}
+    assert said == {"level": "Undecided", "behind": "No, it is behind", "ahead": "Yes"}
 
 
 def test_every_contrast_has_its_p_and_what_could_have_been_found_once_its_spread_is_known(tmp_path):

@@ -128,26 +128,20 @@ def standing(contrast: Contrast, plan: Plan) -> str:
 
 
 def answer(contrast: Contrast, plan: Plan) -> str:
-    """Whether the first arm is better: `yes` and `no` are decided by as many seeds as it takes, and everything else is `undecided`.
+    """Whether the first arm is better: `yes` and `no` are decided (p after Holm at most alpha), `undecided` is everything else.
 
-    No is also what has seeds enough and is not even ahead of the other arm.
+    An arm whose mean is a little behind, and might be ahead, is undecided like one a little ahead.
     """
     endpoint = contrast["endpoints"][plan["primary"]]
     if endpoint is None or not can_decide(contrast, plan):
         return "undecided"
-    gain = sign_of(plan["primary"]) * endpoint["difference"]["value"]
-    if gain <= 0.0:
-        return "no"
-    return "yes" if endpoint["p_holm"] <= plan["alpha"] else "undecided"
+    return {"does better than": "yes", "does worse than": "no"}.get(standing(contrast, plan), "undecided")
 
 
 def answer_in_words(contrast: Contrast, plan: Plan) -> str:
-    """The answer as a page gives it: a no that was decided is told from one that is level."""
+    """The answer as a page gives it."""
     said = answer(contrast, plan)
-    if said != "no":
-        return said.capitalize()
-    is_behind = standing(contrast, plan) == "does worse than"
-    return "No, it is behind" if is_behind else "No, it is not ahead"
+    return "No, it is behind" if said == "no" else said.capitalize()
 
 
 def aim(contrasts: Sequence[Contrast], plan: Plan) -> str:

@@ -4,7 +4,8 @@
 
 What a finding says is made a number that it claims to be above 0. Where runs can be paired there is one for each seed, a mean over the
 cells of the table, because runs of a seed share the prior and the evaluation. The finding is reproduced where its 95 % interval lies
-above 0, not reproduced where it lies at or below 0, and undecided otherwise, which three seeds will often be.
+above 0, not reproduced where it lies at or below 0, and undecided otherwise, which three seeds will often be. Some findings presuppose
+something, such as that a hard user costs anything at all: where that is not sure they are undecided whatever their number.
 
 Source: RLVER, arXiv 2507.03112, section 4.
 """
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -33,6 +34,28 @@ from analysis.wording import grid_table
 RLVER = "rlver.json"
 
 
+Look = Callable[[Table], Estimate]
+
+
+class Premise(NamedTuple):
+    """What a claim takes for granted, as a number that has to be above 0."""
+
+    words: str
+    look: Look
+    digits: int = 1
+    is_claimed: bool = False
+    """Whether the claim says so itself, and is refuted where it is not so; else it cannot be asked there."""
+
+
+class Claim(NamedTuple):
+    """A published finding as a number that it says is above 0."""
+
+    words: str
+    measure: str
+    look: Look
+    premise: Premise | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One published claim beside what was found."""
@@ -41,42 +64,44 @@ class Finding:
     measure: str
     """The number that the claim says is above 0."""
     estimate: Estimate
+    mark: str
+    """Reproduced, not reproduced or undecided."""
     reason: str = ""
-    """Why there is no number; empty where there is one."""
-
-    @property
-    def mark(self) -> str:
-        """Reproduced, not reproduced or undecided."""
-        if self.estimate.low > 0.0:
-            return "reproduced"
-        return "not reproduced" if self.estimate.high <= 0.0 else "undecided"
+    """Why its number does not decide it, or why there is none; empty where it does."""
 
 
 def findings(table: Table) -> list[Finding]:
     """Every claim; one that the table lacks the runs for is undecided, with the reason."""
-    found = []
-    for claim, measure, look in CLAIMS:
-        estimate = look(table)
-        reason = why_open(table, look) if math.isnan(estimate.value) else ""
-        found.append(Finding(claim=claim, measure=measure, estimate=estimate, reason=reason))
-    return found
+    return [found_of(claim, table) for claim in CLAIMS]
 
 
-def why_open(table: Table, look: Callable[[Table], Estimate]) -> str:
-    """What a claim without a number lacks.
+def found_of(claim: Claim, table: Table) -> Finding:
+    """What the table says of a claim."""
+    estimate = claim.look(table)
+    mark, reason = marked(estimate), why_open(table) if math.isnan(estimate.value) else ""
+    if claim.premise and not reason:
+        given = claim.premise.look(table)
+        if marked(given) != "reproduced":
+            refuted = claim.premise.is_claimed and marked(given) == "not reproduced"
+            mark = "not reproduced" if refuted else "undecided"
+            reason = f"that {claim.premise.words} is {'false' if refuted else 'not sure'} ({given.text(claim.premise.digits)})"
+    return Finding(claim=claim.words, measure=claim.measure, estimate=estimate, mark=mark, reason=reason)
 
-    Args:
-        look: how the claim is looked at.
-    """
+
+def marked(estimate: Estimate) -> str:
+    """The mark that an interval gives; undecided without one."""
+    if estimate.low > 0.0:
+        return "reproduced"
+    return "not reproduced" if estimate.high <= 0.0 else "undecided"
+
+
+def why_open(table: Table) -> str:
+    """What a claim without a number lacks."""
     lacking = ["_".join(cell) for cell in CELLS if not table.get(cell)]
     if lacking:
         return f"there is no run that can be used of {', '.join(lacking)}"
     if not set.intersection(*(set(runs) for runs in table.values())):
         return "there is no seed that all arms have"
-    if look is gain_beyond_length:
-        return f"that there is a gain is not sure ({whole_gain(table).text(1)} points)"
-    if look is thinking_is_robust:
-        return f"that a hard user costs anything is not sure ({moderate_over_challenging(table).text(1)} points)"
     return "there are no two runs of an arm that differ"
 
 
@@ -86,32 +111,34 @@ def moderate_over_challenging(table: Table) -> Estimate:
 
 
 def thinking_is_robust(table: Table) -> Estimate:
-    """How much more a policy that does not think loses by a hard user than one that thinks.
+    """How much more a policy that does not think loses by a hard user than one that thinks."""
 
-    NaN where it is not sure that a hard user costs anything: whoever gains less by one would count as less robust.
-    """
-    cost = moderate_over_challenging(table)
-    if not cost.low > 0.0:
-        return NOTHING
-
-    def fall(table: Table, mode: str) -> dict[int, float]:
+    def fall(mode: str) -> dict[int, float]:
         return by_seed(table, lambda at: at("vanilla").score - at("challenging").score, [(algorithm, mode) for algorithm in ALGORITHMS])
 
-    plain, think = fall(table, "plain"), fall(table, "think")
+    plain, think = fall("plain"), fall("think")
     return of_seeds([plain[seed] - think[seed] for seed in sorted(plain.keys() & think.keys())])
 
 
 def grpo_is_steadier(table: Table) -> Estimate:
-    """Log ratio of the standard deviations between seeds, PPO's to GRPO's, pooled within cells; the interval is of the F distribution."""
+    """Log ratio of the standard deviations between seeds, PPO's to GRPO's; the interval is of the F distribution.
+
+    Pooled within cells and, there, within seeds that began with the same weights: two builds of a prior are no spread of an algorithm.
+    """
     pooled = {}
     for algorithm in ALGORITHMS:
-        groups = [[figures.score for figures in runs.values()] for cell, runs in table.items() if cell.algorithm == algorithm]
+        groups = [
+            [run.score for run in runs.values() if run.start == start]
+            for cell, runs in table.items()
+            if cell.algorithm == algorithm
+            for start in {run.start for run in runs.values()}
+        ]
         freedom = sum(len(group) - 1 for group in groups if len(group) > 1)
         squares = sum(float(np.var(group, ddof=1)) * (len(group) - 1) for group in groups if len(group) > 1)
         pooled[algorithm] = (squares / freedom if freedom else math.nan, freedom)
     (grpo, grpo_freedom), (ppo, ppo_freedom) = pooled["grpo"], pooled["ppo"]
     if not (grpo > 0.0 and ppo > 0.0):
-        return Estimate(value=math.nan, low=math.nan, high=math.nan)
+        return NOTHING
     low, high = (stats.f.ppf(share, ppo_freedom, grpo_freedom) for share in (0.5 - LEVEL / 2.0, 0.5 + LEVEL / 2.0))
     ratio = ppo / grpo
     return Estimate(value=0.5 * math.log(ratio), low=0.5 * math.log(ratio / high), high=0.5 * math.log(ratio / low))
@@ -133,28 +160,39 @@ def ppo_reaches_higher(table: Table) -> Estimate:
 
 
 def thinking_understands(table: Table) -> Estimate:
-    """How much more training made a policy that thinks lean towards understanding rather than action; the two priors may differ in it."""
+    """By how much more training raised understanding in a policy that thinks; the two priors may differ in it."""
 
-    def gained(figures: Figures) -> float:
-        return figures.leaning - figures.leaning_before
+    def gained(run: Figures) -> float:
+        return run.understanding - run.understanding_before
 
     return over_seeds(table, lambda at: gained(at("think")) - gained(at("plain")), itertools.product(ALGORITHMS, USERS), varying="mode")
 
 
-def gain_beyond_length(table: Table) -> Estimate:
-    """Gain at equal words per reply less half of the whole gain: above 0, length explains less than half of it.
-
-    NaN where it is not sure that there is a gain at all: half of a loss is less than nothing.
-    """
-    whole = whole_gain(table)
-    if whole.value <= 0.0 or whole.low <= 0.0:
-        return NOTHING
-    means = by_seed(
-        table,
-        lambda at: mean_of(at(user).gain_at_equal_length - 0.5 * at(user).gain for user in USERS),
-        itertools.product(ALGORITHMS, MODES),
+def plain_acts(table: Table) -> Estimate:
+    """By how much more training raised action in a policy that does not think."""
+    return over_seeds(
+        table, lambda at: acting_gained(at("plain")) - acting_gained(at("think")), itertools.product(ALGORITHMS, USERS), varying="mode"
     )
-    return of_seeds(list(means.values()))
+
+
+def plain_gains_action(table: Table) -> Estimate:
+    """By how much training raised action in policies that do not think."""
+    ways = [(algorithm, "plain") for algorithm in ALGORITHMS]
+    return over_seeds(table, lambda at: mean_of(acting_gained(at(user)) for user in USERS), ways)
+
+
+def acting_gained(run: Figures) -> float:
+    """By how much the share of replies in which action was heard grew in a run."""
+    return run.acting - run.acting_before
+
+
+def gain_beyond_length(table: Table) -> Estimate:
+    """Gain at equal words per reply less half of the whole gain: above 0, length explains less than half of it."""
+
+    def beyond(at: Callable[[str], Figures]) -> float:
+        return mean_of(at(user).gain_at_equal_length - 0.5 * at(user).gain for user in USERS)
+
+    return over_seeds(table, beyond, itertools.product(ALGORITHMS, MODES))
 
 
 def whole_gain(table: Table) -> Estimate:
@@ -162,13 +200,29 @@ def whole_gain(table: Table) -> Estimate:
     return over_seeds(table, lambda at: mean_of(at(user).gain for user in USERS), itertools.product(ALGORITHMS, MODES))
 
 
-CLAIMS: tuple[tuple[str, str, Callable[[Table], Estimate]], ...] = (
-    ("moderate users teach more than challenging ones", "score, VANILLA - CHALLENGING", moderate_over_challenging),
-    ("thinking is more robust to a hard user", "fall to CHALLENGING, plain - think", thinking_is_robust),
-    ("GRPO is steadier", "log sd between seeds, PPO - GRPO", grpo_is_steadier),
-    ("PPO's ceiling is higher", "best run, PPO - GRPO", ppo_reaches_higher),
-    ("thinking gives understanding, no thinking action", "gain of understanding - action, think - plain", thinking_understands),
-    ("length does not explain the gain", "gain at equal length - half the gain", gain_beyond_length),
+CLAIMS = (
+    Claim("moderate users teach more than challenging ones", "score, VANILLA - CHALLENGING", moderate_over_challenging),
+    Claim(
+        "thinking is more robust to a hard user",
+        "fall to CHALLENGING, plain - think",
+        thinking_is_robust,
+        Premise("a hard user costs anything", moderate_over_challenging),
+    ),
+    Claim("GRPO is steadier", "log sd between seeds, PPO - GRPO", grpo_is_steadier),
+    Claim("PPO's ceiling is higher", "best run, PPO - GRPO", ppo_reaches_higher),
+    Claim("thinking gives empathy and insight", "gain of understanding, think - plain", thinking_understands),
+    Claim(
+        "no thinking gives action",
+        "gain of action, plain - think",
+        plain_acts,
+        Premise("policies that do not think gain action", plain_gains_action, digits=2, is_claimed=True),
+    ),
+    Claim(
+        "length does not explain the gain",
+        "gain at equal length - half the gain",
+        gain_beyond_length,
+        Premise("there is a gain", whole_gain),
+    ),
 )
 
 
@@ -205,7 +259,7 @@ def by_seed(
 
 def of_seeds(values: Sequence[float]) -> Estimate:
     """Their mean with Student's interval; NaN without any."""
-    return mean_difference(np.array(values)) if values else Estimate(value=math.nan, low=math.nan, high=math.nan)
+    return mean_difference(np.array(values)) if values else NOTHING
 
 
 def mean_of(values: Iterable[float]) -> float:
@@ -253,9 +307,14 @@ def finding_rows(found: Sequence[Finding]) -> list[list[str]]:
     return rows
 
 
+def is_table(arms: Iterable[str]) -> bool:
+    """Whether a sweep is one of RLVER's table: all of its arms are cells of it."""
+    return set(arms) <= {"_".join(cell) for cell in CELLS}
+
+
 def section(folder: Path, arms: Iterable[str]) -> str:
-    """The findings on the page of a sweep whose arms are all cells of the table; nothing for other sweeps."""
-    if not set(arms) <= {"_".join(cell) for cell in CELLS}:
+    """The findings on the page of a sweep of the table; nothing for other sweeps."""
+    if not is_table(arms):
         return ""
     reading = read_table(folder)
     found = findings(reading.table)
@@ -263,13 +322,16 @@ def section(folder: Path, arms: Iterable[str]) -> str:
     why = [f"{one.claim}: {one.reason}." for one in found if one.reason]
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in [*why, *filter(None, [by_judge(reading.table)])])
     num_runs = sum(map(len, reading.table.values()))
-    lead = f"Reproduced is what has its 95 % interval above 0, not reproduced what has it at or below 0 ({num_runs} runs)."
+    lead = (
+        f"Reproduced is what has its 95 % interval above 0, not reproduced what has it at or below 0 ({num_runs} runs). "
+        "What presupposes something that is not sure is undecided whatever its number."
+    )
     return f"<h2>RLVER's findings</h2><p>{lead}</p>{grid_table(header, rows)}{notes}"
 
 
 def cell_rows(table: Table) -> list[list[str]]:
     """What the cells' runs came to, means over seeds, with what each seed scored."""
-    rows = [["cell", "score at the end", "of each seed", "gain", "understanding - action", "steps"]]
+    rows = [["cell", "score at the end", "of each seed", "gain", "understanding", "action", "steps"]]
     for cell in (cell for cell in CELLS if cell in table):
         runs = [run for _, run in sorted(table[cell].items())]
 
@@ -277,8 +339,8 @@ def cell_rows(table: Table) -> list[list[str]]:
             return mean_of(getattr(run, name) for run in runs)
 
         scores = " ".join(f"{run.score:.1f}" for run in runs)
-        leans = f"{mean('leaning_before'):+.2f} to {mean('leaning'):+.2f}"
-        rows.append([" ".join(cell), f"{mean('score'):.1f}", scores, f"{mean('gain'):+.1f}", leans, f"{mean('num_steps'):.0f}"])
+        shares = [f"{mean(f'{name}_before'):.2f} to {mean(name):.2f}" for name in ("understanding", "acting")]
+        rows.append([" ".join(cell), f"{mean('score'):.1f}", scores, f"{mean('gain'):+.1f}", *shares, f"{mean('num_steps'):.0f}"])
     return rows
 
 
@@ -303,7 +365,7 @@ def as_text(found: Sequence[Finding], notes: Sequence[str], *, table: Table, num
     parts = [
         columns(cell_rows(table)),
         columns(finding_rows(found)),
-        f"{num_runs} runs; a finding is reproduced where the interval lies above 0.",
+        f"{num_runs} runs; a finding is reproduced where the interval lies above 0 and what it presupposes is sure.",
     ]
     judged = by_judge(table)
     remarks = [*(f"{one.claim}: {one.reason}." for one in found if one.reason), *([judged] if judged else []), *notes]

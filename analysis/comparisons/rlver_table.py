@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,14 +40,20 @@ class Figures:
     """That less the score before training."""
     gain_at_equal_length: float
     """The same at equal words per reply: the coefficient of `after training` beside that of log words per reply."""
-    leaning_before: float
-    """Share of replies in which understanding was heard less the share in which action was, before training; [-1, 1]."""
-    leaning: float
+    understanding_before: float
+    """Share of answered replies in which understanding was heard, before training; [0, 1]."""
+    understanding: float
+    """The same at the end."""
+    acting_before: float
+    """Share of answered replies in which action was heard, before training; [0, 1]."""
+    acting: float
     """The same at the end."""
     num_steps: int = 0
     """Training steps; 0 where the run did not say."""
     by_strictness: dict[float, float] = field(default_factory=dict)
     """Score at the end by the strictness of the users who judged."""
+    start: str = ""
+    """Fingerprint of the weights that the run began with; empty where it was not recorded."""
 
 
 UNLIKE_STEPS = 1.1
@@ -76,11 +82,11 @@ def read_table(folder: Path) -> Reading:
     sweep = read_sweep(folder)
     cells = {"_".join(cell): cell for cell in CELLS}
     notes = [note for note in sweep.notes if note.partition("/")[0] in cells]
-    runs = largest_alike([run for run in sweep.runs if run.arm in cells], notes)
+    runs = to_be_paired([run for run in sweep.runs if run.arm in cells], notes)
     table: dict[Cell, dict[int, Figures]] = {}
     for run in runs:
         try:
-            figures = figures_of_run(folder / run.arm / f"seed_{run.seed}")
+            figures = replace(figures_of_run(folder / run.arm / f"seed_{run.seed}"), start=run.initial_policy)
         except (ValueError, KeyError, TypeError) as error:
             notes.append(
                 f"{run.name} is left out: {error if isinstance(error, ValueError) else f'evaluation.jsonl has a line with a bad {error}'}"
@@ -95,7 +101,7 @@ def read_table(folder: Path) -> Reading:
     for cell, found in table.items():
         if lacking := sorted(everyone - found.keys()):
             notes.append(f"{'_'.join(cell)} lacks seed {', '.join(map(str, lacking))}; only seeds that all arms have are paired.")
-    notes += unlike_steps(table)
+    notes += [*unlike_starts(table), *unlike_steps(table)]
     worlds = sorted({run.world_hash for run in runs})
     return Reading(table=table, notes=notes, world_hashes=worlds)
 
@@ -115,8 +121,10 @@ def unlike_steps(table: Table) -> list[str]:
     ]
 
 
-def largest_alike(runs: Sequence[RunResult], notes: list[str]) -> list[RunResult]:
-    """The largest group of runs of one world, budget and evaluation, and of these in each mode the largest with the same first weights.
+def to_be_paired(runs: Sequence[RunResult], notes: list[str]) -> list[RunResult]:
+    """The largest group of runs of one world, budget and evaluation, and of these in each mode and seed the largest with the same start.
+
+    Findings pair runs within a seed, so another seed may begin with another build of the prior; that it does is said.
 
     Args:
         notes: to which is added why others are left out.
@@ -125,9 +133,30 @@ def largest_alike(runs: Sequence[RunResult], notes: list[str]) -> list[RunResult
     notes += [f"{why_not(kept[0], group[0])}; {listed(group)} left out." for group in others]
     found = []
     for mode in MODES:
-        of_mode = groups_alike([run for run in kept if f"_{mode}_" in run.arm], apart=why_not_paired) or [[]]
-        notes += [f"{why_not_paired(of_mode[0][0], group[0])}; {listed(group)} left out." for group in of_mode[1:]]
-        found += of_mode[0]
+        of_mode = [run for run in kept if f"_{mode}_" in run.arm]
+        for seed in dict.fromkeys(run.seed for run in of_mode):
+            first, *rest = groups_alike([run for run in of_mode if run.seed == seed], apart=why_not_paired)
+            notes += [f"{why_not_paired(first[0], group[0])}; {listed(group)} left out." for group in rest]
+            found += first
+    return found
+
+
+def unlike_starts(table: Table) -> list[str]:
+    """For each mode, that its seeds did not all begin with the same weights."""
+    found = []
+    for mode in MODES:
+        seeds: dict[str, set[int]] = {}
+        for cell, runs in table.items():
+            if cell.mode == mode:
+                for seed, run in runs.items():
+                    seeds.setdefault(run.start, set()).add(seed)
+        seeds.pop("", None)
+        if len(seeds) > 1:
+            groups = " and ".join(f"seed{'s' if len(each) > 1 else ''} {', '.join(map(str, sorted(each)))}" for each in seeds.values())
+            found.append(
+                f"{mode}: {groups} began with different builds of the prior; runs are paired within a seed, "
+                "and the spread between seeds is taken over those that began alike."
+            )
     return found
 
 
@@ -169,8 +198,10 @@ def figures_of(lines: Iterable[Mapping[str, Any]], *, num_steps: int = 0) -> Fig
         score=float(emotions[1].mean()),
         gain=float(emotions[1].mean() - emotions[0].mean()),
         gain_at_equal_length=float(at_equal_length[0][1]),
-        leaning_before=leaning(before),
-        leaning=leaning(after),
+        understanding_before=heard(before).understanding,
+        understanding=heard(after).understanding,
+        acting_before=heard(before).acting,
+        acting=heard(after).acting,
         num_steps=num_steps,
         by_strictness=by_strictness(after),
     )
@@ -190,8 +221,17 @@ def words_per_reply(line: Mapping[str, Any]) -> float:
     return replies.words / replies.num if replies.num else 0.0
 
 
-def leaning(lines: Iterable[Mapping[str, Any]]) -> float:
-    """Share of answered replies in which understanding was heard less the share in which action was."""
+class Heard(NamedTuple):
+    """Shares of answered replies; NaN without any."""
+
+    understanding: float
+    acting: float
+
+
+def heard(lines: Iterable[Mapping[str, Any]]) -> Heard:
+    """In which share of the answered replies understanding was heard, and in which action; both may be heard in one."""
     found = [replies_in(line) for line in lines]
     answered = sum(replies.answered for replies in found)
-    return sum(replies.understanding - replies.acting for replies in found) / answered if answered else math.nan
+    if not answered:
+        return Heard(math.nan, math.nan)
+    return Heard(sum(replies.understanding for replies in found) / answered, sum(replies.acting for replies in found) / answered)

@@ -11,6 +11,7 @@ from analysis.comparisons.comparison import compare, write_json
 from analysis.comparisons.comparison_plan import COMPARISON, plan_of
 from analysis.comparisons.contrast_words import MEANING, aim, answer_in_words, on_contrast
 from analysis.comparisons.planned import KeptPlan, Planned, read_kept_plan
+from analysis.comparisons.rlver import hold_against, is_table
 from analysis.comparisons.rlver import section as findings_of_rlver
 from analysis.comparisons.sweep import Sweep, read_sweep
 from analysis.drawing.figures import FOLDER, Figure, write_figures
@@ -52,7 +53,8 @@ def write_sweep_report(folder: Path, *, with_files: bool = True) -> Path:
     """Writes `report.html` and `figures/` into the folder of a sweep, however far its runs have come, and returns the page's path.
 
     Args:
-        with_files: also each figure by itself; without them the page stands alone, and `comparison.json` beside it.
+        with_files: also each figure by itself; without them the page stands alone, with `comparison.json` beside it (and `rlver.json`
+            where the sweep is RLVER's table).
 
     Raises:
         ValueError: the folder holds no arms, or not one run that can be read.
@@ -68,6 +70,8 @@ def write_sweep_report(folder: Path, *, with_files: bool = True) -> Path:
         write_figures(folder, figures.values())
     elif found is not None:
         write_json(found, folder / COMPARISON)
+        if is_table(courses.arms()):
+            hold_against(folder)
     body = page(folder, courses, sweep, found, figures, with_files=with_files)
     return write_page(folder / REPORT, title=f"{folder.absolute().parent.name}/{folder.absolute().name}", body=body)
 
