@@ -257,12 +257,12 @@ class LedgerTeacher:
         for name, value in own["settings"].items():
             require_equal(f"teacher state's settings.{name}", state["settings"].get(name), value)
         require_alike("teacher state", state, own)
-        restored = deepcopy(self)
         try:
-            restored._restore_all(state)
+            # On a copy first: one that is refused half-way must leave this teacher as it was. The copy's parts would call the copy back.
+            deepcopy(self)._restore_all(state)
         except (TypeError, KeyError, AttributeError, IndexError) as error:
             raise ValueError(f"teacher state must hold what state_dict() writes, got something else: {error!r}") from error
-        self.__dict__.update(restored.__dict__)
+        self._restore_all(state)
 
     def _settings(self) -> dict[str, Any]:
         """What a state belongs to: the settings and the group size, JSON-able."""

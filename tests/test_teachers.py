@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections import Counter
 from dataclasses import replace
 from importlib.util import find_spec
+from types import FunctionType, ModuleType
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from curriculum.__main__ import main, settings
 from curriculum.allocation import AllocationConfig, FamilyAllocation, capped
 from curriculum.fixed import FixedConfig, FixedTeacher
 from curriculum.frontier import FrontierConfig, Measure
-from curriculum.ledger import task_from_record, task_to_record
+from curriculum.ledger import LedgerTeacher, task_from_record, task_to_record
 from curriculum.teacher import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
 from simulator.difficulty import Difficulty
 from simulator.scenario import FAMILIES, Family
@@ -106,6 +108,26 @@ def test_resume_is_exact_through_json(kind):
     assert practise(resumed, student, num_steps=30, first=30) == tasks
     assert resumed.metrics() == metrics and resumed.decisions() == decisions
     assert json.dumps(resumed.state_dict()) == json.dumps(whole.state_dict())
+
+
+def reachable(root: object) -> list[object]:
+    """Everything that a thing refers to, however deep: the owners of methods and what closures hold among it, modules and classes not."""
+    seen: dict[int, object] = {}
+    waiting = [root]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) not in seen and not isinstance(thing, type | ModuleType):
+            seen[id(thing)] = thing
+            waiting += thing.__closure__ or () if isinstance(thing, FunctionType) else gc.get_referents(thing)
+    return list(seen.values())
+
+
+@every_teacher
+def test_after_a_resume_nothing_refers_to_another_teacher(kind):
+    whole, resumed = make_teacher(kind), make_teacher(kind, seed=123)
+    practise(whole, np.random.default_rng(1), num_steps=10)
+    resumed.load_state_dict(json.loads(json.dumps(whole.state_dict())))
+    assert [thing for thing in reachable(resumed) if isinstance(thing, LedgerTeacher)] == [resumed]
 
 
 @every_teacher
