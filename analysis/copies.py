@@ -35,7 +35,7 @@ def tasks_copied(run: Run) -> str | None:
 
 
 def tasks_issued(folder: Path) -> str | None:
-    """The digest of what a run's teacher issued; of a kept run as it was written down, for its log lacks what follows from the rest."""
+    """The digest of what a run's teacher issued; of a kept run as it was written down."""
     if (folder / KEPT).is_file():
         found = json.loads((folder / KEPT).read_text(encoding="utf-8")).get("tasks")
         return None if found is None else str(found)

@@ -37,8 +37,8 @@ from analysis.runs import (
     read_run,
     setting,
 )
-from simulator.columns import columns_of, read_columns, write_columns
-from simulator.difficulty import Difficulty
+from simulator.columns import write_columns
+from simulator.streams import on_the_line, read_kept
 
 TAKEN_FROM = "taken_from"
 """Provenance of a run that another experiment had kept: which one."""
@@ -239,11 +239,6 @@ def teaching(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             yield rounded(line)
 
 
-def on_the_line(task: Mapping[str, Any]) -> dict[str, float]:
-    """The difficulty that a strictness stands for where no axis was set by itself; such a one is not written."""
-    return Difficulty.along(float(task["strictness"])).to_dict()
-
-
 def unpack(record: Path, target: Path, *, runs: Path) -> None:
     """Makes a run's folder of a record, whole or not at all, with streams that anything can read.
 
@@ -257,8 +252,8 @@ def unpack(record: Path, target: Path, *, runs: Path) -> None:
         for name in (SUMMARY, KEPT):
             shutil.copyfile(record / name, draft / name)
         for name in (METRICS, EVALUATION, TEACHER):
-            lines = map(whole, read_columns(columns_of(record / name)))
-            (draft / name).write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+            lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in read_kept(record / name))
+            (draft / name).write_text("".join(lines), encoding="utf-8")
         config = relocated(read_config(record / CONFIG), RUNS, str(runs))
         experiment = target.absolute().parents[2].name
         if config.get("experiment") != experiment:
@@ -267,9 +262,3 @@ def unpack(record: Path, target: Path, *, runs: Path) -> None:
             config["experiment"] = experiment
         (draft / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
         draft.rename(target)
-
-
-def whole(line: dict[str, Any]) -> dict[str, Any]:
-    """A record as a run writes it: tasks have their difficulty."""
-    is_short = line.get("event") == "task" and "difficulty" not in line
-    return {**line, "difficulty": on_the_line(line)} if is_short else line

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from simulator.columns import columns_of, read_columns
+from simulator.columns import columns_of
 from simulator.dialogue import Speaker
+from simulator.streams import read_lines, record_of
 
 CONFIG, METRICS, TEACHER, DIALOGUES = "config.yaml", "metrics.jsonl", "teacher.jsonl", "dialogues.jsonl"
 EVALUATION, SUMMARY, REPORT, TRANSCRIPTS = "evaluation.jsonl", "summary.json", "report.html", "transcripts.html"
@@ -199,30 +200,6 @@ def read_summary(path: Path) -> dict[str, Any] | None:
     return summary
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a stream, or of the columns that were kept of it; nothing where there is no file.
-
-    A last line without its end, or one that is not JSON, is what a kill leaves and is passed over; anywhere else it is an error.
-
-    Raises:
-        ValueError: another line is not a JSON object with a step.
-    """
-    if not path.is_file():
-        yield from read_columns(columns_of(path)) if columns_of(path).is_file() else ()
-        return
-    torn: ValueError | None = None
-    with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if torn:
-                raise torn
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield record_of(line)
-            except ValueError as error:
-                torn = ValueError(f"{path} must hold a JSON object with a step in line {number}, got {line[:60]!r} ({error})")
-
-
 def last_record(path: Path) -> dict[str, Any] | None:
     """The last record of a stream, read from its end; None where there is none within the last megabyte.
 
@@ -244,18 +221,6 @@ def last_record(path: Path) -> dict[str, Any] | None:
     except ValueError:
         before = rest.rpartition(b"\n")[2]
         return record_of(before) if before else None
-
-
-def record_of(line: bytes) -> dict[str, Any]:
-    """A line of a stream as a record.
-
-    Raises:
-        ValueError: it is none.
-    """
-    record = json.loads(line.decode("utf-8"))
-    if not isinstance(record, dict) or not isinstance(record.get("step"), int):
-        raise ValueError("no step")
-    return record
 
 
 def setting(tree: Mapping[str, Any] | None, dotted: str, default: Any = None) -> Any:

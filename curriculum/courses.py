@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +17,8 @@ from curriculum.strictness_students import CollapseProne
 from curriculum.students import STUDENTS
 from curriculum.toy import GRID
 from curriculum.trial import LOOKS, Look, simulate
-from simulator.columns import columns_of, read_columns
+from simulator.columns import columns_of
+from simulator.streams import read_lines
 
 METRICS = "metrics.jsonl"
 """File of a run's folder with one record a step: `step` and every metric, null where it was not measured. A kept run has columns of it."""
@@ -57,8 +56,7 @@ def course_of_run(folder: Path) -> Course:
         ValueError: the folder has no metrics, or a record of them cannot be read.
     """
     require_metrics(folder)
-    path = folder / METRICS
-    lines = list(_read_lines(path) if path.is_file() else read_columns(columns_of(path)))
+    lines = list(read_lines(folder / METRICS))
     keys = INDICATOR_METRICS.items()
     values = [{name: float(line[key]) for name, key in keys if isinstance(line.get(key), int | float)} for line in lines]
     return Course(name=str(folder), steps=[line["step"] for line in lines], values=values)
@@ -72,21 +70,6 @@ def course_of_student(student: str, arm: Arm, seed: int) -> Course:
     steps = list(range(len(series["score"])))
     values = [{name: series[name][i] for name in names if math.isfinite(series[name][i])} for i in steps]
     return Course(name=f"{student} {arm.name} seed {seed}", steps=steps, values=values, same=SAME_IN_TOYS)
-
-
-def _read_lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The records of a file, without a last line torn by a kill."""
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith("\n"):
-                return
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path} must hold one JSON object a line, got {error.msg} in line {number}") from error
-            if not isinstance(record, dict) or not isinstance(record.get("step"), int):
-                raise ValueError(f"{path} must hold one JSON object with a step a line, got {line.strip()[:40]!r} in line {number}")
-            yield record
 
 
 def _third(i: int) -> Callable[[Look], float]:

@@ -19,7 +19,9 @@ import numpy as np
 from curriculum.checks import require_between, require_fields
 from curriculum.ledger import task_from_record, task_seed, task_to_record
 from curriculum.teacher import FamilyKey, Mode, TaskSpec
+from simulator.columns import columns_of
 from simulator.difficulty import Difficulty
+from simulator.streams import read_kept
 
 RECORD = "teacher.jsonl"
 """File of a run's folder that holds the tasks; lines other than task events are passed over."""
@@ -88,7 +90,7 @@ def read_trace(where: str, *, families: Sequence[FamilyKey], seed: int) -> Trace
     """Reads the tasks of a run, one at a time.
 
     Args:
-        where: a run's folder, its teacher.jsonl, or a file of the same task events.
+        where: the folder of a run or of what was kept of one, its teacher.jsonl, or a file of the same task events.
         families: those of the run that will follow the trace.
         seed: of the run that will follow; a trace with the same seed is refused, because both would play the same dialogues.
 
@@ -97,7 +99,7 @@ def read_trace(where: str, *, families: Sequence[FamilyKey], seed: int) -> Trace
     """
     path = Path(where).expanduser()
     path = path / RECORD if path.is_dir() else path
-    if not where or not path.is_file():
+    if not where or not any(file.is_file() for file in (path, columns_of(path))):
         raise ValueError(f"teacher.trace must name a run's folder or its {RECORD}, got {where!r}; there is no such file")
     index = {str(family): i for i, family in enumerate(families)}
     rows = array("d")
@@ -123,26 +125,39 @@ def read_trace(where: str, *, families: Sequence[FamilyKey], seed: int) -> Trace
 
 
 def _tasks(path: Path) -> Iterator[tuple[str, TaskSpec]]:
-    """Every task event with the place where it stands; a last line torn by a kill is left out."""
+    """Every task event with the place where it stands."""
+    for place, record in _records(path):
+        try:
+            if record["event"] != "task":
+                continue
+            task = task_from_record({key: value for key, value in record.items() if key not in ("event", "step")})
+            if task.mode is Mode.PROBE:
+                raise ValueError("a probe, which no teacher issues")
+            require_between("teacher_step", operator.index(task.teacher_step), 0, 1e12)
+        except (ValueError, KeyError, TypeError) as error:
+            said = f"no field {error}" if isinstance(error, KeyError) else error
+            raise ValueError(f"teacher.trace must hold events as a run records them, got in {place}: {said}") from error
+        yield place, task
+
+
+def _records(path: Path) -> Iterator[tuple[str, Any]]:
+    """Every record with the place where it stands, of the file without a last line torn by a kill, or of the columns kept of it.
+
+    Another trainer's file has no step in its lines, and perhaps no end to its last one.
+    """
+    if not path.is_file():
+        yield from ((f"record {number} of {columns_of(path)}", record) for number, record in enumerate(read_kept(path), 1))
+        return
     with path.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             place = f"line {number} of {path}"
             try:
                 record = json.loads(line)
-                if record["event"] != "task":
-                    continue
-                task = task_from_record({key: value for key, value in record.items() if key not in ("event", "step")})
-                if task.mode is Mode.PROBE:
-                    raise ValueError("a probe, which no teacher issues")
-                require_between("teacher_step", operator.index(task.teacher_step), 0, 1e12)
             except json.JSONDecodeError as error:
                 if not line.endswith("\n"):
                     return
                 raise ValueError(f"teacher.trace must hold one JSON object a line, got none in {place}") from error
-            except (ValueError, KeyError, TypeError) as error:
-                said = f"no field {error}" if isinstance(error, KeyError) else error
-                raise ValueError(f"teacher.trace must hold events as a run records them, got in {place}: {said}") from error
-            yield place, task
+            yield place, record
 
 
 def _require_next(num_groups: Sequence[int], latest: int | None, step: int, place: object) -> None:

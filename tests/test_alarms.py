@@ -266,14 +266,20 @@ def test_bad_input_is_one_sentence_before_anything_starts(arguments: list[str], 
     assert words in said.err and said.err.count("\n") == 1 and said.out == ""
 
 
+def test_a_last_line_of_zeros_is_torn_as_everywhere_else(tmp_path: Path):
+    run = write_run(tmp_path / "run", [collapsing(1)])
+    (run / "metrics.jsonl").write_text('{"step": 1}\n\0\0\0\n', encoding="utf-8")
+    assert course_of_run(run).steps == [1]
+
+
 def test_a_broken_line_is_named(tmp_path: Path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 3}\n', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl must hold one JSON object a line, got Expecting value in line 2"):
+    with pytest.raises(ValueError, match=r"metrics\.jsonl must hold a JSON object with a step in line 2, got b'nonsense.*Expecting value"):
         course_of_run(folder)
-    (folder / "metrics.jsonl").write_text('{"stage": 1}\n', encoding="utf-8")
-    with pytest.raises(ValueError, match="with a step"):
+    (folder / "metrics.jsonl").write_text('{"stage": 1}\n{"step": 2}\n', encoding="utf-8")
+    with pytest.raises(ValueError, match="with a step in line 1"):
         course_of_run(folder)
 
 

@@ -10,12 +10,13 @@ import yaml
 from made_sweep import made_result
 
 from analysis.comparisons.sweep import read_sweep
-from analysis.copies import COPIED, digest_of_tasks, why_no_copy
+from analysis.copies import COPIED, digest_of_tasks, tasks_issued, why_no_copy
 from analysis.kept import keep_run
 from analysis.runs import EARLIER_COMMITS, TEACHER, read_lines, read_run
 from experiments.beginning import copied_tasks, earlier_commits, write_over
 from experiments.config import load
 from experiments.one_writer import begin
+from simulator.difficulty import Difficulty
 
 
 def task(strictness: float, step: int = 1) -> dict:
@@ -71,6 +72,14 @@ def test_what_is_replayed_is_written_down_once(tmp_path):
     run = replayed(tmp_path, copied="before")
     resumed = load("smoke", ["teacher.kind=yoked", f"teacher.trace={source}", f"resume={run}"])
     assert copied_tasks(resumed, run) == {COPIED: "before"}
+
+
+def test_what_was_kept_of_a_run_is_replayed_as_the_run_that_it_was(tmp_path):
+    told = task(0.25) | {"difficulty": Difficulty.along(0.25).to_dict(), "propensity": 0.1}
+    source = made_result(tmp_path / "sweep", "frontier", 1, teacher=[told])
+    keep_run(source, kept := tmp_path / "kept" / "frontier" / "seed_1", runs=tmp_path)
+    config = load("smoke", ["teacher.kind=yoked", f"teacher.trace={kept}"])
+    assert copied_tasks(config, tmp_path) == {COPIED: tasks_issued(kept)} == {COPIED: tasks_issued(source)}
 
 
 def test_settings_are_whole_from_their_first_moment_and_keep_their_file(tmp_path):
