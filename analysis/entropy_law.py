@@ -21,6 +21,7 @@ import numpy as np
 from analysis.runs import METRICS, read_run
 from curriculum.indicators import EntropyLaw, fit_entropy_law
 from simulator.columns import columns_of
+from simulator.drafts import write_whole
 
 ENTROPY, REWARD = "probe/entropy_sampled", "probe/reward"
 """Metrics of a look."""
@@ -131,7 +132,7 @@ def entropy_law(folders: Sequence[Path], *, out: Path | None = None) -> str:
         raise ValueError("; ".join([wanted, *left_out[:3]]))
     if out is not None:
         document = {"runs": [law.to_dict() for law in laws], "over_runs": over_runs(laws), "num_without": num_without, "left_out": left_out}
-        out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_whole(out, json.dumps(document, indent=1) + "\n")
     return "\n".join([as_text(laws, num_without=num_without), *left_out])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from simulator.agreement import agent_scores, figures, intervals, names_of_agents, plain
+from simulator.drafts import write_whole
 from simulator.follow import Feels, follow
 from simulator.output import check_out
 from simulator.progress import progress
@@ -32,7 +33,7 @@ def fidelity(options: Namespace) -> str:
     found = measure(files, change_by_sage, num_draws=options.bootstrap, seed=options.seed)
     text = json.dumps(found, ensure_ascii=False, indent=1)
     if options.out is not None:
-        options.out.write_text(text + "\n", encoding="utf-8")
+        write_whole(options.out, text + "\n")
     return text
 
 

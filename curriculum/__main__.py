@@ -75,7 +75,7 @@ def add_benchmark(parser: argparse.ArgumentParser) -> None:
 def benchmark(args: argparse.Namespace) -> int:
     """Runs or shows a benchmark."""
     try:
-        results = read(args.show) if args.show else run_benchmark(args)
+        results = read(args.show, option="--show") if args.show else run_benchmark(args)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

@@ -18,6 +18,7 @@ from curriculum.benchmark import check_jobs
 from curriculum.collapse import RULES, CollapseConfig
 from curriculum.courses import course_of_run, course_of_student, runs_in
 from curriculum.students import STUDENTS
+from simulator.drafts import write_whole
 from simulator.output import check_out
 
 BY_STRICTNESS = ("S2_improving", "S2_slow", "S2_noisy_ceiling", "S2_delay16", "S3_forgetting", "S4_collapse", "non_monotone", "dense")
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     print("\n".join([table(verdicts, set().union(*(each.measured for each in judged))), *left_out]))
     if args.out:
         document = {**report(verdicts, config), "left_out": left_out}
-        args.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_whole(args.out, json.dumps(document, indent=1) + "\n")
     return 0
 
 

@@ -127,8 +127,11 @@ def write(results: Results, path: Path) -> None:
     write_whole(path, json.dumps(results, indent=1) + "\n")
 
 
-def read(path: Path) -> Results:
+def read(path: Path, *, option: str) -> Results:
     """Reads what `write` wrote.
+
+    Args:
+        option: the one that named it, for the complaint.
 
     Raises:
         ValueError: there is no such file, or it holds something else.
@@ -137,5 +140,5 @@ def read(path: Path) -> Results:
         results = json.loads(path.read_text(encoding="utf-8"))
         _ = [values["mean"] for arms in results.values() for metrics in arms.values() for values in metrics.values()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(f"--show must be a file that --out wrote, got {str(path)!r}") from None
+        raise ValueError(f"{option} must be a file that `benchmark --out` wrote, got {str(path)!r}") from None
     return results

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from curriculum import TEACHERS
 from curriculum.arms import configure, parse_arms
 from curriculum.benchmark import read
+from simulator.drafts import draft_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +59,7 @@ def panel(path: Path, x: str, y: str) -> Panel:
     Raises:
         ValueError: no such file, student or figure.
     """
-    results = read(path)
+    results = read(path, option="--panel")
     columns = [_column(results, name, path) for name in (x, y)]
     arms = [arm for arm in columns[0] if arm in columns[1]]
     heads = {arm.partition("=")[0] for arm in arms if arm.count("=") == 1}
@@ -105,7 +106,7 @@ def is_default(arm: str) -> bool:
 
 
 def draw(panels: Sequence[Panel], path: Path) -> None:
-    """Draws the panels side by side into an SVG or PNG file.
+    """Draws the panels side by side into an SVG or PNG file, whole or not at all.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -122,7 +123,8 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
         figure = Figure(figsize=(SIZE[0] * columns, SIZE[1] * rows), layout="constrained")
         for axes, each in zip(figure.subplots(rows, columns, squeeze=False).flat, panels, strict=False):
             _draw_panel(axes, each)
-        figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
+        with draft_of(path) as draft:
+            figure.savefig(draft, format=path.suffix[1:], dpi=160, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def _draw_panel(axes: Axes, each: Panel) -> None:

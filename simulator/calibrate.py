@@ -28,6 +28,7 @@ from simulator.calibration import (
 )
 from simulator.calibration_figure import figure
 from simulator.dialogue import Outcome
+from simulator.drafts import write_whole
 from simulator.replay import SETTINGS, recorded_config, require_feelings, transcript_file, user_settings
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import Family, HiddenIntention, Split
@@ -59,9 +60,9 @@ def calibrate(options: argparse.Namespace) -> int:
         options.out.mkdir(parents=True, exist_ok=True)
         source = str(options.dialogues.name) if options.dialogues else options.split
         record = {"world_hash": world_hash(), "source": source, "seed": options.seed, **result.record()}
-        (options.out / TABLE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_whole(options.out / TABLE, json.dumps(record, indent=1) + "\n")
         title = f"Commanded and realised strictness, {source}"
-        (options.out / FIGURE).write_text(figure(result.overall, result.families, found, title=title), encoding="utf-8")
+        write_whole(options.out / FIGURE, figure(result.overall, result.families, found, title=title))
         print(f"{options.out / TABLE}, {options.out / FIGURE}")
     return 0 if result.is_kept else MISSED
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from simulator.agreement import Followed, figures, intervals, plain
 from simulator.dialogue import Dialogue
+from simulator.drafts import write_whole
 from simulator.follow import follow
 from simulator.output import check_out
 from simulator.recorded import RecordedFile, read_recorded, with_profiles
@@ -74,7 +75,7 @@ def fit_command(options: Namespace) -> str:
     numbers = fit_numbers(recorded, recipe, np.ones(len(recorded.dialogues), bool), seed=options.seed)
     judged = {name: judge(followed, seed=options.seed, num_draws=options.bootstrap) for name, followed in held.items() if followed}
     record = {"provenance": provenance(recorded, recipe, options, judged), **numbers.to_dict()}
-    options.out.write_text(json.dumps(plain(record), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_whole(options.out, json.dumps(plain(record), ensure_ascii=False, indent=1) + "\n")
     return "\n".join([*_table(judged), f"{len(recorded.files)} files, {recorded.table.is_turn.sum()} turns: {options.out}"])
 
 

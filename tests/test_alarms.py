@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+from earlier_file import EARLIER, earlier
 
 from curriculum.__main__ import main
 from curriculum.alarm_study import ARMS, LABELS, configured
@@ -195,13 +196,14 @@ def test_a_kept_run_is_read_like_the_run_and_judged_like_it(tmp_path: Path, caps
 def test_the_command_judges_folders_and_students_and_writes_every_figure(tmp_path: Path, capsys):
     run = write_run(tmp_path / "run", [collapsing(step) for step in range(1, 81)])
     out = tmp_path / "alarms.json"
+    before = earlier(out)
     students = ["--students", "S2_slow", "--teachers", "fixed:strictness=0.9", "--seeds", "1", "--processes", "1"]
     assert main(["alarms", "--runs", str(run), *students, "--set", "patience=4", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "2 runs; 1 collapsed by the whole or a third; 1 collapsed by the whole" in printed
     assert "entropy_spent" in printed and "never rang:" in printed
     written = json.loads(out.read_text(encoding="utf-8"))
-    assert written["settings"]["patience"] == 4
+    assert written["settings"]["patience"] == 4 and before.read_text() == EARLIER
     spent = written["labels"]["whole"]["alarms"]["entropy_spent"]
     assert spent["precision"]["num_hits"] == spent["recall"]["num_hits"] == 1 and spent["median_lead"] > 0
     assert [judged["name"] for judged in written["labels"]["whole"]["runs"]] == [str(run), "S2_slow fixed:strictness=0.9 seed 0"]

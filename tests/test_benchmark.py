@@ -260,7 +260,7 @@ REFUSED = [
     (["--jobs", "0"], "--jobs must be at least 1, got 0"),
     (["--first-seed", "-1"], "--first-seed must be at least 0, got -1"),
     (["--out", "/nowhere/at/all.json"], "--out must be a file in a folder that is there"),
-    (["--show", "/nowhere/at/all.json"], "--show must be a file that --out wrote"),
+    (["--show", "/nowhere/at/all.json"], "--show must be a file that `benchmark --out` wrote"),
 ]
 
 
@@ -276,7 +276,7 @@ def test_a_file_of_something_else_is_not_shown(capsys, tmp_path):
     other = tmp_path / "other.json"
     other.write_text('{"a": {"b": [1]}}')
     assert main(["benchmark", "--show", str(other)]) == 2
-    assert capsys.readouterr().err.startswith("--show must be a file that --out wrote")
+    assert capsys.readouterr().err.startswith("--show must be a file that `benchmark --out` wrote")
 
 
 def test_a_failing_run_says_which_it_was(monkeypatch):

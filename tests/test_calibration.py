@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from earlier_file import EARLIER, earlier
 
 from simulator.__main__ import main
 from simulator.bank import load_bank, world_hash
@@ -128,6 +129,8 @@ def test_the_figure_is_well_formed_and_holds_a_mark_for_each_family(scores):
 
 
 def test_the_command_writes_a_table_and_a_figure(capsys, tmp_path):
+    (tmp_path / "a").mkdir()
+    before = [earlier(tmp_path / "a" / name) for name in ("calibration.json", "calibration.svg")]
     code = main(["calibrate", "--per-family", "1", "--levels", "0", "0.3", "0.6", "1", "--out", str(tmp_path / "a"), "--by-family"])
     out = capsys.readouterr().out
     record = json.loads((tmp_path / "a" / "calibration.json").read_text())
@@ -136,6 +139,7 @@ def test_the_command_writes_a_table_and_a_figure(capsys, tmp_path):
     assert set(record["families"]) == {str(family) for family in FAMILIES}
     assert "Spearman" in out and "each rung in its place" in out
     ElementTree.fromstring((tmp_path / "a" / "calibration.svg").read_text())
+    assert [path.read_text() for path in before] == [EARLIER] * 2
 
 
 def test_a_runs_dialogues_are_judged_again(capsys, tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from earlier_file import EARLIER, earlier
 
 from analysis.__main__ import main
 from analysis.entropy_law import as_text, law_of, over_runs
@@ -70,9 +71,16 @@ def test_the_command_reads_sweeps_and_writes_what_it_says(tmp_path, capsys):
         write_run(tmp_path / "sweep" / "frontier" / f"seed_{seed}", ENTROPIES, lawful(a, 1.0))
     write_run(tmp_path / "sweep" / "fixed" / "seed_0", ENTROPIES[:3], lawful(0.1, 1.0)[:3])
     out = tmp_path / "law.json"
+    before = earlier(out)
     assert main(["entropy-law", str(tmp_path / "sweep"), "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "over 2 runs" in said and "better than no change in 2 of 2 runs" in said and "1 more runs have fewer than 6 looks" in said
+    assert (
+        before.read_text() == EARLIER
+        and "over 2 runs" in said
+        and "better than no change in 2 of 2 runs" in said
+        and "1 more runs have fewer than 6 looks" in said
+    )
+    assert before.read_text() == EARLIER
     kept = json.loads(out.read_text())
     assert [run["a"] for run in kept["runs"]] == pytest.approx([0.1, 0.3]) and kept["num_without"] == 1
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from earlier_file import EARLIER, earlier
 from native_files import profile, transcript, write, write_folder
 
 from analysis.__main__ import main
@@ -36,9 +37,10 @@ def recorded_dialogue(tmp_path: Path) -> Dialogue:
 def test_it_prints_and_writes_the_same_figures(tmp_path, capsys):
     folder, profiles = write_folder(tmp_path)
     out = tmp_path / "found.json"
+    before = earlier(out)
     assert measured(folder, profiles, "--out", str(out), "--bootstrap", "10") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found == json.loads(out.read_text())
+    assert found == json.loads(out.read_text()) and before.read_text() == EARLIER
     assert set(found) == {*KEYS, "turn_pearson_from_recorded_state", "sign_accuracy_from_recorded_state", "intervals"}
     assert set(found["agents"]) == {"x/alpha-1", "alpha-2", "beta1.5", "y/alpha-1"}
     assert found["num_agents"] == 4 and found["num_turns"] > 40

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from earlier_file import EARLIER, earlier
 from native_files import transcript, write, write_folder
 
 from simulator.__main__ import main
@@ -50,8 +51,10 @@ def native_dialogue(tmp_path: Path) -> Dialogue:
 def test_the_same_command_gives_the_same_numbers(tmp_path, capsys):
     folder, profiles = write_folder(tmp_path)
     command = ["fit", "--transcripts", str(folder), "--profiles", str(profiles), "--bootstrap", "5"]
+    before = earlier(tmp_path / "other.json")
     for name in ("one.json", "other.json"):
         assert main([*command, "--out", str(tmp_path / name)]) == 0
+    assert before.read_text() == EARLIER
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "other.json").read_bytes()
     assert "pair_accuracy" in capsys.readouterr().out
     numbers = json.loads((tmp_path / "one.json").read_text())

@@ -9,12 +9,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from earlier_file import EARLIER, earlier
 from made_run import ALARM, make_run
 
 from analysis.__main__ import main, tensorboard_command
 from analysis.drawing.arm_looks import moved_apart
 from analysis.drawing.canvas import Plot, on_the_page
-from analysis.drawing.figures import Figure
+from analysis.drawing.figures import Figure, write_figures
 from analysis.drawing.plots import Line, Row, line_chart, number_line
 from analysis.drawing.ticks import ticks_between
 from analysis.pages.before_after import BeforeAfter, Gain, before_after
@@ -168,6 +169,17 @@ def test_every_figure_lies_beside_the_page_with_its_numbers(finished):
     reward = list(csv.DictReader((folder / "reward.csv").open(encoding="utf-8")))
     assert len(reward) == 80 and reward[0]["line"] == "mean"
     assert float(reward[0]["value"]) == pytest.approx(read_run(finished.parent).series("reward/mean").values[0], rel=1e-5)
+
+
+def test_the_files_of_a_figure_are_exchanged_and_not_written_over(tmp_path):
+    plot = Plot(width=60.0, height=40.0, label="nothing", paint=lambda sheet: None)
+    figure = Figure(name="bare", title="Bare", plot=plot, caption="", header=("x", "y"), rows=[(1, 0.25), (2, None)])
+    (tmp_path / "figures").mkdir()
+    before = [earlier(tmp_path / "figures" / f"bare.{form}") for form in ("svg", "png", "csv")]
+    written = write_figures(tmp_path, [figure])
+    assert [path.suffix for path in written] == [".svg", ".png", ".csv"]
+    assert written[-1].read_bytes() == b"x,y\n1,0.25\n2,\n"
+    assert [path.read_text() for path in before] == [EARLIER] * 3
 
 
 def test_what_was_issued_is_summed_up_by_intention_and_time():

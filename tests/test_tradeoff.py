@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from earlier_file import EARLIER, earlier
 
 from curriculum.__main__ import main
 from curriculum.tradeoff import is_default, panel
@@ -59,9 +60,18 @@ def test_the_picture_is_the_same_each_time(results: Path, tmp_path: Path, suffix
         assert main(["tradeoff", *panels, "--out", str(out)]) == 0
         drawn.append(out.read_bytes())
     assert drawn[0] == drawn[1]
+    before = earlier(out)
+    assert main(["tradeoff", *panels, "--out", str(out)]) == 0
+    assert out.read_bytes() == drawn[0] and before.read_text() == EARLIER
     if suffix == "svg":
         text = drawn[0].decode()
         assert "frontier:explore" in text and "default settings" in text and "S2_improving:final" in text
+
+
+def test_a_benchmark_that_is_not_there_is_told_by_the_option_that_named_it(tmp_path: Path, capsys):
+    panel = ["--panel", "none.json", "S2_improving:final", "S2_improving:worst"]
+    assert main(["tradeoff", *panel, "--out", str(tmp_path / "t.svg")]) == 2
+    assert capsys.readouterr().err == "--panel must be a file that `benchmark --out` wrote, got 'none.json'\n"
 
 
 @pytest.mark.parametrize(

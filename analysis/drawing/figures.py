@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.drawing.canvas import NARROW, Plot, on_the_page
+from simulator.drafts import write_whole
 
 FOLDER = "figures"
 """Beside the page: `<name>.svg`, `<name>.png` and `<name>.csv` of each figure."""
@@ -52,6 +54,14 @@ class Figure:
             drawing = f'<div class="scroll{kind}">{on_the_page(self.pictures("svg")["svg"], self.plot)}</div>'
         return f"<figure>{title}{drawing}<figcaption>{escape(self.caption)}</figcaption></figure>"
 
+    def table(self) -> str:
+        """The numbers as CSV."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.header)
+        writer.writerows([[cell(value) for value in row] for row in self.rows])
+        return text.getvalue()
+
 
 def write_figures(folder: Path, figures: Iterable[Figure]) -> list[Path]:
     """Writes each figure that has a picture as SVG, as PNG and its numbers as CSV; returns the paths.
@@ -65,14 +75,9 @@ def write_figures(folder: Path, figures: Iterable[Figure]) -> list[Path]:
         if figure.plot is None:
             continue
         place.mkdir(exist_ok=True)
-        drawn, table = figure.pictures(*FORMATS), place / f"{figure.name}.csv"
-        for form in FORMATS:
-            (place / f"{figure.name}.{form}").write_bytes(drawn[form])
-        with table.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(figure.header)
-            writer.writerows([[cell(value) for value in row] for row in figure.rows])
-        written += [*(place / f"{figure.name}.{form}" for form in FORMATS), table]
+        drawn = figure.pictures(*FORMATS)
+        written += [write_whole(place / f"{figure.name}.{form}", drawn[form]) for form in FORMATS]
+        written += [write_whole(place / f"{figure.name}.csv", figure.table())]
     return written
 
 
