@@ -116,7 +116,7 @@ def fit_law(options: argparse.Namespace) -> None:
 
 def rank(options: argparse.Namespace) -> None:
     """Writes the leaderboard, says who is not on it, and where it is."""
-    from analysis.agents.leaderboard import write_leaderboard
+    from analysis.agents.leaderboard_files import write_leaderboard
 
     page, table, left_out = write_leaderboard(options.folders, options.out, seed=options.seed)
     print("\n".join([*left_out, str(page), str(table)]))

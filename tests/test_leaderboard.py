@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from earlier_file import EARLIER, earlier
 
 from analysis.__main__ import main
+from analysis.agents import leaderboard_files
 from analysis.agents.evaluated import Entry, is_same_agent, read_entries
-from analysis.agents.leaderboard import grouped, ranks, write_leaderboard
+from analysis.agents.leaderboard import grouped, ranks
+from analysis.agents.leaderboard_files import write_leaderboard
 from analysis.agents.leaderboard_page import verdict
 from analysis.agents.length_control import score_at
 from experiments.__main__ import main as experiments
@@ -63,6 +66,18 @@ def test_every_figure_is_in_the_csv_with_its_bounds(evaluated, tmp_path):
     assert float(rows["L6"]["score_low"]) == found["score_ci95"][0] and rows["L6"]["rank_from"] == "1"
     assert float(rows["L6"]["core_insight"]) == found["capabilities"]["core_insight"]["value"]
     assert rows["L0"]["best_of_k"] == "" and rows["L0"]["errors_plain"] == ""
+
+
+def test_the_files_are_exchanged_and_neither_where_the_page_cannot_be_made(evaluated, tmp_path, monkeypatch):
+    before = [earlier(tmp_path / name) for name in ("board.html", "board.csv")]
+    with monkeypatch.context() as broken:
+        broken.setattr(leaderboard_files, "page", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write_leaderboard([evaluated], tmp_path / "board.html")
+    assert (tmp_path / "board.csv").read_text() == EARLIER
+    _, table, _ = write_leaderboard([evaluated], tmp_path / "board.html")
+    assert table.read_bytes().startswith(b"setting_id,agent,") and table.read_bytes().count(b"\r\n") == 5
+    assert [path.read_text() for path in before] == [EARLIER] * 2
 
 
 def test_success_and_failure_stand_by_strictness_on_the_page_and_in_the_csv(evaluated, tmp_path):

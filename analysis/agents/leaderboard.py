@@ -6,18 +6,15 @@ other, so that each setting has tables of its own, and the page says in what the
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analysis.agents.evaluated import Cell, Entry, read_entries
+from analysis.agents.evaluated import Cell, Entry
 from analysis.agents.length_control import score_at
 from analysis.runs import flatten
-from simulator.drafts import write_whole
 
 RATES = ("success_rate", "failure_rate")
 """Of a group of dialogues beside its score; evaluations before they were told lack them."""
@@ -139,95 +136,3 @@ def differences(groups: Sequence[Group]) -> list[tuple[str, list[str]]]:
     flats = [dict(flatten(group.setting)) for group in groups]
     names = list(dict.fromkeys(name for found in flats for name in found))
     return [(name, [str(found.get(name, "–")) for found in flats]) for name in names if len({str(found.get(name)) for found in flats}) > 1]
-
-
-def columns(group: Group, entry: Entry) -> dict[str, Cell]:
-    """Every figure of an agent with its interval, by the name of its column in the CSV."""
-    found, capable = entry.found, entry.found.get("capabilities") or {}
-    best, social, probe = found.get("best_of_k"), found.get("social_cognition") or {}, entry.reliability
-    common = group.best(entry)
-    length = found.get("length") or {}
-    return {
-        "score": entry.score,
-        "length_controlled_score": group.controlled(entry),
-        **{name: found["intervals"][name] for name in (*RATES, "worst_cell", "cvar20")},
-        **{f"score_at_{level}": cell for level, cell in found["strictness"].items()},
-        **{f"{rate}_at_{level}": cell.get(rate) for rate in RATES for level, cell in found["strictness"].items()},
-        **{name: capable.get(name) for name in CAPABILITIES},
-        "empathy_to_solution": social.get("empathy_to_solution"),
-        "structured_to_creative": social.get("structured_to_creative"),
-        "points_per_doubling": length.get("points_per_doubling"),
-        "best_of_k": best["best"] if best else None,
-        "best_of_common_k": common.get("best"),
-        "errors_plain": probe["conditions"]["plain"]["errors"] if probe else None,
-        "errors_emotional": probe["conditions"]["emotional"]["errors"] if probe else None,
-        "errors_false_belief": probe["conditions"]["false_belief"]["errors"] if probe else None,
-        "sycophancy": probe["sycophancy"] if probe else None,
-        **by_user(entry),
-        **{f"share_of_{name}": share for name, share in (found.get("strategies") or {}).items()},
-    }
-
-
-def by_user(entry: Entry) -> dict[str, Cell]:
-    """Score, success and failure by who the user is, by the name of their columns."""
-    found: dict[str, Cell] = {}
-    for key in GROUPINGS:
-        for name, cell in (entry.found.get(key) or {}).items():
-            found[f"score_by_{key}_{name}"] = cell
-            found |= {f"{rate}_by_{key}_{name}": cell.get(rate) for rate in RATES}
-    return found
-
-
-def rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
-    """The lines of the CSV: each figure with its bounds."""
-    for group in groups:
-        for entry, rank in zip(group.entries, group.ranks, strict=True):
-            (first, last), found, (kind, digest) = rank or (None, None), entry.found, entry.probe or ("", "")
-            row: dict[str, Any] = {
-                "setting_id": group.setting_id,
-                "agent": entry.name,
-                "source": found["agent"].get("source", ""),
-                "rank_from": first,
-                "rank_to": last,
-                "dialogues": found["n_dialogues"],
-                "excluded_dialogues": found["errors"]["excluded_dialogues"],
-                "not_played": found["errors"]["not_played"],
-                "samples": found.get("samples", 1),
-                "k": entry.tries,
-                "common_k": group.tries if entry.tries else None,
-                "probe_kind": kind,
-                "probe_hash": digest,
-                "words_per_reply": (found.get("length") or {}).get("words_per_reply"),
-                "capabilities_by": (found.get("capabilities") or {}).get("by"),
-            }
-            for name, cell in columns(group, entry).items():
-                cell = cell or {}
-                row |= {name: cell.get("value"), f"{name}_low": cell.get("low"), f"{name}_high": cell.get("high")}
-            yield row
-
-
-def write_csv(path: Path, groups: Sequence[Group]) -> None:
-    """All figures of all agents; empty where nothing was measured."""
-    lines = list(rows(groups))
-    names = list(dict.fromkeys(name for line in lines for name in line))
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, names, restval="")
-        writer.writeheader()
-        writer.writerows(lines)
-
-
-def write_leaderboard(folders: Sequence[Path], out: Path, *, seed: int = 0) -> tuple[Path, Path, list[str]]:
-    """Writes the page and, beside it, the CSV; returns both paths, and of each agent that cannot be read why it is left out.
-
-    Raises:
-        ValueError: a folder holds no evaluated agent, none can be read, or the page cannot be written there.
-    """
-    from analysis.agents.leaderboard_page import page
-
-    if out.suffix != ".html" or out.is_dir() or not out.absolute().parent.is_dir():
-        raise ValueError(f"--out must be an .html file in a folder that is there, got {str(out)!r}")
-    entries, left_out = read_entries(folders)
-    groups = grouped(entries, seed=seed)
-    table = out.with_suffix(".csv")
-    write_csv(table, groups)
-    return write_whole(out, page(groups, csv_name=table.name, left_out=left_out)), table, left_out
