@@ -7,10 +7,11 @@ beginning reaches in k tries as in Yue et al. 2025 (arXiv 2504.13837).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import comb
 from typing import Any
 
 import numpy as np
+
+from curriculum.signals import best_weights
 
 TRIES = "tries"
 """Key of a recorded held-out dialogue: final emotions of all dialogues with that user at that look, its own first; None where one broke."""
@@ -47,7 +48,5 @@ def told(emotions_UK: np.ndarray) -> dict[str, Any]:
 
 
 def expected_best(emotions_UK: np.ndarray, j: int) -> np.ndarray:
-    """float[U], the mean best of j tries over all choices of j among the k: the i-th smallest is it in C(i - 1, j - 1) of C(k, j)."""
-    k = emotions_UK.shape[1]
-    weights_K = np.array([comb(i, j - 1) for i in range(k)], dtype=float) / comb(k, j)
-    return np.asarray(np.sort(emotions_UK, axis=1) @ weights_K)
+    """float[U], the mean best of j tries over all choices of j among the k."""
+    return np.asarray(np.sort(emotions_UK, axis=1) @ best_weights(emotions_UK.shape[1], j))

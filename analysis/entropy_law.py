@@ -22,6 +22,7 @@ from analysis.runs import METRICS, read_run
 from curriculum.indicators import EntropyLaw, fit_entropy_law
 from simulator.columns import columns_of
 from simulator.drafts import write_whole
+from simulator.json_values import jsonable
 
 ENTROPY, REWARD = "probe/entropy_sampled", "probe/reward"
 """Metrics of a look."""
@@ -46,7 +47,7 @@ class LawOfRun:
         """JSON-able; what is not defined is null."""
         law = {**asdict(self.law), "ceiling": self.law.ceiling}
         rest = {"forecast_error": self.forecast_error, "standstill_error": self.standstill_error}
-        return {"run": self.run, "num_looks": self.num_looks, **_finite(law), **_finite(rest)}
+        return dict(jsonable({"run": self.run, "num_looks": self.num_looks, **law, **rest}))
 
 
 def law_of(run: str, entropies_N: Sequence[float], rewards_N: Sequence[float]) -> LawOfRun | None:
@@ -158,7 +159,3 @@ def as_text(laws: Sequence[LawOfRun], *, num_without: int) -> str:
 def _with_error(figure: Mapping[str, float | None]) -> str:
     mean, error = figure["mean"], figure["error"]
     return "unknown" if mean is None else f"{mean:.3f}" + ("" if error is None else f" ± {error:.3f}")
-
-
-def _finite(figures: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in figures.items()}

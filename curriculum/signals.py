@@ -113,9 +113,13 @@ def best_of_k_gain(groups: Groups, *, k: int = 4) -> float:
     for rewards_G in survivors(groups):
         n = len(rewards_G)
         if n >= k:
-            weights_G = np.array([comb(i, k - 1) for i in range(n)]) / comb(n, k)
-            gains.append(float(np.sort(rewards_G) @ weights_G - rewards_G.mean()))
+            gains.append(float(np.sort(rewards_G) @ best_weights(n, k) - rewards_G.mean()))
     return _mean(gains)
+
+
+def best_weights(n: int, k: int) -> np.ndarray:
+    """float[n], the weights of n values, sorted upwards, in the mean best of k over all choices of k: C(i - 1, k - 1) of C(n, k)."""
+    return np.array([comb(i, k - 1) for i in range(n)], dtype=float) / comb(n, k)
 
 
 def effective_group_size(groups: Groups) -> float:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from analysis.boards.dashboard import Dashboard
 from analysis.boards.maps import COMPARED, IMAGE_EVERY, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
 from analysis.pages.transcripts import ENDINGS
@@ -30,6 +28,7 @@ from curriculum.teacher import TaskSpec
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Speaker
 from simulator.drafts import draft_of, write_whole
+from simulator.json_values import jsonable
 
 CHECKPOINTS = "checkpoints"
 STREAMS = (METRICS, TEACHER, DIALOGUES, EVALUATION)
@@ -180,16 +179,3 @@ def turn_as_markdown(turn: Mapping[str, Any]) -> str:
         return f"**agent**{thought}: {turn['text']}"
     felt = f" {turn['change']:+d}" if "change" in turn else ""
     return f"**user** [{turn['emotion']}{felt}]{thought}: {turn['text']}"
-
-
-def jsonable(value: Any) -> Any:
-    """The value with NaN and infinities as None, which JSON can say, and tuples as lists."""
-    if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [jsonable(item) for item in value]
-    if isinstance(value, np.generic):
-        return jsonable(value.item())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value

@@ -12,7 +12,7 @@ from compared import as_planned, compared, on
 from made_sweep import BUDGET, CELLS, made_result, made_sweep
 
 from analysis.__main__ import main
-from analysis.comparisons.comparison import compare, plain, write_json
+from analysis.comparisons.comparison import compare, write_json
 from analysis.comparisons.comparison_plan import Plan
 from analysis.comparisons.planned import Planned
 from analysis.comparisons.sweep import read_sweep
@@ -259,7 +259,6 @@ def test_the_file_is_json_without_nan_and_leaves_no_draft(tmp_path):
     write_json({"x": math.nan, "y": [math.inf, 1], "z": (2.0,)}, tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8")) == {"x": None, "y": [None, 1], "z": [2.0]}
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
-    assert plain({"a": {"b": math.nan}}) == {"a": {"b": None}}
 
 
 def test_nothing_is_answered_before_the_plans_seeds_are_in(tmp_path):

@@ -17,7 +17,7 @@ from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, las
 from analysis.teaching import read_teaching
 from curriculum.ledger import task_to_record
 from curriculum.teacher import Mode
-from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, jsonable, rollout_record
+from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, rollout_record
 from experiments.train import TrainingRun
 from policy.thinking import Thought
 from simulator.bank import load_bank
@@ -54,7 +54,6 @@ def test_what_json_cannot_say_becomes_null(tmp_path):
     recorder.metrics(1, {"actor/kl_loss": float("nan"), "actor/ratio_max": float("inf"), "reward/mean": np.float32(0.5)})
     recorder.close()
     assert lines(tmp_path, METRICS) == [{"step": 1, "actor/kl_loss": None, "actor/ratio_max": None, "reward/mean": 0.5}]
-    assert jsonable({"a": (1, [np.int64(2), np.nan])}) == {"a": [1, [2, None]]}
 
 
 def test_a_resume_keeps_the_steps_and_evaluations_of_the_checkpoint_and_nothing_later(tmp_path):

@@ -38,6 +38,7 @@ from analysis.comparisons.text import as_text, verdict
 from analysis.endpoints import AUC, ENDPOINTS, RELIABILITY, SECONDARY, sign_of
 from analysis.power import minimal_detectable_effect
 from simulator.drafts import write_whole
+from simulator.json_values import jsonable
 from simulator.output import check_out
 
 ALPHA, POWER = 0.05, 0.8
@@ -288,13 +289,4 @@ def adjust(contrasts: Sequence[dict[str, Any]], primary: str) -> None:
 
 def write_json(found: Mapping[str, Any], path: Path) -> None:
     """Writes figures for machines, whole or not at all."""
-    write_whole(path, json.dumps(plain(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def plain(value: Any) -> Any:
-    """The value as JSON can say it: None for NaN and infinities."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    write_whole(path, json.dumps(jsonable(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n")

@@ -16,9 +16,9 @@ from experiments.agents.length import best_of_k, length_control
 from experiments.agents.players import Played
 from experiments.agents.scores import errors, scores
 from experiments.agents.setting import Setting, setting_id
-from experiments.recorder import jsonable
 from experiments.summary import git_commit, versions
 from simulator.drafts import write_whole
+from simulator.json_values import jsonable
 from simulator.rule_user import RuleUserConfig
 
 AGENT_JSON = "agent.json"

@@ -16,7 +16,7 @@ from experiments.agents.reliability import RELIABILITY
 from experiments.agents.setting import Setting
 from experiments.agents.speech import speech_of
 from experiments.agents.who import Agent, Kind
-from experiments.keys import ConfigError
+from experiments.keys import ConfigError, leaves
 from experiments.preflight import check_writable
 from experiments.summary import git_commit, versions
 from simulator.bank import preset_hash, world_hash
@@ -48,7 +48,7 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
             raise ConfigError(f"--out must be new or an evaluation's folder, got {str(folder)!r}, which holds something else")
         check_agent(folder, {"name": config["name"], **config["agent"]})
         return
-    before, now = flat(read_config(path)), flat(config)
+    before, now = dict(leaves(read_config(path))), dict(leaves(config))
     # What decides of the user stands in `setting`; the rest of its settings, such as addresses, may change.
     deciding = [name for name in sorted({*before, *now}) if not name.startswith((PROVENANCE, "simulator."))]
     differ = [name for name in deciding if before.get(name) != now.get(name)]
@@ -103,11 +103,3 @@ def config_of(options: argparse.Namespace, agent: Agent, setting: Setting) -> di
 def about(agent: Agent, config: Mapping[str, Any]) -> dict[str, Any]:
     """The agent as `agent.json` names it, with how it was asked."""
     return {"name": agent.name, **config["agent"], **({"run": agent.recorded("name", "")} if agent.run_config else {})}
-
-
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Values by dotted name."""
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return found

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from analysis.agents.length_control import Z, score_at
+from analysis.best_of import expected_best
 from experiments.agents.intervals import resampled
 from experiments.agents.players import Played
 from simulator.chinese import num_words
@@ -80,8 +81,8 @@ def best_of_k(played: Sequence[Played], *, samples: int, seed: int) -> dict[str,
     Users of whom not all dialogues are there are left out.
 
     Returns:
-        `k`, `mean`, `best` and `gain` with intervals, and `by_k`: the expected best of 1..k, from all k without bias: the i-th smallest of
-        them is the best of j in C(i - 1, j - 1) of C(k, j) choices. `expected` has `best` and `gain` of each with intervals.
+        `k`, `mean`, `best` and `gain` with intervals, and `by_k`: the expected best of 1..k, from all k without bias. `expected` has `best`
+        and `gain` of each with intervals.
     """
     if samples < 2:
         return None
@@ -92,7 +93,7 @@ def best_of_k(played: Sequence[Played], *, samples: int, seed: int) -> dict[str,
     if not whole:
         return None
     names = sorted({group[0].task.scenario_id for group in whole})
-    emotions_UK = np.sort(np.array([[one.dialogue.emotion for one in group] for group in whole], dtype=float), axis=1)
+    emotions_UK = np.array([[one.dialogue.emotion for one in group] for group in whole], dtype=float)
     members = [np.array([i for i, group in enumerate(whole) if group[0].task.scenario_id == name]) for name in names]
 
     def over(values_U: np.ndarray) -> dict[str, float | None]:
@@ -100,11 +101,10 @@ def best_of_k(played: Sequence[Played], *, samples: int, seed: int) -> dict[str,
             lambda chosen: float(values_U[np.concatenate([members[i] for i in chosen])].mean()), len(names), seed=seed
         ).to_dict()
 
-    best_U, mean_U = emotions_UK[:, -1], emotions_UK.mean(axis=1)
+    best_U, mean_U = emotions_UK.max(axis=1), emotions_UK.mean(axis=1)
     by_k, expected = {}, {}
     for j in range(1, samples + 1):
-        weights_K = np.array([math.comb(i, j - 1) for i in range(samples)], dtype=float) / math.comb(samples, j)
-        expected_U = emotions_UK @ weights_K
+        expected_U = expected_best(emotions_UK, j)
         by_k[str(j)] = float(expected_U.mean())
         expected[str(j)] = {"best": over(expected_U), "gain": over(expected_U - mean_U)}
     told = {"mean": over(mean_U), "best": over(best_U), "gain": over(best_U - mean_U)}

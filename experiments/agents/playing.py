@@ -13,8 +13,9 @@ from analysis.runs import DIALOGUES, THOUGHTS, read_lines
 from experiments.agents.players import Played, Player
 from experiments.agents.setting import Setting
 from experiments.evaluate import EvaluationTask
-from experiments.recorder import cut_back, dialogue_record, jsonable
+from experiments.recorder import cut_back, dialogue_record
 from simulator.dialogue import Dialogue, Outcome
+from simulator.json_values import jsonable
 from simulator.progress import Progress
 
 PATIENCE = 20

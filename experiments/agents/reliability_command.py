@@ -29,10 +29,10 @@ from experiments.agents.speech import speech_of
 from experiments.agents.who import Agent, Kind, find_agent
 from experiments.exit_code import ExitCode, ended
 from experiments.keys import ConfigError
-from experiments.recorder import jsonable
 from experiments.summary import git_commit, versions
 from policy.thinking import learnt_to_think
 from simulator.drafts import write_whole
+from simulator.json_values import jsonable
 
 WORDS = {
     Condition.PLAIN: "asked plainly",

@@ -32,7 +32,7 @@ from simulator.bank import load_bank
 from simulator.dialogue import Dialogue
 from simulator.difficulty import Difficulty
 from simulator.rule_user import RuleUserConfig
-from simulator.scenario import Scenario, Split
+from simulator.scenario import Scenario
 from simulator.user import Reaction, UserSimulator
 from simulator.users import make_user
 
@@ -48,7 +48,6 @@ NUM_SERIAL = 4
 """Dialogues by which the loop is judged."""
 NUM_ENGINES = 2
 MEDIAN_S, P99_S = 0.15, 1.2
-STRICTNESS = 0.35
 
 
 def delay_of(key: str) -> float:
@@ -197,23 +196,6 @@ class Played:
         return self.num_replies / self.seconds
 
 
-def tasks_of(round_: int, num_dialogues: int) -> list[PlainTask]:
-    """Dialogues of a round, each a group of its own."""
-    from policy.rollout import PlainTask
-
-    scenarios = load_bank().scenarios(Split.TRAIN)
-    return [
-        PlainTask(
-            uid=f"{round_}-{i}",
-            scenario_id=scenarios[(num_dialogues * round_ + i) % len(scenarios)].scenario_id,
-            difficulty=Difficulty.along(STRICTNESS),
-            group_size=1,
-            seed=1000 * round_ + i,
-        )
-        for i in range(num_dialogues)
-    ]
-
-
 def play_by_pool(pool: RolloutPool, tasks: Sequence[PlainTask]) -> Played:
     """Each dialogue by itself."""
     pool.reset_cache()
@@ -259,6 +241,7 @@ def serial_replies_per_s(lockstep: Played, serial: Played) -> float:
 
 def measure(settings: Settings) -> Figures:
     """Ratios round by round, after one round that does not count."""
+    from experiments.benchmarks.whole_dialogues import tasks_of_round
     from policy.chat import Chat
     from policy.engine import EngineConfig
     from policy.model import load_tokenizer
@@ -274,7 +257,7 @@ def measure(settings: Settings) -> Figures:
     ):
         for round_ in range(settings.repeats + 1):
             settings.progress(f"slow users, round {round_} of {settings.repeats}")
-            tasks = tasks_of(round_, NUM_DIALOGUES)
+            tasks = tasks_of_round(NUM_DIALOGUES, 1, round_)
             by_pool = play_by_pool(pool, tasks)
             in_lockstep = asyncio.run(play_in_lockstep(pool, tasks, url=url, chat=chat))
             four = asyncio.run(play_in_lockstep(pool, tasks[:NUM_SERIAL], url=url, chat=chat, one_at_a_time=True))
