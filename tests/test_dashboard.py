@@ -6,6 +6,7 @@ import io
 import re
 from pathlib import Path
 
+from documented_metrics import documented_keys
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2, metadata
@@ -15,7 +16,6 @@ from analysis.boards.dashboard import Dashboard
 from analysis.boards.layout import HEALTH, PAGES, pages_for
 from analysis.boards.maps import COMPARED, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
 from analysis.drawing.heat_image import heat_image
-from analysis.metrics import documented_keys
 
 
 def read(folder: Path) -> EventAccumulator:

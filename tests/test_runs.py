@@ -8,9 +8,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from documented_metrics import documented_keys, pattern_of, undocumented
 from made_trace import usable_settings
 
-from analysis.metrics import documented_keys, pattern_of, undocumented
 from analysis.pages.before_after import before_after, mean_gain, paired, typical
 from analysis.runs import flatten, read_lines, read_run, setting
 from curriculum import TEACHERS

@@ -1,4 +1,4 @@
-"""The metric keys that are documented, read from the one table that defines them (docs/metrics.md)."""
+"""The metric keys that are documented, read from the one table that defines them (docs/metrics.md): against these the code is tested."""
 
 from __future__ import annotations
 
