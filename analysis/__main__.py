@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     comparison_options(commands.add_parser("compare", help="set the arms of a sweep against each other and write comparison.json"))
     rlver = commands.add_parser("rlver", help="hold RLVER's findings against a sweep of its table (experiment rlver_matrix)")
     rlver.add_argument("folder", type=Path, metavar="FOLDER", help="the sweep's folder, runs/rlver_matrix/<name>")
+    rlver.add_argument("--out", type=Path, metavar="FILE.json", help="default FOLDER/rlver.json")
     law = commands.add_parser("entropy-law", help="fit what reward costs in entropy on the probe panel, for each run and over runs")
     law.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="runs, sweeps, or folders that hold them")
     law.add_argument("--out", type=Path, metavar="FILE.json", help="write every figure there too")
@@ -99,10 +100,10 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def hold_against_rlver(options: argparse.Namespace) -> None:
-    """Prints each published finding with its mark, and keeps them beside the sweep."""
+    """Prints each published finding with its mark, and writes the file."""
     from analysis.comparisons.rlver import hold_against
 
-    print(hold_against(options.folder))
+    print(hold_against(options.folder, out=options.out))
 
 
 def fit_law(options: argparse.Namespace) -> None:

@@ -242,6 +242,18 @@ def test_the_command_reads_a_sweep_marks_each_finding_and_keeps_them(tmp_path, c
     assert main(["rlver", str(tmp_path / "ppo_think_vanilla")]) == 2
 
 
+def test_the_findings_can_be_written_elsewhere_and_the_sweeps_own_file_stays(tmp_path, capsys):
+    for cell in CELLS:
+        made_run(tmp_path / "sweep", cell, 0)
+    (tmp_path / "sweep" / "rlver.json").write_text("kept", encoding="utf-8")
+    out = tmp_path / "findings.json"
+    assert main(["rlver", str(tmp_path / "sweep"), "--out", str(out)]) == 0
+    assert capsys.readouterr().out.endswith(f"\n\n{out}\n") and json.loads(out.read_text())["num_runs"] == 8
+    assert (tmp_path / "sweep" / "rlver.json").read_text() == "kept"
+    assert main(["rlver", str(tmp_path / "sweep"), "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("error: --out must be a file in a folder that is there")
+
+
 def test_runs_that_are_unlike_torn_or_missing_are_left_out_and_said_to_be(tmp_path, capsys):
     for cell in CELLS[1:]:
         for seed in range(3):

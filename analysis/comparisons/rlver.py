@@ -30,6 +30,7 @@ from analysis.comparisons.text import columns
 from analysis.paired import mean_difference
 from analysis.stats import LEVEL
 from analysis.wording import grid_table
+from simulator.output import check_out
 
 RLVER = "rlver.json"
 
@@ -267,15 +268,19 @@ def mean_of(values: Iterable[float]) -> float:
     return float(np.mean(list(values)))
 
 
-def hold_against(folder: Path) -> str:
-    """Runs the command: writes `rlver.json` into the sweep's folder and returns what is printed.
+def hold_against(folder: Path, *, out: Path | None = None) -> str:
+    """Runs the command: writes the findings and returns what is printed.
+
+    Args:
+        out: where to; None means `rlver.json` in the sweep's folder.
 
     Raises:
-        ValueError: the folder holds no such sweep.
+        ValueError: the folder holds no such sweep, or nothing may be written there.
     """
+    check_out(out)
     reading = read_table(folder)
     found, num_runs = findings(reading.table), sum(map(len, reading.table.values()))
-    path = folder / RLVER
+    path = out or folder / RLVER
     write_json(as_record(found, reading, num_runs=num_runs), path)
     return f"{as_text(found, reading.notes, table=reading.table, num_runs=num_runs)}\n\n{path}"
 
