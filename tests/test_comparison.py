@@ -40,7 +40,19 @@ def test_cells_are_judged_by_strictness_and_against_thresholds(tmp_path):
     assert arm["by_strictness"]["value"] == [85.0, 60.0, 35.0]
     assert dict(zip(arm["profile"]["threshold"], arm["profile"]["value"], strict=True))[50] == 3 / 5
     assert arm["cells"]["num_cells"] == len(CELLS) + 1
-    assert arm["cells"]["optimality_gap"]["value"] == pytest.approx(40.0)
+    assert arm["cells"]["mean"]["value"] == pytest.approx(60.0)
+
+
+def test_the_gap_is_to_what_the_expert_scored_and_unknown_where_that_is(tmp_path):
+    expert = {"summary": {"reference": {"L6": {"score": 84.0}}}}
+    known = compared(made_sweep(tmp_path / "known", {"a": [60.0, 60.0]}, **expert))["arms"]["a"]["cells"]
+    # Cells at 90, 80, 60, 30 and 40, the first no better than the expert.
+    assert known["expert"] == 84.0 and known["gap_to_expert"]["value"] == pytest.approx(84.0 - (84 + 80 + 60 + 30 + 40) / 5)
+    made_sweep(tmp_path / "unlike", {"a": [60.0]}, **expert)
+    made_result(tmp_path / "unlike", "a", 1)
+    for folder in (tmp_path / "unlike", made_sweep(tmp_path / "unknown", {"a": [60.0]})):
+        cells = compared(folder)["arms"]["a"]["cells"]
+        assert cells["expert"] is None and cells["gap_to_expert"] is None and cells["mean"]["value"] == pytest.approx(60.0)
 
 
 def test_tokens_to_a_threshold_are_censored_where_it_was_not_reached(tmp_path):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,21 +14,13 @@ from analysis.clusters import Estimate
 from analysis.comparisons.sweep import RunResult, Sweep, common_cells, measured, why_not_averaged
 from analysis.endpoints import ENDPOINTS
 from analysis.learning_curves import common_curves, kaplan_meier, median_time, restricted_mean_time, tokens_to_threshold
-from analysis.stats import Resampling
+from analysis.stats import Resampling, Statistic
 
-TARGET = 100.0
-"""The emotion that nothing can exceed: the target of the optimality gap."""
 THRESHOLDS = tuple(range(0, 101, 5))
 """Emotions at which performance profiles are read."""
 CURVE_POINTS = 21
-
-
-def gap_to_target(scores_RC: np.ndarray) -> float:
-    """The optimality gap to an emotion of 100."""
-    return stats.optimality_gap(scores_RC, target=TARGET)
-
-
-AGGREGATES = {"mean": stats.mean, "median": stats.median, "iqm": stats.iqm, "optimality_gap": gap_to_target}
+AGGREGATES: Mapping[str, Statistic] = {"mean": stats.mean, "median": stats.median, "iqm": stats.iqm}
+GAP = "gap_to_expert"
 
 
 def arm_record(arm: str, sweep: Sweep, *, threshold: float, resampling: Resampling) -> tuple[dict[str, Any], list[str]]:
@@ -69,7 +62,11 @@ def spread_between_seeds(runs: Sequence[RunResult], endpoint: str, *, resampling
 
 
 def over_cells(runs: Sequence[RunResult], *, resampling: Resampling) -> dict[str, Any]:
-    """The last full evaluation as scores[R, C] over family and strictness: aggregates, profile over strictness, shares above thresholds."""
+    """The last full evaluation as scores[R, C] over family and strictness: aggregates, profile over strictness, shares above thresholds.
+
+    The gap to the expert is how far cells fall short of what the scripted expert L6 scored on the whole grid; what lies beyond makes up
+    for nothing.
+    """
     cells = common_cells(runs)
     if not cells:
         return {"cells": None, "by_strictness": None, "profile": None}
@@ -78,12 +75,23 @@ def over_cells(runs: Sequence[RunResult], *, resampling: Resampling) -> dict[str
     levels_K, _ = stats.profile_over_strictness(scores_RC, strictness_C)
     by_strictness = stats.band(lambda scores: stats.profile_over_strictness(scores, strictness_C)[1], scores_RC, **resampling)
     shares = stats.band(lambda scores: stats.performance_profile(scores, np.array(THRESHOLDS)), scores_RC, **resampling)
-    aggregates = stats.band(lambda scores: np.array([statistic(scores) for statistic in AGGREGATES.values()]), scores_RC, **resampling)
+    expert = expert_of(runs)
+    # Nothing exceeds an emotion of 100, to which the gap would be 100 less the mean.
+    gap: dict[str, Statistic] = {} if expert is None else {GAP: partial(stats.optimality_gap, target=expert)}
+    told = {**AGGREGATES, **gap}
+    aggregates = stats.band(lambda scores: np.array([statistic(scores) for statistic in told.values()]), scores_RC, **resampling)
+    found = {name: estimate_at(aggregates, i) for i, name in enumerate(told)}
     return {
-        "cells": {"num_cells": len(cells), **{name: estimate_at(aggregates, i) for i, name in enumerate(AGGREGATES)}},
+        "cells": {"num_cells": len(cells), **found, GAP: found.get(GAP), "expert": expert},
         "by_strictness": {"strictness": levels_K.tolist(), **band_dict(by_strictness)},
         "profile": {"threshold": list(THRESHOLDS), **band_dict(shares)},
     }
+
+
+def expert_of(runs: Sequence[RunResult]) -> float | None:
+    """What the scripted expert scored in the evaluation that the runs had; None where they do not all say the same."""
+    scores = {run.expert for run in runs}
+    return scores.pop() if len(scores) == 1 else None
 
 
 def estimate_at(band: stats.Band, place: int) -> dict[str, float | None]:

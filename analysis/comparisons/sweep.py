@@ -62,6 +62,8 @@ class RunResult:
     """Mean final emotion, 0-100, at the last full evaluation."""
     num_judged: int | None = None
     """Dialogues in its score at the end; None where the run did not count them."""
+    expert: float | None = None
+    """What the scripted expert L6 scored with the same users, 0-100; None where the run did not look."""
 
     @property
     def name(self) -> str:
@@ -188,6 +190,7 @@ def read_result(place: Path) -> RunResult:
         curve=curve,
         cells=cells,
         num_judged=setting(run.summary, "heldout.n_dialogues"),
+        expert=number(setting(run.summary, "reference.L6.score")),
     )
 
 
