@@ -61,7 +61,9 @@ def only_writer(folder: Path) -> Iterator[None]:
     Raises:
         ConfigError: another process writes it.
     """
-    with (folder / CONFIG).open("rb") as settings:
+    # NFS makes of it a lock of bytes, which only a descriptor that may write can have.
+    mode = "r+b" if os.access(folder / CONFIG, os.W_OK) else "rb"
+    with (folder / CONFIG).open(mode) as settings:
         try:
             fcntl.flock(settings, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import signal
 import subprocess
 import sys
@@ -44,6 +47,20 @@ def test_a_run_is_refused_while_another_process_writes_it_and_free_when_that_was
     with only_writer(tmp_path):
         (tmp_path / CONFIG).write_text("seed: 1\n")
     check_no_writer(tmp_path)
+
+
+def test_the_lock_is_asked_for_by_a_descriptor_that_may_write_as_network_file_systems_want(tmp_path, monkeypatch):
+    (tmp_path / CONFIG).write_text("seed: 1\n")
+    asked = []
+
+    def as_nfs_does(file, operation):
+        asked.append(operation)
+        if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    monkeypatch.setattr("experiments.one_writer.fcntl.flock", as_nfs_does)
+    check_no_writer(tmp_path)
+    assert asked == [fcntl.LOCK_EX | fcntl.LOCK_NB] and (tmp_path / CONFIG).read_text() == "seed: 1\n"
 
 
 def test_of_two_that_begin_one_run_at_once_the_slower_is_refused(tmp_path):
