@@ -22,6 +22,11 @@ def with_interval(scores: Mapping[str, Any]) -> str:
     return value if any(bound is None or math.isnan(bound) for bound in bounds) else f"{value} [{bounds[0]:.1f}, {bounds[1]:.1f}]"
 
 
+def way_covered(start: float, end: float, goal: float | None) -> str:
+    """Which part of the distance to a better score was covered; empty where there is no such distance, or nothing of it was covered."""
+    return f"{(end - start) / (goal - start):.0%}" if goal is not None and goal > start and end > start else ""
+
+
 def duration(seconds: float | None) -> str:
     """Hours, minutes or seconds, as fits; a dash where there is none."""
     if seconds is None:

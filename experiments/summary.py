@@ -13,7 +13,7 @@ import numpy as np
 
 from analysis.best_of import before_and_after
 from analysis.runs import EVALUATION, METRICS, read_lines
-from analysis.wording import with_interval
+from analysis.wording import way_covered, with_interval
 from experiments.heldout import start_and_end
 
 ENDS = 5
@@ -58,7 +58,8 @@ def closing_words(summary: Mapping[str, Any], *, folder: Path, report: Path, run
     reference = {name: values["score"] for name, values in summary["reference"].items()}
     beside = "".join(f", {name} {score:.1f}" for name, score in sorted(reference.items()))
     # Users that a language model plays have no scripted agents beside them.
-    gained = [f"of the way to L6  {(end['score'] - start['score']) / (reference['L6'] - start['score']):.0%}"] if "L6" in reference else []
+    covered = way_covered(start["score"], end["score"], reference.get("L6"))
+    gained = [f"of the way to L6  {covered}"] if covered else []
     alarms = ", ".join(f"{alarm['name']} at step {alarm['step']}" for alarm in summary["collapse"]["alarms"])
     return "\n".join(
         [

@@ -131,6 +131,11 @@ def test_the_closing_words_say_how_far_towards_the_best_agent_the_policy_came(tm
     assert "repetition at step 7" in words and str(tmp_path) in words
     alone = closing_words({**summary, "reference": {}}, folder=tmp_path, report=tmp_path / "report.html", runs="runs")
     assert "\nworst cell 5.0 -> 5.0\n" in alone and "nan" not in alone
+    # Nothing to go, beyond it from the start, further from it than before: no share of a way.
+    for start, end in ((80.0, 80.0), (95.0, 90.0), (50.0, 20.0), (20.0, math.nan)):
+        scored = {"start": {**scores, "score": start}, "heldout": {**scores, "score": end}}
+        words = closing_words({**summary, **scored}, folder=tmp_path, report=tmp_path / "report.html", runs="runs")
+        assert "L6 80.0)\nworst cell 5.0 -> 5.0\n" in words
 
 
 def test_where_there_is_no_terminal_every_tenth_step_gets_a_line_and_a_log(tmp_path, capsys):

@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.pages.before_after import BeforeAfter, Gain
 from analysis.runs import EVALUATION, METRICS, SUMMARY, Run, setting
+from analysis.wording import way_covered
 
 
 def verdict(run: Run, held_out: BeforeAfter) -> str:
@@ -51,9 +52,8 @@ def change(start: float, end: float, gain: Gain) -> str:
 def way_to_expert(run: Run, start: float, end: float) -> str:
     """Which part of the distance to the scripted expert was covered; nothing where there is no such distance."""
     expert = setting(run.summary, "reference.L6.score")
-    if expert is None or expert <= start or end <= start:
-        return ""
-    return f", {(end - start) / (expert - start):.0%} of the way to the scripted expert L6 ({expert:.1f})"
+    covered = way_covered(start, end, expert)
+    return f", {covered} of the way to the scripted expert L6 ({expert:.1f})" if covered else ""
 
 
 def unfinished(run: Run, held_out: BeforeAfter) -> str:
