@@ -14,13 +14,14 @@ from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, answer, completio
 from analysis.__main__ import main
 from analysis.personas.judges import ASSISTANT, answer_in, lines_of, says_outright
 from analysis.personas.measures import level_bands
-from analysis.personas.model_judge import numbered, read_demands, read_line
+from analysis.personas.model_judge import ModelJudge, numbered, read_demands, read_line
 from analysis.personas.source import drawn, played
 from experiments.recorder import dialogue_record
 from simulator.asking import Unusable
 from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
+from simulator.endpoints import Endpoints
 from simulator.quiz import quiz_of
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Split
@@ -193,6 +194,27 @@ def test_a_model_judges_lines_and_the_model_that_played_is_asked_with_its_own_pr
     assert len(asked) == 1 + 1 + 1 + 2 and all(CARDS[0].hidden_intention in request["messages"][0]["content"] for request in asked)
     assert {request["response_format"]["json_schema"]["name"] for request in judge_server.requests} == {"check", "line", "demands"}
     assert "questions right" in table
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_connections_to_the_judge_and_to_the_user_are_closed_whatever_comes(tmp_path, capsys, monkeypatch, is_broken):
+    closed, close = [], Endpoints.close
+
+    async def and_told(endpoints: Endpoints) -> None:
+        closed.append(endpoints.config.urls[0])
+        await close(endpoints)
+
+    def breaks(self: ModelJudge, dialogue: Dialogue) -> float:
+        raise ValueError("out of order")
+
+    with serving(FakeEndpoint(always=judging())) as judge_server, serving(FakeEndpoint(always=judging())) as user_server:
+        folder = model_run(tmp_path, user_server.url)
+        monkeypatch.setattr(Endpoints, "close", and_told)
+        if is_broken:
+            monkeypatch.setattr(ModelJudge, "demands", breaks)
+        assert main(["persona", "--dialogues", str(folder), *judged_by(judge_server.url)]) == (2 if is_broken else 0)
+        # Each once after it was asked whether it is there, and once at the end.
+        assert sorted(closed) == sorted(2 * [judge_server.url, user_server.url])
 
 
 def test_what_a_judge_finds_is_counted_line_by_line(tmp_path, capsys):

@@ -65,12 +65,20 @@ class Judge(Protocol):
         """How demanding the user came across, on any scale that rises."""
         ...
 
+    async def close(self) -> None:
+        """Lets go of whatever it holds."""
+        ...
+
 
 class Examiner(Protocol):
     """Puts questions to whoever plays a user."""
 
     async def ask(self, dialogue: Dialogue, questions: Sequence[QuizQuestion]) -> QuizVerdict | None:
         """Asks at the end of a dialogue as it stands, apart from it; without turns before it begins. None where that failed."""
+        ...
+
+    async def close(self) -> None:
+        """Lets go of whatever it holds."""
         ...
 
 
@@ -101,6 +109,9 @@ class RuleJudge:
         """Less the mean change that a reply brought, in points; None without a change."""
         changes = [turn.change for turn in dialogue.turns if turn.change is not None]
         return -sum(changes) / len(changes) if changes else None
+
+    async def close(self) -> None:
+        """Nothing to let go."""
 
 
 def says_outright(line: str, scenario: Scenario) -> bool:
@@ -143,6 +154,9 @@ class RuleExaminer:
         answers = [answer_in(self._said(dialogue, question), question) for question in questions]
         right = sum(answer == question.letter for answer, question in zip(answers, questions, strict=True))
         return QuizVerdict(num_questions=len(questions), num_answered=sum(map(bool, answers)), num_right=right)
+
+    async def close(self) -> None:
+        """Nothing to let go."""
 
     def _said(self, dialogue: Dialogue, question: QuizQuestion) -> str:
         if not dialogue.turns:

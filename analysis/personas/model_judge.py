@@ -69,6 +69,10 @@ class ModelJudge:
             self.complaint = str(error)
             return None
 
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self.endpoints.close()
+
 
 class ModelExaminer:
     """Asks the model that plays the user, with its own prompt and history.
@@ -92,6 +96,10 @@ class ModelExaminer:
             return None
         right = sum(letters[question.name] == question.letter for question in questions)
         return QuizVerdict(num_questions=len(questions), num_answered=len(questions), num_right=right)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self.endpoints.close()
 
 
 def read_line(answer: str, *, num_earlier: int) -> LineVerdict:

@@ -113,7 +113,12 @@ async def _examine(source: Source, judge: Judge, examiner: Examiner | None, opti
             numbers = [BEFORE, *range(0, len(lines_of(dialogue)) - 1, options.quiz_every)]
             return dict(zip(numbers, await asyncio.gather(*map(after, numbers)), strict=True))
 
-        return list(await asyncio.gather(*map(one, source.dialogues)))
+        try:
+            return list(await asyncio.gather(*map(one, source.dialogues)))
+        finally:
+            await judge.close()
+            if examiner:
+                await examiner.close()
 
 
 def judged_lines(dialogue: Dialogue) -> list[int]:
