@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from fake_endpoint import KEY, FakeEndpoint, Reply, completion, garbage, honest, serving, text
+from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, completion, garbage, honest, serving, text
 
 from analysis.__main__ import main as analysis
 from analysis.pages.viewer import write_transcripts
@@ -19,6 +21,7 @@ from experiments.__main__ import main
 from experiments.agents.playing import PATIENCE
 from experiments.evaluate import grid_tasks, spread
 from simulator.bank import load_bank, world_hash
+from simulator.endpoints import Endpoints
 from simulator.ladder import AGENTS, play
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.sage import write_profiles
@@ -238,6 +241,65 @@ def test_a_user_that_a_model_plays_is_judged_by_a_model(tmp_path):
     assert [found["capabilities"][name]["value"] for name in GRADES if name != "why"] == [1.0, 0.75, 0.5, 0.25, 0.0]
     # the two dialogues of a scenario are word for word the same here, and nobody is asked twice
     assert found["usage"]["judge"]["calls"] == 3
+
+
+def asked_signals(*signals: int, to: str, behave: Behaviour) -> Behaviour:
+    """Sends the signals to this process with the first answer to a question whose schema has this key; to any with an empty one."""
+    waiting = list(signals)
+
+    def respond(request: Mapping[str, Any]) -> Reply:
+        is_meant = not to or to in request["response_format"]["json_schema"]["schema"]["properties"]
+        while is_meant and waiting:
+            os.kill(os.getpid(), waiting.pop(0))
+        return behave(request)
+
+    return respond
+
+
+def num_graded(endpoint: FakeEndpoint) -> int:
+    return sum("core_insight" in request["response_format"]["json_schema"]["schema"]["properties"] for request in endpoint.requests)
+
+
+def judged_at(url: str, cache: Path) -> tuple[str, ...]:
+    who = ("--user", "llm", "--user-url", url, "--user-model", "m", "--judge-url", url, "--judge-model", "m")
+    return (*who, "--judge-concurrency", "1", "--max-turns", "1", "--cache", str(cache))
+
+
+def test_an_interrupted_evaluation_pays_no_judge(tmp_path):
+    agent = FakeEndpoint(text("here"), always=asked_signals(signal.SIGINT, to="", behave=text(WORDS)))
+    with serving(agent), serving(FakeEndpoint(always=user_and_judge)) as other:
+        who = judged_at(other.url, tmp_path / "c")
+        code, found = evaluate(tmp_path / "a", agent.url, "--model", "m", *SMALL, "--concurrency", "1", *who)
+    assert (code, num_graded(other)) == (130, 0) and found["n_dialogues"] == 1
+    assert found["capabilities"] == {"by": None, "why_not": "interrupted"}
+
+
+def test_an_interrupted_judge_is_asked_nothing_more_and_goes_on_where_it_was(tmp_path):
+    with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint()) as other:
+        other.always = asked_signals(signal.SIGINT, to="core_insight", behave=user_and_judge)
+        command = (agent.url, "--model", "m", *SMALL, *judged_at(other.url, tmp_path / "c"))
+        code, found = evaluate(tmp_path / "a", *command)
+        assert (code, num_graded(other)) == (130, 1) and found["n_dialogues"] == 6
+        assert found["capabilities"] == {"by": None, "why_not": "interrupted"}
+        code, found = evaluate(tmp_path / "a", *command)
+    assert (code, num_graded(other)) == (0, 3) and found["capabilities"]["by"] == "judge"
+
+
+def test_the_judges_connections_are_closed_when_somebody_interrupts_twice(tmp_path, monkeypatch):
+    closed, close = [], Endpoints.close
+
+    async def and_told(endpoints: Endpoints) -> None:
+        closed.append(endpoints.config.model)
+        await close(endpoints)
+
+    monkeypatch.setattr(Endpoints, "close", and_told)
+    with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint(models=("m", "judge"))) as other:
+        other.always = asked_signals(signal.SIGINT, signal.SIGTERM, to="core_insight", behave=user_and_judge)
+        who = judged_at(other.url, tmp_path / "c")
+        words = ["evaluate", agent.url, "--model", "m", *SMALL, *who, "--judge-model", "judge", "--out", str(tmp_path / "a")]
+        assert main(words) == 130
+    # The first are those that were asked whether they are there.
+    assert closed.count("judge") == 2
 
 
 def test_without_a_judge_the_capabilities_stay_open(tmp_path):

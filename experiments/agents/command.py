@@ -138,8 +138,13 @@ async def play_and_judge(
         return {"played": played, "by_judge": None, "judge": {}}
     if judge is None:
         return {"played": played, "by_judge": None, "judge": {"why_not": "no --judge-model was named"}}
-    grades, num_errors = await judged(judge, alive, seed=options.seed)
-    await judge.endpoints.close()
+    try:
+        graded = await judged(judge, alive, seed=options.seed, should_stop=lambda: interruption.requested)
+    finally:
+        await judge.endpoints.close()
+    if graded is None:
+        return {"played": played, "by_judge": None, "judge": {"why_not": "interrupted"}}
+    grades, num_errors = graded
     complaint = {"complaint": judge.complaint} if judge.complaint else {}
     return {"played": played, "by_judge": grades, "judge": {"judge": judge.endpoints.config.model, "num_errors": num_errors, **complaint}}
 

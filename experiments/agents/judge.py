@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,16 +55,34 @@ class CapabilityJudge:
             return None
 
 
-async def judged(judge: CapabilityJudge, played: Sequence[Played], *, seed: int) -> tuple[dict[str, Estimate], int]:
-    """Every capability over the dialogues with its interval, and how many dialogues got no grades."""
+async def judged(
+    judge: CapabilityJudge, played: Sequence[Played], *, seed: int, should_stop: Callable[[], bool]
+) -> tuple[dict[str, Estimate], int] | None:
+    """Every capability over the dialogues with its interval, and how many dialogues got no grades.
+
+    Args:
+        should_stop: asked before each dialogue; after a yes none is sent any more.
+
+    Returns:
+        None where some were not sent.
+    """
+    config = judge.endpoints.config
+    places, num_sent = asyncio.Semaphore(config.concurrency * len(config.urls)), 0
     with Progress("judging", len(played)) as bar:
 
         async def one(item: Played) -> Grades | None:
-            grades = await judge.grades(item.dialogue)
+            nonlocal num_sent
+            async with places:
+                if should_stop():
+                    return None
+                num_sent += 1
+                grades = await judge.grades(item.dialogue)
             bar.add()
             return grades
 
         found = await asyncio.gather(*map(one, played))
+    if num_sent < len(played):
+        return None
     pairs = [(item, grades) for item, grades in zip(played, found, strict=True) if grades is not None]
     estimates = {
         name: ratio(
