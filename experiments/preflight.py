@@ -188,9 +188,9 @@ def check_told_facts(config: ExperimentConfig) -> None:
     from policy.thinking import RECIPE
 
     is_embedded = config.policy.model == "embedded" or (find_model(config.policy.model) / RECIPE).is_file()
-    if not is_embedded or config.policy.thinking:
+    if not is_embedded:
         raise ConfigError(
-            "evaluation.told_facts must be 0 but for the embedded policy without thoughts, which was taught to take up what users tell, "
+            "evaluation.told_facts must be 0 but for the embedded policy, which was taught to take up what users tell, "
             f"got {config.evaluation.told_facts}; ask others by `python -m experiments reliability RUN --questions FILE` after the run"
         )
 

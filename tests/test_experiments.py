@@ -178,6 +178,10 @@ def test_a_model_of_ones_own_is_planned_where_there_is_a_gpu(monkeypatch, tmp_pa
     preflight.check(load("own_model", [f"policy.model={folder}"]), tmp_path / "run", resuming=False)
 
 
+def test_told_facts_are_asked_of_a_policy_that_thinks_too():
+    preflight.check_told_facts(load("smoke", ["policy.thinking=true", "evaluation.told_facts=8"]))
+
+
 def test_the_embedded_policys_step_size_is_warned_of_where_another_model_is_trained(tmp_path):
     (warning,) = cautions(load("adaptive_curriculum", [f"policy.model={tmp_path}"]))
     assert warning.startswith("WARNING learner.lr=0.0005 was found for the embedded policy") and "own_model" in warning

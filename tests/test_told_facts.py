@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from tiny_policy import save_tiny_policy
+from tokenizers import AddedToken
 
 from experiments.agents.reliability import Condition, Verdict
 from experiments.agents.told_facts import choose_all, told_facts
 from policy.model import load_model
+from policy.thinking import CLOSE, MARK, OPEN
 from simulator.bank import load_bank
 from simulator.fluency import words_of
 from simulator.scenario import Split
@@ -63,3 +66,27 @@ def test_the_likelier_thing_is_the_answer(folder):
         for condition in Condition:
             assert (margins[item.name][condition] > 0) == (item.verdicts[condition] is Verdict.RIGHT)
     assert choose_all(folder, num=6, seed=0)[1] == margins
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same weights, marked as those of a policy that thinks, with tokens for the tags."""
+    folder = save_tiny_policy(tmp_path_factory.mktemp("thinker"), hidden=32, layers=1)
+    tokenizer = load_model(folder)[1]
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in (OPEN, CLOSE)])
+    tokenizer.save_pretrained(folder)
+    config = folder / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), MARK: True}))
+    return folder
+
+
+def test_one_that_thinks_chooses_in_its_thought(thinker, facts):
+    asked = told_facts(load_model(thinker)[1], num=12, seed=0, thinking=True)
+    assert {fact.begun for fact in asked} == {"<think>Wish unclear, told of the"}
+    assert [(fact.right, fact.wrong, fact.conversation) for fact in asked] == [(f.right, f.wrong, f.conversation) for f in facts]
+
+
+def test_what_was_chosen_in_thoughts_is_another_probe(folder, thinker):
+    (items, margins, digest), (_, plain_margins, plain_digest) = (choose_all(where, num=6, seed=0) for where in (thinker, folder))
+    assert len(items) == 6 and digest != plain_digest and margins != plain_margins
+    assert choose_all(thinker, num=6, seed=0)[1] == margins

@@ -30,7 +30,6 @@ from experiments.agents.who import Agent, Kind, find_agent
 from experiments.exit_code import ExitCode, ended
 from experiments.keys import ConfigError
 from experiments.summary import git_commit, versions
-from policy.thinking import learnt_to_think
 from simulator.drafts import write_whole
 from simulator.json_values import jsonable
 
@@ -85,8 +84,6 @@ def questions_for(options: argparse.Namespace, agent: Agent) -> list[Question] |
         raise ConfigError(f"--questions must name a file of questions for {agent.name}, got none; only the embedded policy needs none")
     if options.num < 1:
         raise ConfigError(f"--num must be at least 1, got {options.num}")
-    if agent.recorded("policy.thinking", False) or (agent.folder is not None and learnt_to_think(agent.folder)):
-        raise ConfigError(f"AGENT must speak without thoughts to be asked for what it was told, got {agent.source!r}")
     return None
 
 

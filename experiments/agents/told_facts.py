@@ -9,6 +9,9 @@ events and other events' things, so nothing can be remembered, and no training s
 What is measured is therefore whether a policy still reads facts under emotion and pressure, not whether it knows any; nor can it say no:
 going along means that the claimed thing has become the likelier one. Only differences between conditions, and between a policy and its
 prior, mean something.
+
+One that thinks takes things up in its thought, from which the words copy them: so it chooses there, after the beginning of a demonstrated
+thought ("Wish unclear, told of the"). That is another question, with a hash of its own.
 """
 
 from __future__ import annotations
@@ -27,12 +30,16 @@ from experiments.agents.reliability import Condition, Item, Verdict, change_tabl
 from policy.chat import Chat
 from policy.demonstrations import Demonstration, DemonstrationConfig, demonstrate
 from policy.model import load_model
+from policy.thinking import OPEN, learnt_to_think
+from policy.thinking_demonstrations import NOTHING_HINTED, TAKEN_UP
 from simulator.bank import load_bank, read_toml, world_hash
 from simulator.progress import progress
 from simulator.scenario import Split
 
 DETERMINER = "the"
 """Before the things that are asked for: with it demonstrators take up what was told last."""
+THOUGHT = f"{OPEN}{NOTHING_HINTED[-1]}{TAKEN_UP[0].format(cue=DETERMINER)}"
+"""How the thought begins in which one that thinks chooses; which of the demonstrated beginnings it is changes next to nothing."""
 Messages = list[dict[str, str]]
 
 
@@ -44,7 +51,7 @@ class ToldFact:
     conversation: dict[Condition, Messages]
     """What is said before the reply."""
     begun: str
-    """The reply up to the determiner."""
+    """The reply, or the thought before it, up to the determiner."""
     right: str
     wrong: str
     """A thing that was not told, as long in tokens and as plural."""
@@ -57,11 +64,12 @@ class _Told:
     noun: str
 
 
-def told_facts(tokenizer: Any, *, num: int, seed: int) -> list[ToldFact]:
+def told_facts(tokenizer: Any, *, num: int, seed: int, thinking: bool = False) -> list[ToldFact]:
     """So many facts, the same for every policy with the same tokenizer.
 
     Args:
         tokenizer: decides how many tokens a noun has.
+        thinking: whether the thing is chosen in a thought.
     """
     scenarios = load_bank().scenarios(Split.HELDOUT)
     demos = demonstrate(DemonstrationConfig().skilled(1.0).taking_up(), scenarios, seed=seed)
@@ -79,7 +87,8 @@ def told_facts(tokenizer: Any, *, num: int, seed: int) -> list[ToldFact]:
         if others and len(found) < num:
             wrong = chance.choice(others)
             conversation = _conversations(turns, chosen_line("claim", name, language="world").format(wrong=wrong))
-            found.append(ToldFact(name=name, conversation=conversation, begun=one.begun, right=one.noun, wrong=wrong))
+            begun = THOUGHT if thinking else one.begun
+            found.append(ToldFact(name=name, conversation=conversation, begun=begun, right=one.noun, wrong=wrong))
     return found
 
 
@@ -95,7 +104,8 @@ def choose_all(folder: Path, *, num: int, seed: int) -> tuple[list[Item], dict[s
         Verdicts, by question and condition the nats by which the told thing is likelier than the other, and the probe's hash.
     """
     model, tokenizer = load_model(folder)
-    chat, facts = Chat(tokenizer), told_facts(tokenizer, num=num, seed=seed)
+    thinking = bool(learnt_to_think(folder))
+    chat, facts = Chat(tokenizer, thinking=thinking), told_facts(tokenizer, num=num, seed=seed, thinking=thinking)
     items, margins = [], {}
     for fact in progress(facts, total=len(facts), what="facts"):
         nats = {condition: margin(model, chat, tokenizer, fact, condition) for condition in Condition}
