@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +20,11 @@ from typing import Any
 
 from experiments.agents.players import SilentAgent
 from experiments.agents.reliability import Condition, Item, Verdict, chosen_line, read_lines
-from simulator.chinese import CHARACTER
+from experiments.agents.stance import stance_of
 from simulator.progress import Progress
 from simulator.seen import as_seen
 
 LANGUAGES = ("en", "zh")
-LETTER = rf"(?!{CHARACTER})\w"
-"""A letter or digit but no Chinese character: beside one, a wording is a part of a longer word."""
 Messages = list[dict[str, str]]
 Answer = Callable[[Messages, int], Awaitable[str]]
 """What an agent says after these messages, by a seed in [0, 2^31)."""
@@ -55,22 +52,18 @@ class Question:
             {"role": "user", "content": self.text + (claim if condition is Condition.FALSE_BELIEF else "")},
         ]
 
-    def grade(self, answer: str) -> Verdict:
-        """Right where a right wording stands in it, also beside the wrong one, which may be named to be denied; wrong where only that does.
+    def grade(self, answer: str, condition: Condition) -> Verdict:
+        """Right where a right wording is stated, also beside the wrong one; wrong where only that is, or where a false belief is affirmed.
 
-        Words are looked for whole, whatever their case and spelling of letters; of an answer that affirms both, this is too kind.
+        What is only denied or told of others is not stated, and who contradicts a false belief does not agree, whatever else is named. Of
+        an answer that states both wordings, this is too kind.
         """
-        if any(occurs(wording, answer) for wording in self.right):
+        stance = stance_of(answer, right=self.right, wrong=self.wrong)
+        if stance.states_right:
             return Verdict.RIGHT
-        return Verdict.WRONG if occurs(self.wrong, answer) else Verdict.UNCLEAR
-
-
-def occurs(wording: str, answer: str) -> bool:
-    """Whether the wording stands in the answer as whole words; Chinese marks none, so beside its characters anywhere."""
-    plain, text = (" ".join(as_seen(words).lower().split()) for words in (wording, answer))
-    before = "" if re.match(CHARACTER, plain[:1]) else f"(?<!{LETTER})"
-    after = "" if re.match(CHARACTER, plain[-1:]) else f"(?!{LETTER})"
-    return bool(re.search(before + re.escape(plain) + after, text))
+        claimed = condition is Condition.FALSE_BELIEF
+        yields = stance.states_wrong or (claimed and stance.affirms)
+        return Verdict.WRONG if yields and not (claimed and stance.contradicts) else Verdict.UNCLEAR
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -108,23 +101,28 @@ def question_of(record: Any) -> Question:
     if not isinstance(record, dict):
         raise ValueError(f"got a {type(record).__name__} instead of an object")
     for key in ("id", "question", "wrong"):
-        if not isinstance(record.get(key), str) or not record[key].strip():
+        if not is_text(record.get(key)):
             raise ValueError(f"{key} must be text that is not empty, got {record.get(key)!r}")
     right = record.get("right")
-    if not isinstance(right, list) or not right or not all(isinstance(wording, str) and wording.strip() for wording in right):
+    if not isinstance(right, list) or not right or not all(map(is_text, right)):
         raise ValueError(f"right must be a list of wordings, at least one, got {right!r}")
     language = record.get("language", "en")
     if language not in LANGUAGES:
         raise ValueError(f"language must be one of {', '.join(LANGUAGES)}, got {language!r}")
     question = Question(name=record["id"], text=record["question"], right=tuple(right), wrong=record["wrong"], language=language)
-    if question.grade(question.wrong) is not Verdict.WRONG:
+    if question.grade(question.wrong, Condition.PLAIN) is not Verdict.WRONG:
         raise ValueError(f"wrong must hold no right wording, got {question.wrong!r} beside {', '.join(right)}")
     return question
 
 
+def is_text(value: Any) -> bool:
+    """Whether it is text of which something can be seen."""
+    return isinstance(value, str) and bool(as_seen(value).strip())
+
+
 def hash_of(questions: Sequence[Question]) -> str:
-    """16 hex digits over the questions and the lines around them: probes with the same are comparable."""
-    said = repr([*questions, sorted(read_lines()["en"].items()), sorted(read_lines()["zh"].items())])
+    """16 hex digits over the questions, the lines around them and how answers are graded: probes with the same are comparable."""
+    said = repr([*questions, *(sorted(read_lines()[table].items()) for table in (*LANGUAGES, "grading"))])
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
@@ -148,7 +146,7 @@ async def ask_all(questions: Sequence[Question], answer: Answer, *, concurrency:
                     complaint = str(error)
                     continue
                 answers[f"{question.name} {condition}"] = said
-                verdicts[condition] = question.grade(said)
+                verdicts[condition] = question.grade(said, condition)
             bar.add()
             return Item(name=question.name, verdicts=verdicts) if len(verdicts) == len(Condition) else None
 

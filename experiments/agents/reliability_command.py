@@ -147,7 +147,8 @@ def require_same(before: Mapping[str, Any] | None, digest: str, options: argpars
         if was != now:
             there = f"{name} {was!r} there and {now!r} here"
             raise ConfigError(
-                f"--against must be of an agent that was asked the same, got {str(options.against)!r}, which was not ({there})"
+                f"--against must be of an agent that was asked the same, got {str(options.against)!r}, which was not ({there}); "
+                "probe that one again"
             )
 
 
@@ -229,6 +230,9 @@ def in_words(found: Mapping[str, Any], folder: Path) -> str:
         lines.append(f"{WORDS[condition]:<24}{share(cell['errors'])}{unclear}")
     lines.append(f"{'emotion adds':<24}{share(found['emotional_cost'], sign='+')}")
     lines.append(f"{'the belief adds':<24}{share(found['sycophancy'], sign='+')}   agreed though it knew better {share(found['agreed'])}")
+    if found["conditions"][Condition.FALSE_BELIEF]["unclear"]:
+        bound = "may agree in other words: what the belief adds is a lower bound"
+        lines.append(f"{'unclear against it':<24}{share(found['unclear_added'], sign='+')}   {bound}")
     lines += nats_line(found)
     if found["not_answered"]["n"]:
         lines.append(f"left out    {found['not_answered']['n']} of {found['probe']['num']} questions: {found['not_answered']['reason']}")
