@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made_sweep import BUDGET, made_result, made_sweep, steps_of, tasks_of
 from test_report import drawing_of, marks_of, read_page
@@ -21,13 +22,14 @@ from analysis.comparisons.sweep import read_sweep
 from analysis.drawing.arm_looks import DASHES, style_of
 from analysis.learning_curves import Curve
 from analysis.pages.sweep_course import issued_between, mean_curve, read_courses, value_at
-from analysis.pages.sweep_figures import styles_of
+from analysis.pages.sweep_figures import shares_by_run, styles_of
 from analysis.pages.sweep_report import write_sweep_report
 
 FINALS = {"frontier": (70.0, 80.0, 75.0), "uniform": (60.0, 65.0, 62.0), "fixed_0.5": (60.0, 85.0, 70.0)}
 ALARM = {"name": "density_lost", "step": 10, "message": "Reward density is <low>."}
 
 BY_STRICTNESS = "Final held-out score by strictness"
+ABOVE_A_SCORE = "Share of runs and cells above a score"
 
 
 def made(folder: Path, finals=FINALS, **facts) -> Path:
@@ -123,6 +125,7 @@ def test_one_seed_has_no_spread_no_list_of_seeds_and_no_strokes_of_runs(tmp_path
     assert "the one run" in words and "area, seed by seed" not in words and "sd of the area" not in words
     assert "Dot: the one run." in words and "Dot: the one seed." in words and "Rings" not in words
     assert marks_of(text, BY_STRICTNESS, "run") == [] and "Short strokes" not in words
+    assert lines_of(text, ABOVE_A_SCORE, "run") == [] and "Thin lines" not in words
 
 
 def test_runs_of_several_seeds_are_strokes_and_the_axis_has_the_strictnesses_of_users(page):
@@ -131,6 +134,23 @@ def test_runs_of_several_seeds_are_strokes_and_the_axis_has_the_strictnesses_of_
     assert len(marks_of(text, BY_STRICTNESS, "run")) == 27 and "Short strokes: one run each." in words_of(page)
     words = [element.text for element in drawing_of(text, BY_STRICTNESS).iter() if element.tag.endswith("text")]
     assert words[:3] == ["0.1", "0.5", "0.9"]
+
+
+def lines_of(text: str, title: str, kind: str) -> list[str | None]:
+    return [group.findtext("title") for group in drawing_of(text, title).iter("g") if group.get("class") == kind]
+
+
+def test_the_share_above_a_score_is_drawn_for_every_run_and_for_each_arm(page):
+    text = page.read_text(encoding="utf-8")
+    assert sorted(lines_of(text, ABOVE_A_SCORE, "run")) == sorted(f"{arm}/seed_{seed}" for arm in FINALS for seed in range(3))
+    assert set(lines_of(text, ABOVE_A_SCORE, "mean")) == set(FINALS) and "Thin lines: one run each." in words_of(page)
+
+
+def test_the_runs_shares_above_a_score_are_what_the_arms_are_made_of(page):
+    sweep = read_sweep(page.parent)
+    found, by_run = compare(sweep, comparison.Plan()), shares_by_run(list(sweep.of("frontier").values()))
+    assert [name for name, _, _ in by_run] == ["frontier/seed_0", "frontier/seed_1", "frontier/seed_2"]
+    assert np.mean([shares for _, _, shares in by_run], axis=0) == pytest.approx(found["arms"]["frontier"]["profile"]["value"])
 
 
 def test_an_axis_of_differences_names_the_endpoint_in_words(page):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from analysis.comparisons.arms import THRESHOLDS
 from analysis.comparisons.contrast_words import finite
-from analysis.comparisons.sweep import Sweep
+from analysis.comparisons.sweep import RunResult, Sweep, common_cells
 from analysis.drawing.arm_looks import STYLES, Style, label_width, names_beside, style_of
 from analysis.drawing.canvas import Plot, Sheet, hue, mark
 from analysis.drawing.cell_maps import Heat, maps
@@ -17,6 +20,7 @@ from analysis.drawing.figures import Figure
 from analysis.drawing.plots import FULL, LEFT, WIDE, Dots, dot_rows, set_ranges
 from analysis.drawing.ticks import number
 from analysis.endpoints import AUC, IN_WORDS, digits_of, sign_of
+from analysis.stats import performance_profile
 
 EMOTION = (0.0, 100.0)
 SMALL_GRID = "On the small held-out grid, as the curves are."
@@ -26,6 +30,11 @@ SLIM = 510.0
 """Width at which differences can still be read on a telephone."""
 MAX_TICKS = 8
 """Strictnesses that are each written on the axis; of more, round numbers."""
+SHORT_STROKES: dict[str, Any] = {"marker": "_", "linestyle": "", "markersize": 6.0, "markeredgewidth": 1.0, "alpha": 0.7}
+THIN_LINES: dict[str, Any] = {"linewidth": 0.5, "alpha": 0.35}
+"""How single runs look beneath the means."""
+Run = tuple[str, Sequence[float], Sequence[float]]
+"""A run's name, and its x and y."""
 
 
 def ranked(arms: Sequence[str], found: Mapping[str, Any] | None) -> list[str]:
@@ -108,117 +117,118 @@ def arms_figure(found: Mapping[str, Any], endpoint: str, *, name: str, title: st
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """How every arm does along an axis: its mean, and each of its runs."""
+
+    name: str
+    title: str
+    axis: str
+    """What the x of `means` is called in the comparison."""
+    x_label: str
+    y_range: tuple[float, float]
+    means: Mapping[str, Mapping[str, list[float]]]
+    """By arm: the axis, `value`, and its bounds `low` and `high`."""
+    runs: Mapping[str, Sequence[Run]]
+    """By arm, where it has several."""
+    styles: Mapping[str, Style]
+    caption: str
+    is_measured: bool
+    """There are values at the points of the axis alone: ticks stand there, and runs are strokes rather than lines."""
+
+
 def profiles(found: Mapping[str, Any], sweep: Sweep, styles: Mapping[str, Style]) -> list[Figure]:
     """Where an arm is good: its score by strictness, and the share of runs and cells above a score."""
     records = {arm: found["arms"][arm] for arm in styles if (found["arms"].get(arm) or {}).get("by_strictness")}
-    by_strictness = {arm: record["by_strictness"] for arm, record in records.items()}
-    shares = {arm: record["profile"] for arm, record in records.items()}
-    dots = {
-        arm: [
-            (float(d), fmean(score for (_, at), score in run.cells.items() if at == d))
-            for run in sweep.of(arm).values()
-            for d in sorted({at for _, at in run.cells})
-        ]
-        for arm in records
-        if len(sweep.of(arm)) > 1
-    }
-    single = " Short strokes: one run each." if dots else ""
-    return [
-        profile_figure(
-            by_strictness,
-            "strictness",
-            styles,
-            name="score_by_strictness",
-            title="Final held-out score by strictness",
-            x_label="strictness of the user",
-            y_range=EMOTION,
-            dots=dots,
-            caption=f"Mean over families. {FULL_GRID} Lines: means over seeds.{single}",
-            ticks_at_points=True,
+    repeated = {arm: list(sweep.of(arm).values()) for arm in records if len(sweep.of(arm)) > 1}
+    by_strictness = Profile(
+        name="score_by_strictness",
+        title="Final held-out score by strictness",
+        axis="strictness",
+        x_label="strictness of the user",
+        y_range=EMOTION,
+        means={arm: record["by_strictness"] for arm, record in records.items()},
+        runs={arm: [(run.name, *scores_by_strictness(run)) for run in runs] for arm, runs in repeated.items()},
+        styles=styles,
+        caption=f"Mean over families. {FULL_GRID} Lines: means over seeds.{' Short strokes: one run each.' if repeated else ''}",
+        is_measured=True,
+    )
+    shares = Profile(
+        name="performance_profile",
+        title="Share of runs and cells above a score",
+        axis="threshold",
+        x_label="score, mean final emotion",
+        y_range=(0.0, 1.0),
+        means={arm: record["profile"] for arm, record in records.items()},
+        runs={arm: shares_by_run(runs) for arm, runs in repeated.items()},
+        styles=styles,
+        caption=(
+            f"Over families and strictness at {len(THRESHOLDS)} scores; higher is better. {FULL_GRID} "
+            f"Lines: all seeds together.{' Thin lines: one run each.' if repeated else ''}"
         ),
-        profile_figure(
-            shares,
-            "threshold",
-            styles,
-            name="performance_profile",
-            title="Share of runs and cells above a score",
-            x_label="score, mean final emotion",
-            y_range=(0.0, 1.0),
-            dots={},
-            caption=f"Over families, strictness and seeds together, at {len(THRESHOLDS)} scores; higher is better. {FULL_GRID}",
-        ),
-    ]
+        is_measured=False,
+    )
+    return [profile_figure(by_strictness), profile_figure(shares)]
 
 
-def profile_figure(
-    lines: Mapping[str, Mapping[str, list[float]]],
-    axis: str,
-    styles: Mapping[str, Style],
-    *,
-    name: str,
-    title: str,
-    x_label: str,
-    y_range: tuple[float, float],
-    dots: Mapping[str, Sequence[tuple[float, float]]],
-    caption: str,
-    ticks_at_points: bool = False,
-) -> Figure:
+def scores_by_strictness(run: RunResult) -> tuple[list[float], list[float]]:
+    """The strictnesses that a run was judged at, and its mean over families at each."""
+    levels = sorted({at for _, at in run.cells})
+    return levels, [fmean(score for (_, at), score in run.cells.items() if at == level) for level in levels]
+
+
+def shares_by_run(runs: Sequence[RunResult]) -> list[Run]:
+    """The share of the cells that all runs have above each score, run by run; their mean is the arm's."""
+    cells = common_cells(runs)
+    scores_RC = np.array([[run.cells[cell] for cell in cells] for run in runs])
+    shares = [performance_profile(scores_C[None], np.array(THRESHOLDS)).tolist() for scores_C in scores_RC]
+    return [(run.name, THRESHOLDS, share) for run, share in zip(runs, shares, strict=True)]
+
+
+def profile_figure(profile: Profile) -> Figure:
     """A line for each arm, named at its end."""
     rows = [
-        (arm, *values) for arm, line in lines.items() for values in zip(line[axis], line["value"], line["low"], line["high"], strict=True)
+        (arm, *values)
+        for arm, line in profile.means.items()
+        for values in zip(line[profile.axis], line["value"], line["low"], line["high"], strict=True)
     ]
-    points = sorted({x for line in lines.values() for x in line[axis]})
-    ticks = points if ticks_at_points and len(points) <= MAX_TICKS else []
-    plot = profile_plot(lines, axis, styles, x_label=x_label, y_range=y_range, dots=dots, ticks=ticks, label=title) if lines else None
     return Figure(
-        name=name,
-        title=title,
-        plot=plot,
-        caption=caption,
-        header=("arm", axis, "value", "low", "high"),
+        name=profile.name,
+        title=profile.title,
+        plot=profile_plot(profile) if profile.means else None,
+        caption=profile.caption,
+        header=("arm", profile.axis, "value", "low", "high"),
         rows=rows,
     )
 
 
-def profile_plot(
-    lines: Mapping[str, Mapping[str, list[float]]],
-    axis: str,
-    styles: Mapping[str, Style],
-    *,
-    x_label: str,
-    y_range: tuple[float, float],
-    dots: Mapping[str, Sequence[tuple[float, float]]],
-    ticks: Sequence[float],
-    label: str,
-) -> Plot:
-    """The frame, with its arms beside it, the best first.
-
-    Args:
-        dots: x and y of each arm's single runs.
-        ticks: what stands on the x axis, which leaves room on either side of them; empty takes round numbers.
-    """
-    xs = [x for line in lines.values() for x in line[axis]]
-    start, end = min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1.0
+def profile_plot(profile: Profile) -> Plot:
+    """The frame, with its arms beside it, the best first; the runs lie beneath the means."""
+    lines, styles = profile.means, profile.styles
+    xs = sorted({x for line in lines.values() for x in line[profile.axis]})
+    start, end = xs[0], xs[-1] if xs[-1] > xs[0] else xs[0] + 1.0
+    ticks = xs if profile.is_measured and len(xs) <= MAX_TICKS else []
     room = 0.04 * (end - start) if ticks else 0.0
     width, height = FULL / 2 - 10.0, max(320.0, 60.0 + 17.0 * len(lines))
     right, bottom = width - label_width(list(lines)), height - 38.0
 
     def paint(sheet: Sheet) -> None:
         axes = sheet.axes(LEFT, 14, right, bottom)
-        set_ranges(axes, (start - room, end + room), y_range)
+        set_ranges(axes, (start - room, end + room), profile.y_range)
         if ticks:
             axes.set_xticks(ticks, [number(x) for x in ticks])
-        sheet.text(right, height - 3, x_label, colour="soft", ha="right")
-        for arm, runs in dots.items():
-            look = {"color": hue(styles[arm][0]), "markersize": 6.0, "markeredgewidth": 1.0, "alpha": 0.7}
-            axes.plot(*zip(*runs, strict=True), "_", gid=mark("run", arm), **look)
+        sheet.text(right, height - 3, profile.x_label, colour="soft", ha="right")
+        look = SHORT_STROKES if profile.is_measured else THIN_LINES
+        for arm, runs in profile.runs.items():
+            for name, places, values in runs:
+                axes.plot(places, values, color=hue(styles[arm][0]), gid=mark("run", name), **look)
         for i, (arm, line) in enumerate(lines.items()):
-            style = style_of(*styles[arm], num_points=len(line[axis]), start=i)
-            axes.plot(line[axis], line["value"], linewidth=1.6, gid=mark("mean", arm), **style)
+            style = style_of(*styles[arm], num_points=len(line[profile.axis]), start=i)
+            axes.plot(line[profile.axis], line["value"], linewidth=1.6, gid=mark("mean", arm), **style)
         best_first = sorted(lines, key=lambda arm: -fmean(lines[arm]["value"]))
         names_beside(sheet, [(arm, *styles[arm]) for arm in best_first], x=right + 10, ys=[18.0 + 17.0 * i for i in range(len(lines))])
 
-    return Plot(width=width, height=height, label=label, paint=paint)
+    return Plot(width=width, height=height, label=profile.title, paint=paint)
 
 
 def cell_figure(sweep: Sweep, arms: Sequence[str]) -> Figure:
