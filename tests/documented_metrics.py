@@ -1,4 +1,4 @@
-"""The metric keys that are documented, read from the one table that defines them (docs/metrics.md): against these the code is tested."""
+"""The metric keys that are documented, read from the tables that define them (docs/metrics.md): against these the code is tested."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PLACEHOLDER = re.compile(r"<\w+>")
 
 
 def documented_keys(path: Path = TABLE) -> list[str]:
-    """Every key of the table, in its order; `<word>` in a key stands for any one word."""
+    """Every key of the tables, in their order; `<word>` in a key stands for any one word."""
     rows = [ROW.match(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return [row.group(1) for row in rows if row]
 
 
 def undocumented(keys: Iterable[str], path: Path = TABLE) -> list[str]:
-    """Those of `keys` that the table does not define, sorted."""
+    """Those of `keys` that no table defines, sorted."""
     patterns = [pattern_of(key) for key in documented_keys(path)]
     return sorted(key for key in set(keys) if not any(pattern.fullmatch(key) for pattern in patterns))
 
