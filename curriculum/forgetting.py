@@ -14,9 +14,9 @@ for practice wherever it lies:
 
 The root is the standard error of a running mean of successes; graded rewards have a smaller one. Nothing is one-way: when the bands have
 recovered, the share falls back to 0. Between missing what is lost and replaying what is not, `num_errors` leans to the second: a group of
-replay is practice all the same (docs/teachers.md has what either costs).
+replay is practice all the same (docs/toy_benchmark.md has what either costs).
 
-Source: our own. That replay should follow competence and not be a fixed share is measured on student S3 in docs/teachers.md.
+Source: our own. That replay follows competence instead of being a fixed share is a choice, compared on student S3 (docs/toy_benchmark.md).
 """
 
 from __future__ import annotations
