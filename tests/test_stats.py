@@ -18,6 +18,7 @@ from analysis.stats import (
     optimality_gap,
     performance_profile,
     profile_over_strictness,
+    stratified_draws,
 )
 
 TWO_BY_FOUR = np.array([[0.0, 1.0, 2.0, 9.0], [0.0, 1.0, 2.0, 5.0]])
@@ -83,13 +84,14 @@ def test_a_level_outside_the_unit_interval_is_refused(level):
         estimate(mean, TWO_BY_FOUR, seed=0, level=level)
 
 
-def test_an_interval_follows_from_its_seed():
+@pytest.mark.parametrize("draws", [joint_draws, stratified_draws])
+def test_an_interval_follows_from_its_seed(draws):
     scores = correlated(np.random.default_rng(0), num_runs=5, num_cells=6)
-    first = estimate(iqm, scores, seed=7, num_resamples=200)
+    first = estimate(iqm, scores, seed=7, draws=draws, num_resamples=200)
     np.random.default_rng(1).normal(size=100)
     np.random.seed(3)  # noqa: NPY002 - the global state must not matter
-    assert estimate(iqm, scores, seed=7, num_resamples=200) == first
-    assert estimate(iqm, scores, seed=8, num_resamples=200) != first
+    assert estimate(iqm, scores, seed=7, draws=draws, num_resamples=200) == first
+    assert estimate(iqm, scores, seed=8, draws=draws, num_resamples=200) != first
 
 
 def test_one_run_has_no_interval():
@@ -103,6 +105,14 @@ def test_joint_draws_keep_rows_whole():
     draws = joint_draws(lambda drawn: drawn[:, 1] - 10.0 * drawn[:, 0], scores, seed=0, num_resamples=50)
     assert draws.shape == (50, 3)
     assert (draws == 0.0).all()
+
+
+def test_stratified_draws_stay_in_their_cell_and_mix_rows():
+    scores = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
+    draws = stratified_draws(lambda drawn: drawn.ravel(), scores, seed=0, num_resamples=200).reshape(200, 3, 2)
+    assert set(np.unique(draws[:, :, 0])) == {1.0, 2.0, 3.0}
+    assert set(np.unique(draws[:, :, 1])) == {10.0, 20.0, 30.0}
+    assert (draws[:, :, 1] != 10.0 * draws[:, :, 0]).any()
 
 
 def test_the_draws_of_two_runs_can_be_counted():
@@ -119,23 +129,26 @@ def test_the_percentile_interval_agrees_with_scipy():
     assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval), abs=0.1)
 
 
-def within_cells(scores_RC: np.ndarray, *, seed: int) -> tuple[float, float]:
-    """The interval of the mean where runs are drawn within each cell by itself, as in the source of the estimators."""
-    picks_BRC = np.random.default_rng(seed).integers(0, len(scores_RC), size=(200, *scores_RC.shape))
-    low, high = np.quantile([np.take_along_axis(scores_RC, picks_RC, axis=0).mean() for picks_RC in picks_BRC], [0.025, 0.975])
-    return low, high
-
-
-def test_joint_intervals_cover_where_those_within_cells_do_not():
-    rng, num_trials, joint, apart = np.random.default_rng(0), 200, 0, 0
+def test_joint_intervals_cover_where_stratified_ones_do_not():
+    rng, num_trials, covered = np.random.default_rng(0), 200, {joint_draws: 0, stratified_draws: 0}
     for trial in range(num_trials):
         scores = correlated(rng, num_runs=10, num_cells=12)
-        found, (low, high) = estimate(np.mean, scores, seed=trial, num_resamples=200), within_cells(scores, seed=trial)
-        joint += found.low <= 0.0 <= found.high
-        apart += low <= 0.0 <= high
+        for draws in covered:
+            found = estimate(np.mean, scores, seed=trial, draws=draws, num_resamples=200)
+            covered[draws] += found.low <= 0.0 <= found.high
     # 95 % intervals; with 10 runs a percentile bootstrap reaches about 90.
-    assert 0.83 < joint / num_trials < 0.96
-    assert apart / num_trials < 0.60
+    assert 0.83 < covered[joint_draws] / num_trials < 0.96
+    assert covered[stratified_draws] / num_trials < 0.60
+
+
+def test_stratified_intervals_cover_where_cells_are_independent():
+    rng, num_trials, covered = np.random.default_rng(1), 200, 0
+    for trial in range(num_trials):
+        found = estimate(
+            np.mean, correlated(rng, num_runs=10, num_cells=12, luck=0.0), seed=trial, draws=stratified_draws, num_resamples=200
+        )
+        covered += found.low <= 0.0 <= found.high
+    assert 0.86 < covered / num_trials < 0.98
 
 
 def test_a_band_is_an_interval_at_every_place():

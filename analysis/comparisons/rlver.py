@@ -71,6 +71,33 @@ class Finding:
     """Why its number does not decide it, or why there is none; empty where it does."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Marks:
+    """RLVER's findings, marked by the runs of a sweep."""
+
+    findings: list[Finding]
+    reading: Reading
+
+    @property
+    def num_runs(self) -> int:
+        """How many runs the table holds."""
+        return sum(map(len, self.reading.table.values()))
+
+    def keep(self, path: Path) -> None:
+        """Writes them as JSON."""
+        write_json(as_record(self), path)
+
+
+def read_marks(folder: Path) -> Marks:
+    """What the finished runs of a sweep say of each finding.
+
+    Raises:
+        ValueError: the folder holds no run of RLVER's table.
+    """
+    reading = read_table(folder)
+    return Marks(findings=findings(reading.table), reading=reading)
+
+
 def findings(table: Table) -> list[Finding]:
     """Every claim; one that the table lacks the runs for is undecided, with the reason."""
     return [found_of(claim, table) for claim in CLAIMS]
@@ -278,17 +305,16 @@ def hold_against(folder: Path, *, out: Path | None = None) -> str:
         ValueError: the folder holds no such sweep, or nothing may be written there.
     """
     check_out(out)
-    reading = read_table(folder)
-    found, num_runs = findings(reading.table), sum(map(len, reading.table.values()))
-    path = out or folder / RLVER
-    write_json(as_record(found, reading, num_runs=num_runs), path)
-    return f"{as_text(found, reading.notes, table=reading.table, num_runs=num_runs)}\n\n{path}"
+    marks, path = read_marks(folder), out or folder / RLVER
+    marks.keep(path)
+    return f"{as_text(marks)}\n\n{path}"
 
 
-def as_record(found: Sequence[Finding], reading: Reading, *, num_runs: int) -> dict[str, Any]:
+def as_record(marks: Marks) -> dict[str, Any]:
     """The contents of `rlver.json`."""
+    reading = marks.reading
     return {
-        "num_runs": num_runs,
+        "num_runs": marks.num_runs,
         "world_hashes": reading.world_hashes,
         "notes": reading.notes,
         "cells": {
@@ -297,7 +323,8 @@ def as_record(found: Sequence[Finding], reading: Reading, *, num_runs: int) -> d
             if cell in reading.table
         },
         "findings": [
-            {"claim": one.claim, "measure": one.measure, **one.estimate.to_dict(), "mark": one.mark, "reason": one.reason} for one in found
+            {"claim": one.claim, "measure": one.measure, **one.estimate.to_dict(), "mark": one.mark, "reason": one.reason}
+            for one in marks.findings
         ],
     }
 
@@ -317,18 +344,13 @@ def is_table(arms: Iterable[str]) -> bool:
     return set(arms) <= {"_".join(cell) for cell in CELLS}
 
 
-def section(folder: Path, arms: Iterable[str]) -> str:
-    """The findings on the page of a sweep of the table; nothing for other sweeps."""
-    if not is_table(arms):
-        return ""
-    reading = read_table(folder)
-    found = findings(reading.table)
-    header, *rows = finding_rows(found)
-    why = [f"{one.claim}: {one.reason}." for one in found if one.reason]
-    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in [*why, *filter(None, [by_judge(reading.table)])])
-    num_runs = sum(map(len, reading.table.values()))
+def section(marks: Marks) -> str:
+    """The findings as a part of the sweep's page."""
+    header, *rows = finding_rows(marks.findings)
+    why = [f"{one.claim}: {one.reason}." for one in marks.findings if one.reason]
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in [*why, *filter(None, [by_judge(marks.reading.table)])])
     lead = (
-        f"Reproduced is what has its 95 % interval above 0, not reproduced what has it at or below 0 ({num_runs} runs). "
+        f"Reproduced is what has its 95 % interval above 0, not reproduced what has it at or below 0 ({marks.num_runs} runs). "
         "What presupposes something that is not sure is undecided whatever its number."
     )
     return f"<h2>RLVER's findings</h2><p>{lead}</p>{grid_table(header, rows)}{notes}"
@@ -365,15 +387,16 @@ def by_judge(table: Table) -> str:
     return f"score, VANILLA - CHALLENGING, by the strictness of the users who judge (mean of {len(runs)} pairs): {told}."
 
 
-def as_text(found: Sequence[Finding], notes: Sequence[str], *, table: Table, num_runs: int) -> str:
+def as_text(marks: Marks) -> str:
     """The page that the command prints."""
+    found, table = marks.findings, marks.reading.table
     parts = [
         columns(cell_rows(table)),
         columns(finding_rows(found)),
-        f"{num_runs} runs; a finding is reproduced where the interval lies above 0 and what it presupposes is sure.",
+        f"{marks.num_runs} runs; a finding is reproduced where the interval lies above 0 and what it presupposes is sure.",
     ]
     judged = by_judge(table)
-    remarks = [*(f"{one.claim}: {one.reason}." for one in found if one.reason), *([judged] if judged else []), *notes]
+    remarks = [*(f"{one.claim}: {one.reason}." for one in found if one.reason), *([judged] if judged else []), *marks.reading.notes]
     if remarks:
         parts.append("To know:\n" + "\n".join(f"- {remark}" for remark in dict.fromkeys(remarks)))
     return "\n\n".join(parts)

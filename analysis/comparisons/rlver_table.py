@@ -189,6 +189,7 @@ def figures_of(lines: Iterable[Mapping[str, Any]], *, num_steps: int = 0) -> Fig
         raise ValueError("evaluation.jsonl must hold the full grid before and after training, got it once or not at all")
     before, after = full[min(full)], full[max(full)]
     emotions = [np.array([line["emotion"] for line in side], dtype=float) for side in (before, after)]
+    early, late = heard(before), heard(after)
     trained_N = np.repeat([0.0, 1.0], [len(before), len(after)])
     length_N = np.log([max(words_per_reply(line), 1.0) for line in (*before, *after)])
     at_equal_length = np.linalg.lstsq(
@@ -198,10 +199,10 @@ def figures_of(lines: Iterable[Mapping[str, Any]], *, num_steps: int = 0) -> Fig
         score=float(emotions[1].mean()),
         gain=float(emotions[1].mean() - emotions[0].mean()),
         gain_at_equal_length=float(at_equal_length[0][1]),
-        understanding_before=heard(before).understanding,
-        understanding=heard(after).understanding,
-        acting_before=heard(before).acting,
-        acting=heard(after).acting,
+        understanding_before=early.understanding,
+        understanding=late.understanding,
+        acting_before=early.acting,
+        acting=late.acting,
         num_steps=num_steps,
         by_strictness=by_strictness(after),
     )
