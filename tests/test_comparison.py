@@ -102,6 +102,20 @@ def test_three_seeds_describe(tmp_path):
     assert as_text(found).startswith("Over three seeds a lay above b; so few describe and do not decide.\n")
 
 
+def test_pairs_of_several_arms_that_decide_nothing_share_a_sentence(tmp_path):
+    finals = {"a": [40.0, 50.0, 61.0], "b": [30.0, 40.0, 50.0], "c": [40.0, 50.0, 60.0], "d": [41.0, 49.0, 61.0], "e": [39.0, 51.0, 61.0]}
+    folder = made_sweep(tmp_path, finals)
+    said = "Over three seeds a lay above b, and in {} the first lay now above, now below the second; so few describe and do not decide."
+    assert compared(folder, ("a", "b"), ("c", "d"))["verdict"][0] == said.format("the other pair")
+    assert compared(folder, ("a", "b"), ("c", "d"), ("d", "e"))["verdict"][0] == said.format("the other two pairs")
+    assert compared(folder, ("b", "a"), ("c", "b"))["verdict"][0] == (
+        "Over three seeds b lay below a, c lay above b; so few describe and do not decide."
+    )
+    assert compared(folder, ("c", "d"), ("d", "e"))["verdict"][0] == (
+        "Over three seeds in both pairs the first lay now above, now below the second; so few describe and do not decide."
+    )
+
+
 def test_five_seeds_cannot_decide_and_that_is_said(tmp_path):
     found = compared(made_sweep(tmp_path, {"a": [60.0, 61.0, 62.0, 63.0, 65.0], "b": [20.0] * 5}), ("a", "b"))
     assert on(found)["p"] == 0.0625

@@ -34,7 +34,10 @@ def summary_of(found: Mapping[str, Any]) -> str:
         return "There is one arm, and nothing to compare it with."
     if not tested:
         return "Nothing can be compared: no two arms have a seed on which they may be set against each other."
-    return " ".join(on_favourite(a, [c for c in tested if c["a"] == a], plan) for a in dict.fromkeys(c["a"] for c in tested))
+    firsts = dict.fromkeys(contrast["a"] for contrast in tested)
+    if len(firsts) > 1 and not any(can_decide(contrast, plan) for contrast in tested):
+        return on_pairs(tested, plan)
+    return " ".join(on_favourite(a, [c for c in tested if c["a"] == a], plan) for a in firsts)
 
 
 def limits(found: Mapping[str, Any]) -> list[str]:
@@ -79,13 +82,32 @@ def on_favourite(a: str, contrasts: Sequence[Contrast], plan: Plan) -> str:
     decided = [contrast for contrast in contrasts if contrast not in few]
     sentences = [f"{a} {grouped(decided, plan)}."] if decided else []
     if few:
-        counts = sorted({contrast["endpoints"][plan["primary"]]["num_pairs"] for contrast in few})
-        seeds = count_in_words(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        over, end = ("In one seed", "one seed describes and does not decide") if counts == [1] else (f"Over {seeds} seeds", SO_FEW)
-        if any(contrast.get("too_early") for contrast in few) and counts[0] >= DECIDES_FROM:
-            end = TOO_EARLY
+        over, end = without_decision(few, plan)
         sentences.append(f"{over} {a} lay {grouped(few, plan)}; {end}.")
     return " ".join(sentences)
+
+
+def on_pairs(few: Sequence[Contrast], plan: Plan) -> str:
+    """Contrasts of several arms that cannot be decided, in a sentence: who lay where on all seeds, and how many pairs did not agree."""
+    over, end = without_decision(few, plan)
+    mixed = [contrast for contrast in few if standing(contrast, plan) == MIXED]
+    said = [f"{contrast['a']} lay {standing(contrast, plan)} {contrast['b']}" for contrast in few if contrast not in mixed]
+    if mixed:
+        num = len(mixed)
+        rest = "the other pair" if num == 1 else f"the other {count_in_words(num)} pairs"
+        everywhere = "both pairs" if num == 2 else f"all {count_in_words(num)} pairs"
+        said.append(f"{'and in' if said else 'in'} {rest if said else everywhere} the first lay {MIXED} the second")
+    return f"{over} {', '.join(said)}; {end}."
+
+
+def without_decision(few: Sequence[Contrast], plan: Plan) -> tuple[str, str]:
+    """How a sentence about contrasts begins that cannot be decided, and how it ends."""
+    counts = sorted({contrast["endpoints"][plan["primary"]]["num_pairs"] for contrast in few})
+    if counts == [1]:
+        return "In one seed", "one seed describes and does not decide"
+    seeds = count_in_words(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    too_early = any(contrast.get("too_early") for contrast in few) and counts[0] >= DECIDES_FROM
+    return f"Over {seeds} seeds", TOO_EARLY if too_early else SO_FEW
 
 
 def can_decide(contrast: Contrast, plan: Plan) -> bool:
@@ -109,7 +131,8 @@ def grouped(contrasts: Sequence[Contrast], plan: Plan) -> str:
     return ", ".join(f"{words} {listed(others[words])}" for words in STANDINGS if words in others)
 
 
-STANDINGS = ("does better than", "shows no clear difference from", "does worse than", "above", "now above, now below", "below")
+MIXED = "now above, now below"
+STANDINGS = ("does better than", "shows no clear difference from", "does worse than", "above", MIXED, "below")
 """In the order in which they are said; the last three where seeds are too few to decide, all of which agree or do not."""
 
 
@@ -124,7 +147,7 @@ def standing(contrast: Contrast, plan: Plan) -> str:
     gains = [sign_of(primary) * difference for difference in endpoint["differences"]]
     if all(gain > 0 for gain in gains):
         return "above"
-    return "below" if all(gain < 0 for gain in gains) else "now above, now below"
+    return "below" if all(gain < 0 for gain in gains) else MIXED
 
 
 def answer(contrast: Contrast, plan: Plan) -> str:
