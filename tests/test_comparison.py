@@ -322,6 +322,15 @@ def test_what_the_favourite_was_tuned_on_stands_among_the_remarks(tmp_path):
     assert "Before these runs frontier was tuned: on seeds 0 to 2." in as_planned(folder)["notes"]
 
 
+def test_arms_that_were_tuned_alike_share_a_remark(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"ppo_think": [70.0], "ppo_plain": [60.0], "uniform": [50.0]})
+    pairs = (("ppo_think", "uniform"), ("ppo_plain", "uniform"), ("uniform", "ppo_plain"))
+    tuning = {"ppo_*": "as published", "uniform": "none"}
+    Planned(contrasts=pairs, primary="heldout.auc", tuning=tuning).keep(folder)
+    notes = [note for note in as_planned(folder)["notes"] if "tuned" in note]
+    assert notes == ["Before these runs ppo_think and ppo_plain were tuned: as published."]
+
+
 def test_a_baseline_that_was_named_by_hand_answers_no_planned_question(tmp_path):
     folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0 + i for i in range(8)], "fixed_0.1": [50.0] * 8})
     choose = {"from": "other/sweep", "seeds": "0-4", "best": ["fixed_*"]}

@@ -20,7 +20,7 @@ import numpy as np
 from analysis import paired, stats
 from analysis.comparisons.arms import arm_record
 from analysis.comparisons.comparison_plan import COMPARISON, Plan, chosen_by, default_contrasts, plan_of
-from analysis.comparisons.contrast_words import answer
+from analysis.comparisons.contrast_words import answer, listed
 from analysis.comparisons.pairing import best_of, comparable_seeds, passed_over, why_no_rival
 from analysis.comparisons.planned import THRESHOLD, Chosen, Contrast, Planned
 from analysis.comparisons.sweep import (
@@ -132,10 +132,17 @@ def read_besides(planned: Planned | None) -> Sequence[str]:
 
 
 def tuned_before(contrasts: Sequence[Contrast], planned: Planned | None) -> list[str]:
-    """A remark on what was tried before for each arm that others are set against, as the plan states it."""
+    """What was tried before for the arms that others are set against, as the plan states it; a remark for all of which the same is said."""
     tuning = planned.tuning if planned else {}
-    said = {a: next((tuning[name] for name in tuning if fnmatch.fnmatch(a, name)), "none") for a, _ in contrasts}
-    return [f"Before these runs {arm} was tuned: {what}." for arm, what in said.items() if not what.startswith("none")]
+    said: dict[str, list[str]] = {}
+    for arm in dict.fromkeys(a for a, _ in contrasts):
+        what = next((tuning[name] for name in tuning if fnmatch.fnmatch(arm, name)), "none")
+        said.setdefault(what, []).append(arm)
+    return [
+        f"Before these runs {listed(arms)} {'was' if len(arms) == 1 else 'were'} tuned: {what}."
+        for what, arms in said.items()
+        if not what.startswith("none")
+    ]
 
 
 def worlds(sweep: Sweep) -> list[str]:
