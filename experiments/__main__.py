@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="print the plan and the resolved settings, and start nothing")
     options = parser.parse_intermixed_args(arguments)
 
-    return ended(lambda: dispatch(options), refused=ConfigError, if_interrupted="interrupted before the run began; nothing was written")
+    return ended(lambda: dispatch(options), refused=ConfigError, if_interrupted="interrupted before a run began")
 
 
 def dispatch(options: argparse.Namespace) -> int:

@@ -13,11 +13,11 @@ class Interruption:
     """While entered, remembers that somebody asked the run to stop.
 
     Raises:
-        KeyboardInterrupt: from wherever the program is, at the second signal.
+        KeyboardInterrupt: from wherever the program is, at the second signal; later ones do not break off what is then cleared away.
     """
 
     def __init__(self) -> None:
-        self.requested = False
+        self.requested, self._raised = False, False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
@@ -29,6 +29,7 @@ class Interruption:
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if self.requested and not self._raised:
+            self._raised = True
             raise KeyboardInterrupt
         self.requested = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -45,6 +47,7 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
 
     Raises:
         ConfigError: the model or the engine turned out not to work; nothing was left behind. Or another process writes this run.
+        KeyboardInterrupt: somebody stopped it before its folder was begun.
     """
     torn: list[str] = []
     try:
@@ -52,19 +55,28 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
     except ValueError as error:
         raise ConfigError(str(error)) from error
     tally = Tally(**saved) if saved else Tally()
+    to_go_on = to_go_on or f"{config.experiment} resume={folder}"
+    has_begun = False
     try:
-        send_first_weights(parts)
-        text = settings_text(config, folder)
-        begin(folder, text, must_be_new=not config.resume)
-        with Interruption() as interruption, only_writer(folder):
-            write_over(folder / CONFIG, text)
-            if (folder / SUMMARY).is_file():
-                # A larger budget: while it goes on the run has not ended, and what it came to before is not lost.
-                (folder / SUMMARY).replace(folder / EARLIER)
-            course = Course(config, folder, parts, tally, interruption)
-            return course.run(to_go_on=to_go_on or f"{config.experiment} resume={folder}", torn=torn)
-    finally:
-        parts.pool.close()
+        with Interruption() as interruption, contextlib.closing(parts.pool):
+            send_first_weights(parts)
+            text = settings_text(config, folder)
+            if interruption.requested:
+                raise KeyboardInterrupt
+            begin(folder, text, must_be_new=not config.resume)
+            has_begun = True
+            with only_writer(folder):
+                write_over(folder / CONFIG, text)
+                if (folder / SUMMARY).is_file():
+                    # A larger budget: while it goes on the run has not ended, and what it came to before is not lost.
+                    (folder / SUMMARY).replace(folder / EARLIER)
+                course = Course(config, folder, parts, tally, interruption)
+                return course.run(to_go_on=to_go_on, torn=torn)
+    except KeyboardInterrupt:
+        if not has_begun:
+            raise
+        print(f"interrupted; to go on: python -m experiments {to_go_on}", file=sys.stderr)
+        return ExitCode.INTERRUPTED
 
 
 def send_first_weights(parts: Parts) -> None:

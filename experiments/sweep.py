@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -32,7 +31,7 @@ from experiments.cautions import lost_settings
 from experiments.config import BudgetConfig, compose, laid_over, load_saved, read_experiment, read_yaml
 from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
-from experiments.interruption import Interruption
+from experiments.interruption import SIGNALS, Interruption
 from experiments.keys import ConfigError
 from experiments.one_writer import check_no_writer
 from experiments.preflight import check
@@ -53,6 +52,14 @@ class Running:
 
     cell: Cell
     process: subprocess.Popen[bytes]
+    num_signals: int = 0
+    """Sent to it so far: the first asks it to end after the step at hand, the second to abandon that."""
+
+    def signal(self, *, up_to: int) -> None:
+        """Sends what it lacks of so many signals, each of another kind, as two of a kind may arrive as one."""
+        for number in SIGNALS[self.num_signals : up_to]:
+            self.process.send_signal(number)
+            self.num_signals += 1
 
 
 def run_sweep(sweep: Sweep) -> ExitCode:
@@ -318,11 +325,10 @@ class Course:
             abandon: the step at hand; else it is finished and saved.
         """
         for item in self.running:
-            # To abandon takes two signals, and two of a kind may arrive as one.
-            for number in (signal.SIGINT, signal.SIGTERM)[: 2 if abandon else 1]:
-                item.process.send_signal(number)
-        for item in self.running:
-            item.process.wait()
+            item.signal(up_to=2 if abandon else 1)
+        # Not `Popen.wait`, which sleeps through a signal that comes just before it.
+        while any(item.process.poll() is None for item in self.running):
+            time.sleep(POLL_S)
 
     def say(self, text: str) -> None:
         """A line for the person."""

@@ -159,6 +159,14 @@ def test_the_first_signal_is_remembered_and_the_second_breaks_off():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_third_signal_does_not_break_off_what_the_second_has_cleared_away():
+    with Interruption():
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
 def test_a_polite_kill_before_a_run_clears_away_what_was_half_done(tmp_path, capsys):
     def build() -> int:
         with tempfile.TemporaryDirectory(dir=tmp_path):

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from fnmatch import fnmatch
 from pathlib import Path
@@ -545,6 +546,43 @@ def test_who_asks_twice_to_stop_a_sweep_leaves_no_run_behind(write, tmp_path, mo
             course.run()
     assert [process.poll() is not None for process in started] == [True]
     started[0].stdout.close()
+
+
+COUNTING = """
+import signal, time
+received = []
+def take(number, frame):
+    received.append(number)
+    print(len(received), flush=True)
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, take)
+print("runs", flush=True)
+while len(received) < 2:
+    time.sleep(0.01)
+time.sleep(0.3)
+"""
+"""A run that says how many signals it has received and clears away for a moment once there were two."""
+
+
+def test_a_run_that_was_asked_to_end_is_sent_one_more_signal_when_it_shall_abandon_its_step(write, tmp_path, monkeypatch):
+    write()
+    monkeypatch.setattr("experiments.sweep.POLL_S", 0.01)
+    with Interruption() as interruption, subprocess.Popen([sys.executable, "-c", COUNTING], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "runs\n"
+        course = Course(planned(f"runs={tmp_path}"), interruption)
+        course.running = [Running(Cell("frontier", 3), process)]
+
+        def ask_again() -> None:
+            assert process.stdout.readline() == "1\n"
+            os.kill(os.getpid(), signal.SIGINT)
+
+        os.kill(os.getpid(), signal.SIGINT)
+        again = threading.Thread(target=ask_again)
+        again.start()
+        with pytest.raises(KeyboardInterrupt):
+            course.run()
+        again.join()
+        assert process.stdout.read() == "2\n"
 
 
 @pytest.mark.engine

@@ -2,72 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 
 import pytest
 import torch
+from parts_in_process import parts_in_process
 from tiny_policy import save_tiny_policy
 
-from curriculum.collapse import CollapseMonitor
 from experiments.config import load
-from experiments.faults import FaultBudget
-from experiments.parts import Parts
-from experiments.teaching import make_teacher
 from experiments.train import Tally, TrainingRun
-from policy.algorithms import make_algorithm
-from policy.chat import Chat
-from policy.engine import Completion
-from policy.learner import Learner
-from policy.model import load_model
-from policy.rollout import roll_out_group
-from simulator.users import make_bank, make_user
 
 SMALL = ["groups_per_step=2", "group_size=3", "rollout.max_turns=2", "rollout.max_new_tokens=6", "probe.num_dialogues=2", "probe.every=2"]
-
-
-class OwnPool:
-    """Rolls out at once and in this process, with the weights that the learner has."""
-
-    def __init__(self, config, learner, tokenizer, user, bank):
-        self.config, self.learner, self.chat, self.user, self.bank = config, learner, Chat(tokenizer), user, bank
-        self.done = []
-
-    async def generate(self, prompt_ids, *, sampling, seed):
-        chance, ids, logprobs = torch.Generator().manual_seed(seed), list(prompt_ids), []
-        while len(logprobs) < sampling.max_tokens and (not logprobs or ids[-1] != self.chat.end_of_turn_id):
-            with torch.no_grad():
-                logprobs_V = self.learner.model(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
-            ids.append(int(torch.multinomial(logprobs_V.exp(), 1, generator=chance)))
-            logprobs.append(float(logprobs_V[ids[-1]]))
-        sampled = tuple(ids[len(prompt_ids) :])
-        reason = "stop" if sampled[-1] == self.chat.end_of_turn_id else "length"
-        facts = {"token_ids": sampled, "logprobs": tuple(logprobs), "text": self.chat.decode(sampled)}
-        return Completion(**facts, finish_reason=reason, policy_version=self.learner.policy_version)
-
-    def submit(self, tasks, *, lane=""):
-        async def all_groups():
-            talk = {"user": self.user, "generate": self.generate, "chat": self.chat, "config": self.config.rollout}
-            return [await roll_out_group(task, self.bank.scenario(task.scenario_id), **talk) for task in tasks]
-
-        self.done += asyncio.run(all_groups())
-
-    def ready(self, num_groups, *, lane=""):
-        taken, self.done = self.done[:num_groups], self.done[num_groups:]
-        return taken
-
-    def load_weights(self, weights, version):
-        """Nothing to send: there is one copy."""
-
-    def score(self, token_ids):
-        return [self.learner.score(token_ids)]
-
-    def stats(self):
-        counts = ("tokens", "restarts", "dispatched", "lost", "retried", "in_flight")
-        return dict.fromkeys((*(f"num_{name}" for name in counts), "rollout_s", "engine_busy_s"), 0.0)
-
-    def user_counts(self):
-        return {}
 
 
 class Kept:
@@ -96,25 +41,7 @@ def run(tmp_path):
 
     def run(*overrides: str) -> tuple[TrainingRun, Kept]:
         config = load("smoke", [f"policy.model={folder}", *SMALL, *overrides])
-        model, tokenizer = load_model(folder)
-        start = load_model(folder)[0] if config.learner.pull_to_start else None
-        algorithm, bank, user = (
-            make_algorithm(config.algorithm),
-            make_bank(config.simulator),
-            make_user(config.simulator.kind, config.simulator),
-        )
-        learner = Learner(config.learner, algorithm, model, start=start)
-        parts = Parts(
-            bank=bank,
-            user=user,
-            teacher=make_teacher(config, bank),
-            algorithm=algorithm,
-            learner=learner,
-            tokenizer=tokenizer,
-            pool=OwnPool(config, learner, tokenizer, user, bank),
-            collapse=CollapseMonitor(config.collapse),
-            faults=FaultBudget(config.rollout.max_error_share),
-        )
+        parts = parts_in_process(config, folder)
         kept = Kept()
         return TrainingRun(config, parts, kept, Tally()), kept
 
