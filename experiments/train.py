@@ -57,6 +57,21 @@ class Tally:
         self.simulator_calls += sum(1 + rollout.dialogue.num_replies for rollout in rollouts)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Practice:
+    """What was played in a step."""
+
+    issued: list[TaskSpec]
+    groups: list[RolloutGroup]
+    outcomes: list[GroupOutcome]
+    """Of each of the groups."""
+    stale: list[RolloutGroup]
+    """Too old to be trained on."""
+    on_panel: list[RolloutGroup]
+    num_rounds: int
+    """Rounds in which groups were played anew."""
+
+
 class TrainingRun:
     """One run, step by step: `parts` hold what adapts, the tally what was used up, the recorder what is left behind."""
 
@@ -80,55 +95,69 @@ class TrainingRun:
         Raises:
             RuntimeError: too many dialogues broke, too many optimiser steps were skipped, or new weights did not arrive.
         """
-        teacher, learner, algorithm = self.parts.teacher, self.parts.learner, self.parts.algorithm
-        success_emotion = self.config.teacher.success_emotion
         started = time.monotonic()
+        practice = self.play()
+        rolled_out = time.monotonic()
+        probes = self.teach(practice)
+        panel = self.panel_metrics([group.rollouts[0] for group in practice.on_panel]) if practice.on_panel else {}
+        metrics = self.update(practice)
+        stats = update_stats(metrics, step=self.tally.step + 1, policy_version=self.parts.learner.policy_version)
+        self.parts.teacher.on_update(stats)
+        with self.left_behind(practice):
+            metrics |= self.send_weights(practice.groups)
+        self.tally.step += 1
 
+        alarms = self.parts.collapse.observe(self.tally.step, collapse_values(metrics | panel))
+        metrics |= panel | self.parts.collapse.metrics() | self.parts.teacher.metrics() | self.pool_metrics() | self.user_metrics()
+        metrics |= {"timing_s/gen": rolled_out - started, "timing_s/step": time.monotonic() - started}
+        metrics |= {"perf/policy_tokens": float(self.tally.policy_tokens)}
+        if self.config.resampling.enabled:
+            metrics |= {"rollout/num_rounds": float(practice.num_rounds), "rollout/num_groups": float(len(practice.groups))}
+        self.record(practice, metrics, alarms)
+        self.record_teaching(practice.issued, practice.outcomes, probes, asdict(stats))
+        return metrics, alarms
+
+    def play(self) -> Practice:
+        """Takes the dialogues of the next step, which it bills and measures."""
         issued = self.ahead.top_up(self.tally.step + 1)
         planned, played = self.ahead.take()
         self.tally.bill(played)
         groups, stale = self.by_age(played[: len(planned.tasks)])
-        on_panel = played[len(planned.tasks) :]
-        outcomes = [measure(group, success_emotion=success_emotion) for group in groups]
+        outcomes = [measure(group, success_emotion=self.config.teacher.success_emotion) for group in groups]
         num_rounds = self.play_anew(issued, groups, outcomes)
-        rolled_out = time.monotonic()
-        heard = as_heard(on_panel, step=self.tally.step + 1) if self.config.probe.teaches else []
-        probes = [measure(group, success_emotion=success_emotion) for group in heard]
-        teacher.observe([*outcomes, *probes])
-        with self.left_behind(groups, stale):
-            self.parts.faults.observe(groups)
+        on_panel = played[len(planned.tasks) :]
+        return Practice(issued=issued, groups=groups, outcomes=outcomes, stale=stale, on_panel=on_panel, num_rounds=num_rounds)
 
-        panel = self.panel_metrics([group.rollouts[0] for group in on_panel]) if on_panel else {}
+    def teach(self, practice: Practice) -> list[GroupOutcome]:
+        """Tells the teacher how its tasks went; returns what it heard of the probe panel besides.
+
+        Raises:
+            RuntimeError: too many dialogues broke.
+        """
+        heard = as_heard(practice.on_panel, step=self.tally.step + 1) if self.config.probe.teaches else []
+        probes = [measure(group, success_emotion=self.config.teacher.success_emotion) for group in heard]
+        self.parts.teacher.observe([*practice.outcomes, *probes])
+        with self.left_behind(practice):
+            self.parts.faults.observe(practice.groups)
+        return probes
+
+    def update(self, practice: Practice) -> dict[str, float]:
+        """Trains the policy on a step's dialogues; returns how that and they went.
+
+        Raises:
+            RuntimeError: too many optimiser steps were skipped, or the engines spoke with other weights than the learner's.
+        """
+        learner, algorithm, groups, outcomes = self.parts.learner, self.parts.algorithm, practice.groups, practice.outcomes
         chosen = self.config.resampling.with_contrast(learned(groups), learned(outcomes))
         batch = learner.with_reference(pack(admitted(chosen, compares_siblings=algorithm.compares_siblings).groups))
         targets = algorithm.targets(batch, learner.values(batch))
-        ages = off_policy_metrics(groups, policy_version=learner.policy_version, num_dropped=len(stale))
+        ages = off_policy_metrics(groups, policy_version=learner.policy_version, num_dropped=len(practice.stale))
         sampled_by = learner.policy_version
         is_exact = self.config.computes_in_float32 and not self.config.rollout.max_staleness
-        with self.left_behind(groups, stale):
+        with self.left_behind(practice):
             metrics = ages | learner.update(*by_segment(batch, targets), spent=self.spent())
             require_agreement(metrics["training/rollout_logprob_abs_diff_mean"], policy_version=sampled_by, is_exact=is_exact)
-        metrics |= dialogue_metrics(groups, success_emotion=success_emotion) | signal_metrics(outcomes)
-
-        self.tally.step += 1
-        stats = update_stats(metrics, step=self.tally.step, policy_version=learner.policy_version)
-        teacher.on_update(stats)
-        metrics |= self.send_weights(groups)
-
-        if on_panel:
-            metrics |= panel
-            self.record_panel(on_panel)
-
-        alarms = self.parts.collapse.observe(self.tally.step, collapse_values(metrics))
-        metrics |= self.parts.collapse.metrics() | teacher.metrics() | self.pool_metrics() | self.user_metrics()
-        metrics |= {"timing_s/gen": rolled_out - started, "timing_s/step": time.monotonic() - started}
-        metrics |= {"perf/policy_tokens": float(self.tally.policy_tokens)}
-        if self.config.resampling.enabled:
-            metrics |= {"rollout/num_rounds": float(num_rounds), "rollout/num_groups": float(len(groups))}
-
-        self.record(groups, stale, metrics, alarms)
-        self.record_teaching(issued, outcomes, probes, asdict(stats))
-        return metrics, alarms
+        return metrics | dialogue_metrics(groups, success_emotion=self.config.teacher.success_emotion) | signal_metrics(outcomes)
 
     def spent(self) -> float:
         """Share of the budget that is used up, tokens or steps, whichever is more."""
@@ -210,26 +239,26 @@ class TrainingRun:
         self.recorder.dialogues(self.tally.step, records)
 
     @contextmanager
-    def left_behind(self, groups: Sequence[RolloutGroup], stale: Sequence[RolloutGroup]) -> Iterator[None]:
+    def left_behind(self, practice: Practice) -> Iterator[None]:
         """Leaves the step's dialogues in the run's folder where they are what stops it."""
         try:
             yield
         except RuntimeError:
-            self.record_dialogues(self.tally.step + 1, groups, stale)
+            self.record_dialogues(self.tally.step + 1, practice)
             raise
 
-    def record_dialogues(self, step: int, groups: Sequence[RolloutGroup], stale: Sequence[RolloutGroup]) -> None:
+    def record_dialogues(self, step: int, practice: Practice) -> None:
         """Leaves a step's transcripts in the run's folder."""
-        records = [record for group in groups for record in group_records(group, kind="train")]
-        records += [record for group in stale for record in group_records(group, kind="stale")]
+        records = [record for group in practice.groups for record in group_records(group, kind="train")]
+        records += [record for group in practice.stale for record in group_records(group, kind="stale")]
         self.recorder.dialogues(step, records, num_as_text=NUM_AS_TEXT)
 
-    def record(
-        self, groups: Sequence[RolloutGroup], stale: Sequence[RolloutGroup], metrics: dict[str, float], alarms: Sequence[Alarm]
-    ) -> None:
+    def record(self, practice: Practice, metrics: dict[str, float], alarms: Sequence[Alarm]) -> None:
         """Leaves the step's transcripts, metrics and alarms in the run's folder."""
         step = self.tally.step
-        self.record_dialogues(step, groups, stale)
+        if practice.on_panel:
+            self.record_panel(practice.on_panel)
+        self.record_dialogues(step, practice)
         self.recorder.metrics(step, metrics)
         for alarm in alarms:
             self.tally.alarms.append(asdict(alarm))

@@ -81,6 +81,14 @@ def test_the_dialogues_of_an_update_that_stops_a_run_are_left_behind(run):
     assert len(kept.played) >= 6 and training.tally.step == 0 and not kept.measured
 
 
+def test_weights_that_do_not_arrive_stop_a_run_in_the_step_whose_dialogues_they_learned_from(run):
+    training, kept = run()
+    training.parts.pool.score = lambda token_ids: [[logprob - 1.0 for logprob in training.parts.learner.score(token_ids)]]
+    with pytest.raises(RuntimeError, match="must reach every engine"):
+        training.step()
+    assert len(kept.played) == 6 and training.tally.step == 0 and not kept.measured
+
+
 def test_a_step_plays_its_groups_once_and_the_panel_can_be_kept_from_the_teacher(run):
     training, kept = run("probe.teaches=false")
     for _ in range(2):
