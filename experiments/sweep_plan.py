@@ -250,14 +250,16 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     for name, instead in NOT_OF_A_SWEEP.items():
         if name in given:
             raise ConfigError(f"{name} must not be set for a sweep, got {given[name]!r}; {instead}")
-    if "kind" in (given.get("teacher") or {}) and any("kind" in ((arm or {}).get("teacher") or {}) for arm in tree["arms"].values()):
+    if setting(given, "teacher.kind") and any("kind" in ((arm or {}).get("teacher") or {}) for arm in tree["arms"].values()):
         raise ConfigError(
             f"teacher.kind must not be set for a sweep whose arms have teachers of their own, got {given['teacher']['kind']!r}; the others "
             "would be called what they are not: write an arm of that kind into the file"
         )
     own = {key: given.pop(key) for key in OWN if key in given}
+    if empty := [name for name in ("name", "runs") if own.get(name, name) in (None, "")]:
+        raise ConfigError(f"{empty[0]} must not be empty, got {own[empty[0]]!r}; leave it out for what is usual")
     base = laid_over(laid_over(read_experiment(tree["base"]), tree.get("settings") or {}), given)
-    arms = {arm: reached(settings, base, given) for arm, settings in chosen_arms(tree["arms"], own.get("arms")).items()}
+    arms = {arm: reached(settings, base, given) for arm, settings in chosen_arms(tree["arms"], own.get("arms", list(tree["arms"]))).items()}
     runs, primary = Path(str(own.get("runs", "runs"))), tree.get("primary", "heldout.auc")
     folder = runs / experiment / checked_name(str(own.get("name", "sweep")))
     seeds = whole_numbers("seeds", own.get("seeds", tree["seeds"]), least=0)
@@ -269,7 +271,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
         arms=arms,
         seeds=seeds,
         ring=everyone,
-        parallel=whole_numbers("parallel", own.get("parallel", tree.get("parallel", 1)), least=1)[0],
+        parallel=num_parallel(own.get("parallel", tree.get("parallel", 1))),
         planned=Planned(
             contrasts=tuple(parse_contrast(text, tree["arms"]) for text in tree.get("contrasts") or ()),
             primary=primary,
@@ -289,7 +291,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     except ValueError as error:
         raise ConfigError(f"{path_of(experiment).name}: {str(error).replace('--', '')}") from error
     if "choose" in tree:
-        all_arms = {arm: reached(settings, base, given) for arm, settings in chosen_arms(tree["arms"], None).items()}
+        all_arms = {arm: reached(settings, base, given) for arm, settings in chosen_arms(tree["arms"], list(tree["arms"])).items()}
         sweep = chosen(sweep, tree["choose"], all_arms=all_arms)
     check(sweep, all_arms=list(tree["arms"]))
     return sweep
@@ -348,15 +350,18 @@ def chosen(sweep: Sweep, wanted: Mapping[str, Any], *, all_arms: Mapping[str, di
 
 
 def chosen_arms(arms: Mapping[str, Any], names: Any) -> dict[str, dict[str, Any]]:
-    """The arms that were asked for, all of them by default."""
-    if names is None:
-        names = list(arms)
-    elif isinstance(names, str):
-        names = names.split(",")
-    for name in names:
+    """The arms that were asked for, as YAML or as text between commas.
+
+    Raises:
+        ConfigError: there is no such arm, or none was named.
+    """
+    if names in (None, "", []):
+        raise ConfigError(f"arms must be among {', '.join(arms)}, got none; leave it out for all of them")
+    asked = [str(name) for name in names] if isinstance(names, list) else str(names).split(",")
+    for name in asked:
         if name not in arms:
             raise ConfigError(f"arms must be among {', '.join(arms)}, got {name!r}")
-    return {name: dict(arms[name] or {}) for name in names}
+    return {name: dict(arms[name] or {}) for name in asked}
 
 
 def reached(arm: Mapping[str, Any], base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -388,6 +393,17 @@ def whole_numbers(name: str, value: Any, *, least: int) -> tuple[int, ...]:
     if not numbers or min(numbers) < least or len(set(numbers)) < len(numbers):
         raise ConfigError(f"{name} must be different whole numbers of at least {least}, got {value!r}")
     return numbers
+
+
+def num_parallel(value: Any) -> int:
+    """How many runs go side by side.
+
+    Raises:
+        ConfigError: it is no whole number of at least 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"parallel must be a whole number of at least 1, got {value!r}")
+    return value
 
 
 def parse_contrast(text: str, arms: Mapping[str, Any]) -> tuple[str, str]:
