@@ -2,7 +2,7 @@
 
 What has a summary is done and what was broken off goes on from its newest checkpoint, so a sweep may take several sittings; what was kept
 of earlier ones (docs/results/) is done, too, where the run directories are gone. The first
-run goes alone until its first step is over: it builds the prior that all share, and its pace says what the rest will cost.
+run goes alone until its first new step is over: it builds the prior that all share, and its pace says what the rest will cost.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -54,12 +55,23 @@ class Running:
     process: subprocess.Popen[bytes]
     num_signals: int = 0
     """Sent to it so far: the first asks it to end after the step at hand, the second to abandon that."""
+    record: Mapping[str, Any] | None = None
+    """The last of its metrics when it was looked at last."""
 
     def signal(self, *, up_to: int) -> None:
         """Sends what it lacks of so many signals, each of another kind, as two of a kind may arrive as one."""
         for number in SIGNALS[self.num_signals : up_to]:
             self.process.send_signal(number)
             self.num_signals += 1
+
+    def has_stepped(self, folder: Path) -> bool:
+        """Whether it has made a step since this was asked before; to go back to its checkpoint is none.
+
+        Args:
+            folder: of the run.
+        """
+        before, self.record = self.record, last_record(folder / METRICS)
+        return self.record is not None and self.record != before and (before is None or self.record["step"] >= before["step"])
 
 
 def run_sweep(sweep: Sweep) -> ExitCode:
@@ -207,6 +219,8 @@ class Course:
         self.failed: list[Cell] = [*torn]
         self.budget = sweep.budget
         self.began, self.spent_before = time.monotonic(), self.spent()
+        self.stepped: Cell | None = None
+        """The run that was the first to make a step."""
         self.run_s: float | None = None
         """Seconds that a run takes where it goes alone; None before the first step is over."""
         self.total = len(sweep.cells())
@@ -220,8 +234,9 @@ class Course:
         Raises:
             KeyboardInterrupt: somebody did so twice; the runs under way have been told to abandon their steps, and have ended.
         """
-        num_done = len(self.sweep.cells()) - len(self.left) - len(self.failed)
-        self.say(f"{self.sweep.folder}: {len(self.left)} runs to do, {num_done} done, {self.sweep.parallel} side by side")
+        self.say(
+            f"{self.sweep.folder}: {len(self.left)} runs to do, {self.num_done} done{self.and_failed()}, {self.sweep.parallel} side by side"
+        )
         try:
             while (self.left or self.running) and not self.interruption.requested:
                 self.start_what_can()
@@ -252,7 +267,8 @@ class Course:
             self.left.remove(cell)
             if alone:
                 self.say(goes_first(self.sweep, cell))
-            self.running.append(Running(cell, start(self.sweep, cell)))
+            before = last_record(self.sweep.run_folder(cell) / METRICS)
+            self.running.append(Running(cell, start(self.sweep, cell), record=before))
 
     def give_up_on_the_impossible(self) -> None:
         """Counts runs as failed that wait for a run which failed."""
@@ -267,6 +283,7 @@ class Course:
         for item in [item for item in self.running if item.process.poll() is not None]:
             self.running.remove(item)
             if item.process.returncode == ExitCode.FINISHED:
+                self.stepped = self.stepped or item.cell
                 self.say(f"done {item.cell}: {closing_score(self.sweep, item.cell)} ({self.so_far()})")
             elif not self.interruption.requested:
                 self.failed.append(item.cell)
@@ -274,27 +291,37 @@ class Course:
 
     def so_far(self) -> str:
         """How many runs are done, and how long the rest takes as far as that is known."""
-        num_done = self.total - len(self.left) - len(self.running) - len(self.failed)
-        left = self.estimate(self.spent())
-        return f"{num_done} of {self.total}" + (f", about {left} left" if self.run_s is not None and num_done < self.total else "")
+        left = f", about {self.estimate(self.spent())} left" if self.run_s is not None and (self.left or self.running) else ""
+        return f"{self.num_done} of {self.total}{self.and_failed()}{left}"
+
+    @property
+    def num_done(self) -> int:
+        """Runs that have ended well."""
+        return self.total - len(self.left) - len(self.running) - len(self.failed)
+
+    def and_failed(self) -> str:
+        """How many have failed, where any did."""
+        return f", {len(self.failed)} failed" if self.failed else ""
 
     def show(self) -> None:
         """The bar, and once, after the first step, what the rest will cost."""
         spent = self.spent()
-        if spent > self.spent_before and self.run_s is None:
-            self.tell_cost(spent)
+        for item in self.running:
+            if self.stepped is None and item.has_stepped(self.sweep.run_folder(item.cell)):
+                self.stepped = item.cell
+        if self.stepped is not None and self.run_s is None:
+            self.tell_cost(self.stepped, spent)
         self.bar.set_description_str(f"{spent / self.total:.0%} of the runs  {self.estimate(spent)} left", refresh=False)
         self.bar.update(spent - self.bar.n)
 
-    def tell_cost(self, spent: float) -> None:
+    def tell_cost(self, cell: Cell, spent: float) -> None:
         """Says what the rest will cost, from the clock of the step that was just timed."""
-        # A run that is done, or was kept, had another clock.
-        cells = [*(item.cell for item in self.running), *(cell for cell in self.sweep.cells() if cell not in self.torn)]
         parallel, took = self.sweep.parallel, as_clock(time.monotonic() - self.began)
-        cell, step = next((cell, step) for cell in cells if (step := last_record(self.sweep.run_folder(cell) / METRICS)))
+        step = last_record(self.sweep.run_folder(cell) / METRICS)
+        assert step is not None, f"{cell} has made a step, which its metrics must hold"
         num_tokens = step["perf/policy_tokens"] / step["step"]
         self.run_s = seconds_of_run(self.sweep.config(cell), step, num_tokens=num_tokens)
-        rest_s = self.run_s * (self.total - spent)
+        rest_s = self.run_s * self.rest()
         rest = f"about {as_clock(rest_s)} for the rest"
         if parallel > 1:
             rest = (
@@ -310,13 +337,19 @@ class Course:
             return "?"
         since = spent - self.spent_before
         pace = (time.monotonic() - self.began) / since if since >= 1.0 else self.run_s / self.sweep.parallel
-        return as_clock(pace * (self.total - spent))
+        return as_clock(pace * self.rest())
 
     def spent(self) -> float:
         """How many runs have been made so far, begun ones by the share of their budget."""
-        sweep = self.sweep
-        readable = [cell for cell in sweep.cells() if cell not in self.torn]
-        return sum(1.0 if is_done(sweep, cell) else share_spent(sweep.run_folder(cell), self.budget) for cell in readable)
+        return sum(self.share(cell) for cell in self.sweep.cells() if cell not in self.torn)
+
+    def rest(self) -> float:
+        """How many runs are still to be made, begun ones by the share of their budget that is left; none of those that failed."""
+        return sum(1.0 - self.share(cell) for cell in (*self.left, *(item.cell for item in self.running)))
+
+    def share(self, cell: Cell) -> float:
+        """How much of a run has been made, in [0, 1]."""
+        return 1.0 if is_done(self.sweep, cell) else share_spent(self.sweep.run_folder(cell), self.budget)
 
     def stop_all(self, *, abandon: bool = False) -> None:
         """Asks what still runs to end, and waits for it.

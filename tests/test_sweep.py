@@ -400,13 +400,49 @@ def test_the_cost_is_told_from_the_first_steps_own_clock(write, tmp_path, monkey
     course, said = Course(sweep, Interruption()), []
     monkeypatch.setattr(course, "say", said.append)
     assert course.estimate(course.spent()) == "?"
-    course.tell_cost(course.spent())
+    course.tell_cost(Cell("frontier", 3), course.spent())
     # Ten steps of 10 s, of which four make the budget of steps; 33 held-out dialogues of 1 s; six runs of 73 s less half of one.
     assert course.run_s == pytest.approx(4 * 10.0 + 11 * 3 * 1.0)
     assert course.spent() == 0.5
     assert said[0].endswith(
         "3:21 to 6:42 for the rest, as 2 runs slow each other down little or much, if the others cost what frontier does"
     )
+
+
+def step_of(number: int) -> str:
+    return json.dumps({"step": number, "perf/policy_tokens": 100 * number, "timing_s/step": 10.0, "timing_s/gen": 8.0}) + "\n"
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_goes_alone_for_its_first_new_step_only(write, tmp_path, monkeypatch):
+    write()
+    sweep = planned(f"runs={tmp_path}")
+    folder = sweep.run_folder(Cell("frontier", 3))
+    folder.mkdir(parents=True)
+    metrics = folder / "metrics.jsonl"
+    metrics.write_text("".join(map(step_of, (1, 2, 3, 4))), encoding="utf-8")
+    monkeypatch.setattr("experiments.sweep.start", lambda sweep, cell: None)
+    course = Course(sweep, Interruption())
+    seen = []
+    # Broken off hard after its fourth step, it goes back to the checkpoint of its second.
+    for steps in ((1, 2, 3, 4), (1, 2), (1, 2, 3)):
+        course.start_what_can()
+        metrics.write_text("".join(map(step_of, steps)), encoding="utf-8")
+        course.show()
+        seen.append((len(course.running), course.run_s is not None))
+    course.start_what_can()
+    assert seen == [(1, False), (1, False), (1, True)] and len(course.running) == 2
+
+
+def test_runs_that_failed_are_not_to_be_made(write, tmp_path, monkeypatch):
+    write()
+    sweep = planned(f"runs={tmp_path}", "parallel=1")
+    course, said = Course(sweep, Interruption(), torn=[Cell("fixed", 3)]), []
+    monkeypatch.setattr(course, "say", said.append)
+    course.left.remove(Cell("frontier", 3))
+    course.failed.append(Cell("frontier", 3))
+    course.run_s = 100.0
+    assert course.rest() == 4 and course.estimate(course.spent()) == "6:40"
+    assert course.so_far() == "0 of 6, 2 failed, about 6:40 left"
 
 
 def test_the_first_run_is_named_with_what_it_builds_and_where_it_can_be_watched(write, tmp_path, monkeypatch):
