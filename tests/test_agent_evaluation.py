@@ -18,8 +18,11 @@ from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, completion, garba
 from analysis.__main__ import main as analysis
 from analysis.pages.viewer import write_transcripts
 from experiments.__main__ import main
+from experiments.agents import agent_json
 from experiments.agents.playing import PATIENCE
 from experiments.evaluate import grid_tasks, spread
+from experiments.keys import ConfigError
+from experiments.one_writer import check_no_writer, only_writer
 from simulator.bank import load_bank, world_hash
 from simulator.endpoints import Endpoints
 from simulator.ladder import AGENTS, play
@@ -329,6 +332,29 @@ def test_another_evaluation_is_not_written_over(tmp_path, capsys):
     capsys.readouterr()
     message = refused(capsys, "L1", "--num-scenarios", "1", "--strictness", "0.3", "--out", str(tmp_path / "a"))
     assert message.startswith("--out must be the folder of this evaluation") and "[0.1] there and [0.3] now" in message
+
+
+def test_an_evaluation_that_another_process_writes_is_refused_before_its_agent_is_made(tmp_path, capsys, monkeypatch):
+    evaluate(tmp_path / "a", "L1", *SMALL)
+    (tmp_path / "a" / "dialogues.jsonl").write_text("")
+    capsys.readouterr()
+    made = []
+    monkeypatch.setattr("experiments.agents.command.make_player", lambda *_: made.append("player"))
+    with only_writer(tmp_path / "a"):
+        message = refused(capsys, "L1", *SMALL, "--out", str(tmp_path / "a"))
+    assert "must be written by one process at a time" in message and not made
+
+
+def test_an_evaluation_is_described_while_no_other_process_may_write_it(tmp_path, monkeypatch):
+    write = agent_json.write
+
+    def write_alone(folder: Path, described: Mapping[str, Any]) -> None:
+        with pytest.raises(ConfigError, match="one process at a time"):
+            check_no_writer(folder)
+        write(folder, described)
+
+    monkeypatch.setattr(agent_json, "write", write_alone)
+    assert evaluate(tmp_path / "a", "L1", *SMALL)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from experiments.agents.who import Agent, Kind, find_agent
 from experiments.exit_code import ExitCode, ended
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
-from experiments.one_writer import begin, only_writer
+from experiments.one_writer import begin, check_no_writer, only_writer
 from simulator.dialogue import Outcome
 
 
@@ -53,6 +53,7 @@ def checked(options: argparse.Namespace) -> int:
     folder = folder_of(options, agent)
     config = config_of(options, agent, setting)
     check_folder(folder, config)
+    check_no_writer(folder)
     if not options.dry_run:
         return run(options, agent, setting, folder, config)
     print(plan(options, agent, setting, folder))
@@ -97,9 +98,9 @@ def run(options: argparse.Namespace, agent: Agent, setting: Setting, folder: Pat
         missing = [pair for key, pair in dialogues.tasks.items() if key not in before]
         (folder / METRICS).touch()
         found = asyncio.run(play_and_judge(options, setting, dialogues, before, missing, player, judge, interruption))
-    found = {**found, "usage": usage(user, player, judge)}
-    described = agent_json.describe(setting=setting, agent=about(agent, config), samples=options.samples, seed=options.seed, **found)
-    agent_json.write(folder, described)
+        found = {**found, "usage": usage(user, player, judge)}
+        described = agent_json.describe(setting=setting, agent=about(agent, config), samples=options.samples, seed=options.seed, **found)
+        agent_json.write(folder, described)
     print(agent_json.in_words(described, folder))
     if interruption.requested:
         return ExitCode.INTERRUPTED
