@@ -28,7 +28,7 @@ from experiments.one_writer import begin, only_writer
 from experiments.parts import Parts, assemble, model_folder
 from experiments.progress import Progress
 from experiments.recorder import CHECKPOINTS, Recorder
-from experiments.sealed import mark_sealed
+from experiments.sealed import opening_sealed
 from experiments.summary import closing_words, summarise_run
 from experiments.train import Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
@@ -46,7 +46,8 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
         to_go_on: the words after `python -m experiments` that go on with a run which ended early; empty for those that resume the folder.
 
     Raises:
-        ConfigError: the model or the engine turned out not to work; nothing was left behind. Or another process writes this run.
+        ConfigError: the model or the engine turned out not to work, or another run opened the sealed half meanwhile; nothing was left
+            behind. Or another process writes this run.
         KeyboardInterrupt: somebody stopped it before its folder was begun.
     """
     torn: list[str] = []
@@ -63,7 +64,8 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
             text = settings_text(config, folder)
             if interruption.requested:
                 raise KeyboardInterrupt
-            begin(folder, text, must_be_new=not config.resume)
+            with opening_sealed(config, folder):
+                begin(folder, text, must_be_new=not config.resume)
             has_begun = True
             with only_writer(folder):
                 write_over(folder / CONFIG, text)
@@ -121,7 +123,6 @@ class Course:
             self.progress.say(f"SKIPPED a newer checkpoint: {reason}")
         code = ExitCode.INTERRUPTED
         try:
-            mark_sealed(self.config, self.folder)
             self.train()
             self.save()
             self.parts.pool.abandon(LANE)

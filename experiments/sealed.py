@@ -8,6 +8,7 @@ kept with a sweep's results (`analysis.results`) count like those beside its run
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 from collections.abc import Iterator
@@ -85,22 +86,27 @@ def check_sealed(config: ExperimentConfig, folder: Path, *, resuming: bool) -> N
         )
 
 
-def mark_sealed(config: ExperimentConfig, folder: Path) -> None:
-    """Leaves the mark of a run that is about to be judged by the sealed half; a run that goes on leaves no second one.
+@contextlib.contextmanager
+def opening_sealed(config: ExperimentConfig, folder: Path) -> Iterator[None]:
+    """While entered, no other run can open the sealed half; a run that is begun meanwhile leaves its mark, one that goes on no second one.
 
     Raises:
-        ConfigError: another run opened it since this one was checked, while engines started.
+        ConfigError: another run opened it since this one was checked, while engines started; nothing was begun.
     """
     if config.evaluation.split != Split.SEALED:
+        yield
         return
     mine = mark_of(config, folder)
     root = root_of(config, folder)
+    root.mkdir(parents=True, exist_ok=True)
     with (root / MARKS).open("a", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        if any((mark.run, mark.world_hash, mark.again) == (mine.run, mine.world_hash, mine.again) for mark in read_marks(root)):
-            return
-        check_sealed(config, folder, resuming=bool(config.resume))
-        file.write(json.dumps(asdict(mine)) + "\n")
+        is_marked = any((mark.run, mark.world_hash, mark.again) == (mine.run, mine.world_hash, mine.again) for mark in read_marks(root))
+        if not is_marked:
+            check_sealed(config, folder, resuming=bool(config.resume))
+        yield
+        if not is_marked:
+            file.write(json.dumps(asdict(mine)) + "\n")
 
 
 def mark_of(config: ExperimentConfig, folder: Path) -> Mark:

@@ -9,45 +9,65 @@ import pytest
 from parts_in_process import parts_in_process
 from tiny_policy import save_tiny_policy
 
+from experiments import sealed
 from experiments.config import load
 from experiments.exit_code import ExitCode
+from experiments.keys import ConfigError
 from experiments.run import run
 
 
 @pytest.fixture
 def begin(tmp_path, monkeypatch):
-    """Makes a run of the tiny policy whose pool is sent these signals when it is asked for something."""
+    """Begins a run of the tiny policy; what else happens when its pool is asked for something goes by the name of that."""
     model = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
 
-    def begin(*overrides, **signals_by_request):
+    def begin(*overrides, **happenings):
         config = load("smoke", [f"policy.model={model}", f"runs={tmp_path / 'runs'}", *overrides])
         parts = parts_in_process(config, model)
-        for request, number in signals_by_request.items():
-            monkeypatch.setattr(parts.pool, request, stopped_in(getattr(parts.pool, request), number))
+        for request, happens in happenings.items():
+            monkeypatch.setattr(parts.pool, request, after(happens, getattr(parts.pool, request)))
         monkeypatch.setattr("experiments.run.assemble", lambda *_, **__: (parts, None))
         return run(config, tmp_path / "runs" / "smoke" / "made")
 
     return begin
 
 
-def stopped_in(request, number):
-    """Does what is asked, with a signal on the way."""
+def after(happens, request):
+    """Does what is asked once something else has happened."""
 
-    def stopped(*arguments):
-        os.kill(os.getpid(), number)
+    def asked(*arguments):
+        happens()
         return request(*arguments)
 
-    return stopped
+    return asked
+
+
+def sent(number):
+    """Sends a signal to this process."""
+    return lambda: os.kill(os.getpid(), number)
 
 
 def test_a_run_that_is_stopped_before_its_folder_is_begun_leaves_none(begin, tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        begin(load_weights=signal.SIGINT)
+        begin(load_weights=sent(signal.SIGINT))
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_that_is_stopped_once_it_has_begun_says_how_to_go_on(begin, tmp_path, capsys):
     folder = tmp_path / "runs" / "smoke" / "made"
-    assert begin(stats=signal.SIGINT, close=signal.SIGTERM) == ExitCode.INTERRUPTED
+    assert begin(stats=sent(signal.SIGINT), close=sent(signal.SIGTERM)) == ExitCode.INTERRUPTED
     assert capsys.readouterr().err.endswith(f"interrupted; to go on: python -m experiments smoke resume={folder}\n")
     assert (folder / "checkpoints" / "step_0").is_dir()
+
+
+def test_a_run_that_finds_the_sealed_half_opened_while_its_engines_started_leaves_no_folder(begin, tmp_path, monkeypatch):
+    monkeypatch.setattr(sealed, "CHECKOUT", tmp_path)
+    split = "evaluation.split=sealed"
+
+    def another_opens_it():
+        with sealed.opening_sealed(load("smoke", [f"runs={tmp_path / 'runs'}", split]), tmp_path / "runs" / "smoke" / "other"):
+            """Here the other run begins."""
+
+    with pytest.raises(ConfigError, match="by smoke/other"):
+        begin(split, load_weights=another_opens_it)
+    assert not (tmp_path / "runs" / "smoke").exists()

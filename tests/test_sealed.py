@@ -12,7 +12,7 @@ from analysis.results import MARKS
 from experiments import sealed
 from experiments.config import load
 from experiments.keys import ConfigError
-from experiments.sealed import check_sealed, mark_sealed, read_marks
+from experiments.sealed import check_sealed, opening_sealed, read_marks
 from experiments.sweep_plan import Cell, load_sweep
 
 
@@ -27,10 +27,15 @@ def at(tmp_path):
     return at
 
 
+def mark(config, folder: Path) -> None:
+    with opening_sealed(config, folder):
+        """Here the run begins."""
+
+
 def judge(config, folder: Path) -> None:
     """Checks and marks, as a run that begins does."""
     check_sealed(config, folder, resuming=False)
-    mark_sealed(config, folder)
+    mark(config, folder)
 
 
 def test_a_second_opening_is_refused_with_who_opened_it_first(at):
@@ -72,10 +77,16 @@ def test_the_word_that_opens_it_again_is_kept(at, tmp_path):
 
 def test_a_run_leaves_one_mark_however_often_it_goes_on(at, tmp_path):
     config, folder = at("smoke/first")
-    mark_sealed(config, folder)
-    mark_sealed(config, folder)
-    mark_sealed(*at("smoke/second", split="heldout"))
+    mark(config, folder)
+    mark(config, folder)
+    mark(*at("smoke/second", split="heldout"))
     assert len((tmp_path / MARKS).read_text().splitlines()) == 1
+
+
+def test_a_run_that_is_not_begun_leaves_no_mark(at, tmp_path):
+    with pytest.raises(OSError, match="full"), opening_sealed(*at("smoke/first")):
+        raise OSError("the disk is full")
+    assert not list(read_marks(tmp_path))
 
 
 def test_the_runs_of_a_sweep_are_one_opening_with_the_seeds_that_it_was_planned_with(tmp_path):
@@ -98,9 +109,9 @@ def test_of_two_runs_that_were_both_let_in_the_second_to_open_is_refused(at):
     (config, first), (_, second) = at("smoke/first"), at("smoke/second")
     for folder in (first, second):
         check_sealed(config, folder, resuming=False)
-    mark_sealed(config, first)
+    mark(config, first)
     with pytest.raises(ConfigError, match="by smoke/first"):
-        mark_sealed(config, second)
+        mark(config, second)
 
 
 @pytest.mark.parametrize("place", ["runs", "docs/results"])

@@ -29,7 +29,7 @@ from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.one_writer import only_writer
 from experiments.same_run import differences, refuse_other
-from experiments.sealed import mark_sealed
+from experiments.sealed import opening_sealed
 from experiments.sweep import Course, Running, compare_arms, goes_first, keep_plan, run_arm, run_sweep
 from experiments.sweep_plan import Cell, Sweep, describe, is_sweep, load_sweep
 from simulator.bank import world_hash
@@ -347,7 +347,8 @@ def test_a_dry_run_says_that_the_sealed_half_would_not_be_opened_again(write, tm
     words = [f"runs={tmp_path / 'runs'}", "arms=fixed", "evaluation.split=sealed"]
     first = planned(*words)
     (tmp_path / "runs").mkdir()
-    mark_sealed(first.config(cell := Cell("fixed", 3)), first.run_folder(cell))
+    with opening_sealed(first.config(cell := Cell("fixed", 3)), first.run_folder(cell)):
+        """Here the run begins."""
     assert main(["made", "--dry-run", *words, "name=again"]) == 0
     said = "evaluation.split must be heldout: the sealed half was opened for fixed"
     assert f"# it would be refused: {said}" in capsys.readouterr().out
