@@ -32,7 +32,7 @@ MAX_LOOKS = 64
 """Latest looks at the probe panel on which the law of reward and entropy is fitted."""
 MIN_LOOKS = 8
 """Looks below which it is not."""
-STATE_VERSION = 4
+STATE_VERSION = 5
 
 
 @dataclass(frozen=True, kw_only=True)

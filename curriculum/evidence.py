@@ -113,6 +113,19 @@ def _share_below(indicator: str, setting: str, says: str) -> Rule:
     return rule
 
 
+def _share_above(indicator: str, setting: str, says: str) -> Rule:
+    """Rings above a multiple of the start; `says` as in `_share_below`."""
+
+    def rule(watched: Watched) -> str | None:
+        share = watched.share_of_start(indicator)
+        if math.isnan(share):
+            return None
+        message = says.format(now=watched.now[indicator], start=watched.start[indicator], share=share)
+        return message if share > getattr(watched.config, setting) else ""
+
+    return rule
+
+
 def _above(indicator: str, setting: str, says: str) -> Rule:
     """Rings above a threshold; `says` may use {now} and {start}."""
 
@@ -201,14 +214,6 @@ def _length_drift(watched: Watched) -> str | None:
     return says if ratio > limit or ratio < 1.0 / limit else ""
 
 
-def _compressible(watched: Watched) -> str | None:
-    ratio = watched.share_of_start("compression")
-    if math.isnan(ratio):
-        return None
-    says = f"Replies pack to a {watched.now['compression']:.1f}th of their length, {ratio:.2g} times as small as at the start."
-    return says if ratio > watched.config.compression_ratio else ""
-
-
 def _template(watched: Watched) -> str | None:
     names = [name for name in ("strategy_by_intention", "strategy_by_persona") if watched.ready(name) and watched.start[name] > DEPENDENT]
     if not names:
@@ -265,6 +270,12 @@ RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
         ),
     ),
     "entropy_exhausting": (Evidence.POLICY, _entropy_exhausting),
+    "entropy_exploding": (
+        Evidence.POLICY,
+        _share_above(
+            "entropy", "entropy_high", "Entropy is {now:.3g} nats, {share:.2g} times its start: the policy drifts into saying anything."
+        ),
+    ),
     "forks_decided": (
         Evidence.POLICY,
         _share_below("forking_entropy", "entropy_low", "Where the policy decides, entropy is {now:.3g} nats, {share:.0%} of its start."),
@@ -341,7 +352,12 @@ RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
             "distinct_2", "distinct_low", "Only {now:.0%} of word pairs are distinct, {share:.0%} of the start: replies have become alike."
         ),
     ),
-    "compressible": (Evidence.BEHAVIOUR, _compressible),
+    "compressible": (
+        Evidence.BEHAVIOUR,
+        _share_above(
+            "compression", "compression_ratio", "Replies pack to a {now:.1f}th of their length, {share:.2g} times as small as at the start."
+        ),
+    ),
     "length_drift": (Evidence.BEHAVIOUR, _length_drift),
     "truncated": (Evidence.BEHAVIOUR, _truncated),
     "strategies_narrowed": (
@@ -362,6 +378,6 @@ RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
 }
 """Alarms by name: the family of evidence they belong to (None: a fault of the difficulty, no sign of collapse) and their rule."""
 
-AT_ONCE = frozenset({"step_too_large", "unlearned"})
-"""Alarms that wait for nothing: a policy can be gone after a single update, before there is a start to compare it with; and looks at the
-panel are several updates apart, of which `unlearned` waits for more than one."""
+AT_ONCE = frozenset({"entropy_exploding", "step_too_large", "unlearned"})
+"""Alarms that wait for nothing: a policy can be gone after a single update, before there is a start to compare it with; looks at the panel
+are several updates apart, of which `unlearned` waits for more than one; and entropy that has once begun to explode doubles within few."""
