@@ -72,8 +72,8 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
                 if (folder / SUMMARY).is_file():
                     # A larger budget: while it goes on the run has not ended, and what it came to before is not lost.
                     (folder / SUMMARY).replace(folder / EARLIER)
-                course = Course(config, folder, parts, tally, interruption)
-                return course.run(to_go_on=to_go_on, torn=torn)
+                loop = RunLoop(config, folder, parts, tally, interruption)
+                return loop.run(to_go_on=to_go_on, torn=torn)
     except KeyboardInterrupt:
         if not has_begun:
             raise
@@ -93,7 +93,7 @@ def send_first_weights(parts: Parts) -> None:
         raise ConfigError(str(error)) from error
 
 
-class Course:
+class RunLoop:
     """What happens around the steps of one run."""
 
     def __init__(self, config: ExperimentConfig, folder: Path, parts: Parts, tally: Tally, interruption: Interruption) -> None:

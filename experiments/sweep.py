@@ -95,7 +95,7 @@ def run_sweep(sweep: Sweep) -> ExitCode:
         print(sentence, file=sys.stderr)
     failed: list[Cell] = []
     with Interruption() as interruption, contextlib.suppress(KeyboardInterrupt):
-        failed = Course(sweep, interruption, torn=torn).run()
+        failed = Sitting(sweep, interruption, torn=torn).run()
     if interruption.requested:
         print(f"interrupted; to go on, give the same command again ({sweep.folder} keeps what was done)", file=sys.stderr)
         return ExitCode.INTERRUPTED
@@ -205,8 +205,8 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
     return run(config, folder, to_go_on=shlex.join(words_of(sweep, cell)))
 
 
-class Course:
-    """The runs of a sweep in time."""
+class Sitting:
+    """The runs of a sweep that are left, side by side until they have ended."""
 
     def __init__(self, sweep: Sweep, interruption: Interruption, *, torn: Collection[Cell] = ()) -> None:
         """

@@ -26,7 +26,7 @@ USER = RuleUser(RuleUserConfig())
 
 
 @dataclass
-class Course:
+class Standing:
     """Where a run stands."""
 
     step: int = 0
@@ -82,7 +82,7 @@ def test_a_tenth_is_reached_in_spite_of_rounding():
 def test_the_policy_is_judged_on_the_same_grid_and_seeds_as_the_scripted_agents(tmp_path):
     heldout = HeldOut(CONFIG, load_bank())
     pool, recorder = ScriptedPool("L6"), Recorder(tmp_path)
-    summary = heldout.play(pool, recorder, tally=Course(), full=True)
+    summary = heldout.play(pool, recorder, tally=Standing(), full=True)
     recorder.close()
     assert summary["n_dialogues"] == 8
     assert summary["score"] == pytest.approx(heldout.reference(USER, max_turns=8)["L6"])
@@ -92,8 +92,8 @@ def test_the_policy_is_judged_on_the_same_grid_and_seeds_as_the_scripted_agents(
 def test_the_smaller_grid_is_part_of_the_full_one_and_marked_there(tmp_path):
     heldout = HeldOut(CONFIG, load_bank())
     recorder = Recorder(tmp_path)
-    heldout.play(ScriptedPool("L0"), recorder, tally=Course(), full=True)
-    heldout.play(ScriptedPool("L0"), recorder, tally=Course(step=3, policy_tokens=50, num_looks=1), full=False)
+    heldout.play(ScriptedPool("L0"), recorder, tally=Standing(), full=True)
+    heldout.play(ScriptedPool("L0"), recorder, tally=Standing(step=3, policy_tokens=50, num_looks=1), full=False)
     recorder.close()
     lines = list(read_lines(tmp_path / EVALUATION))
     full, during = lines[:8], lines[8:]
@@ -117,10 +117,10 @@ class SeveralPool(ScriptedPool):
 
 def test_further_tries_are_taken_of_the_smaller_grid_at_full_looks_and_count_in_no_score(tmp_path):
     recorder, heldout = Recorder(tmp_path), HeldOut(replace(CONFIG, best_of=3), load_bank())
-    summary = heldout.play(SeveralPool("L0"), recorder, tally=Course(), full=True)
-    heldout.play(SeveralPool("L0"), recorder, tally=Course(step=3, policy_tokens=50, num_looks=1), full=False)
+    summary = heldout.play(SeveralPool("L0"), recorder, tally=Standing(), full=True)
+    heldout.play(SeveralPool("L0"), recorder, tally=Standing(step=3, policy_tokens=50, num_looks=1), full=False)
     recorder.close()
-    once = HeldOut(CONFIG, load_bank()).play(ScriptedPool("L0"), Recorder(tmp_path / "once"), tally=Course(), full=True)
+    once = HeldOut(CONFIG, load_bank()).play(ScriptedPool("L0"), Recorder(tmp_path / "once"), tally=Standing(), full=True)
     assert summary == once
     full, during = (lines := list(read_lines(tmp_path / EVALUATION)))[:8], lines[8:]
     assert [line["uid"] for line in full if "tries" in line] == [line["uid"] for line in during]
@@ -133,7 +133,7 @@ def test_further_tries_are_taken_of_the_smaller_grid_at_full_looks_and_count_in_
 def test_an_abandoned_evaluation_leaves_no_trace(tmp_path):
     recorder = Recorder(tmp_path)
     heldout = HeldOut(CONFIG, load_bank(), should_stop=lambda: True)
-    assert heldout.play(ScriptedPool("L0"), recorder, tally=Course(), full=True) is None
+    assert heldout.play(ScriptedPool("L0"), recorder, tally=Standing(), full=True) is None
     recorder.close()
     assert not (tmp_path / EVALUATION).read_text()
 
@@ -160,9 +160,9 @@ def test_an_evaluation_of_which_too_much_breaks_stops_the_run_and_leaves_no_trac
     with pytest.raises(
         RuntimeError, match=r"(?s)at most 2 of 8 held-out dialogues may break, got 3; .*; the first:\nConnectionError: gone"
     ):
-        heldout.play(BrokenPool("L0", num_broken=3), recorder, tally=Course(), full=True)
+        heldout.play(BrokenPool("L0", num_broken=3), recorder, tally=Standing(), full=True)
     assert not (tmp_path / EVALUATION).read_text()
-    assert heldout.play(BrokenPool("L0", num_broken=2), recorder, tally=Course(), full=True)["n_dialogues"] == 6
+    assert heldout.play(BrokenPool("L0", num_broken=2), recorder, tally=Standing(), full=True)["n_dialogues"] == 6
     recorder.close()
 
 
@@ -170,8 +170,8 @@ def play_course(folder: Path, agents: Sequence[str]) -> None:
     """A run whose policy is a better agent at every look, 100 tokens apart; the first and last looks are full."""
     heldout, recorder = HeldOut(CONFIG, load_bank()), Recorder(folder)
     for look, agent in enumerate(agents):
-        course = Course(step=look, policy_tokens=100 * look, num_looks=look)
-        heldout.play(ScriptedPool(agent), recorder, tally=course, full=look in (0, len(agents) - 1))
+        standing = Standing(step=look, policy_tokens=100 * look, num_looks=look)
+        heldout.play(ScriptedPool(agent), recorder, tally=standing, full=look in (0, len(agents) - 1))
     recorder.close()
 
 

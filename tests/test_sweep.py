@@ -30,7 +30,7 @@ from experiments.keys import ConfigError
 from experiments.one_writer import only_writer
 from experiments.same_run import differences, refuse_other
 from experiments.sealed import opening_sealed
-from experiments.sweep import Course, Running, compare_arms, goes_first, keep_plan, run_arm, run_sweep
+from experiments.sweep import Running, Sitting, compare_arms, goes_first, keep_plan, run_arm, run_sweep
 from experiments.sweep_plan import Cell, Sweep, describe, is_sweep, load_sweep
 from simulator.bank import world_hash
 
@@ -398,13 +398,13 @@ def test_the_cost_is_told_from_the_first_steps_own_clock(write, tmp_path, monkey
     folder.mkdir(parents=True)
     step = {"step": 2, "perf/policy_tokens": 200, "timing_s/step": 10.0, "timing_s/gen": 8.0}
     (folder / "metrics.jsonl").write_text(json.dumps(step) + "\n", encoding="utf-8")
-    course, said = Course(sweep, Interruption()), []
-    monkeypatch.setattr(course, "say", said.append)
-    assert course.estimate(course.spent()) == "?"
-    course.tell_cost(Cell("frontier", 3), course.spent())
+    sitting, said = Sitting(sweep, Interruption()), []
+    monkeypatch.setattr(sitting, "say", said.append)
+    assert sitting.estimate(sitting.spent()) == "?"
+    sitting.tell_cost(Cell("frontier", 3), sitting.spent())
     # Ten steps of 10 s, of which four make the budget of steps; 33 held-out dialogues of 1 s; six runs of 73 s less half of one.
-    assert course.run_s == pytest.approx(4 * 10.0 + 11 * 3 * 1.0)
-    assert course.spent() == 0.5
+    assert sitting.run_s == pytest.approx(4 * 10.0 + 11 * 3 * 1.0)
+    assert sitting.spent() == 0.5
     assert said[0].endswith(
         "3:21 to 6:42 for the rest, as 2 runs slow each other down little or much, if the others cost what frontier does"
     )
@@ -422,59 +422,59 @@ def test_a_run_that_goes_on_from_a_checkpoint_goes_alone_for_its_first_new_step_
     metrics = folder / "metrics.jsonl"
     metrics.write_text("".join(map(step_of, (1, 2, 3, 4))), encoding="utf-8")
     monkeypatch.setattr("experiments.sweep.start", lambda sweep, cell: None)
-    course = Course(sweep, Interruption())
+    sitting = Sitting(sweep, Interruption())
     seen = []
     # Broken off hard after its fourth step, it goes back to the checkpoint of its second.
     for steps in ((1, 2, 3, 4), (1, 2), (1, 2, 3)):
-        course.start_what_can()
+        sitting.start_what_can()
         metrics.write_text("".join(map(step_of, steps)), encoding="utf-8")
-        course.show()
-        seen.append((len(course.running), course.run_s is not None))
-    course.start_what_can()
-    assert seen == [(1, False), (1, False), (1, True)] and len(course.running) == 2
+        sitting.show()
+        seen.append((len(sitting.running), sitting.run_s is not None))
+    sitting.start_what_can()
+    assert seen == [(1, False), (1, False), (1, True)] and len(sitting.running) == 2
 
 
 def test_runs_that_failed_are_not_to_be_made(write, tmp_path, monkeypatch):
     write()
     sweep = planned(f"runs={tmp_path}", "parallel=1")
-    course, said = Course(sweep, Interruption(), torn=[Cell("fixed", 3)]), []
-    monkeypatch.setattr(course, "say", said.append)
-    course.left.remove(Cell("frontier", 3))
-    course.failed.append(Cell("frontier", 3))
-    course.run_s = 100.0
-    assert course.rest() == 4 and course.estimate(course.spent()) == "6:40"
-    assert course.so_far() == "0 of 6, 2 failed, about 6:40 left"
+    sitting, said = Sitting(sweep, Interruption(), torn=[Cell("fixed", 3)]), []
+    monkeypatch.setattr(sitting, "say", said.append)
+    sitting.left.remove(Cell("frontier", 3))
+    sitting.failed.append(Cell("frontier", 3))
+    sitting.run_s = 100.0
+    assert sitting.rest() == 4 and sitting.estimate(sitting.spent()) == "6:40"
+    assert sitting.so_far() == "0 of 6, 2 failed, about 6:40 left"
 
 
 def test_the_first_run_is_named_with_what_it_builds_and_where_it_can_be_watched(write, tmp_path, monkeypatch):
     write()
-    course, said = Course(planned(f"runs={tmp_path}"), Interruption()), []
-    monkeypatch.setattr(course, "say", said.append)
+    sitting, said = Sitting(planned(f"runs={tmp_path}"), Interruption()), []
+    monkeypatch.setattr(sitting, "say", said.append)
     monkeypatch.setattr("experiments.sweep.start", lambda sweep, cell: None)
     monkeypatch.setattr("experiments.sweep.prior_folder", lambda config: tmp_path / "prior")
-    course.start_what_can()
+    sitting.start_what_can()
     output = tmp_path / "made" / "sweep" / "frontier" / "seed_3.txt"
     assert said == [
         "first frontier seed 3 alone, until its first step is over; it builds the prior, which the cache lacks and which takes minutes: "
         f"how it goes is in {output}"
     ]
     (tmp_path / "prior").mkdir()
-    assert goes_first(course.sweep, Cell("frontier", 3)).endswith(f"its first step is over: how it goes is in {output}")
+    assert goes_first(sitting.sweep, Cell("frontier", 3)).endswith(f"its first step is over: how it goes is in {output}")
 
 
 def test_a_run_that_ends_is_told_with_how_many_are_done_and_how_long_the_rest_takes(write, tmp_path, monkeypatch):
     write()
     sweep = planned(f"runs={tmp_path}", "parallel=1")
-    course, said = Course(sweep, Interruption()), []
-    monkeypatch.setattr(course, "say", said.append)
-    course.run_s = 100.0
+    sitting, said = Sitting(sweep, Interruption()), []
+    monkeypatch.setattr(sitting, "say", said.append)
+    sitting.run_s = 100.0
     for cell in sweep.cells()[:2]:
-        course.left.remove(cell)
+        sitting.left.remove(cell)
         made_result(sweep.folder, cell.arm, cell.seed)
-        course.running = [Running(cell, subprocess.Popen([sys.executable, "-c", ""]))]
-        course.running[0].process.wait()
-        course.began, course.spent_before = time.monotonic(), course.spent()
-        course.collect()
+        sitting.running = [Running(cell, subprocess.Popen([sys.executable, "-c", ""]))]
+        sitting.running[0].process.wait()
+        sitting.began, sitting.spent_before = time.monotonic(), sitting.spent()
+        sitting.collect()
     # Each of the others as long as a run goes alone.
     assert said == [
         "done frontier seed 3: held-out 60.0 (1 of 6, about 8:20 left)",
@@ -588,10 +588,10 @@ def test_who_asks_twice_to_stop_a_sweep_leaves_no_run_behind(write, tmp_path, mo
     monkeypatch.setattr("experiments.sweep.start", start)
     monkeypatch.setattr("experiments.sweep.POLL_S", 0.01)
     with Interruption() as interruption:
-        course = Course(planned(f"runs={tmp_path}"), interruption)
-        monkeypatch.setattr(course, "show", lambda: [os.kill(os.getpid(), signal.SIGINT) for _ in range(2)])
+        sitting = Sitting(planned(f"runs={tmp_path}"), interruption)
+        monkeypatch.setattr(sitting, "show", lambda: [os.kill(os.getpid(), signal.SIGINT) for _ in range(2)])
         with pytest.raises(KeyboardInterrupt):
-            course.run()
+            sitting.run()
     assert [process.poll() is not None for process in started] == [True]
     started[0].stdout.close()
 
@@ -617,8 +617,8 @@ def test_a_run_that_was_asked_to_end_is_sent_one_more_signal_when_it_shall_aband
     monkeypatch.setattr("experiments.sweep.POLL_S", 0.01)
     with Interruption() as interruption, subprocess.Popen([sys.executable, "-c", COUNTING], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "runs\n"
-        course = Course(planned(f"runs={tmp_path}"), interruption)
-        course.running = [Running(Cell("frontier", 3), process)]
+        sitting = Sitting(planned(f"runs={tmp_path}"), interruption)
+        sitting.running = [Running(Cell("frontier", 3), process)]
 
         def ask_again() -> None:
             assert process.stdout.readline() == "1\n"
@@ -628,7 +628,7 @@ def test_a_run_that_was_asked_to_end_is_sent_one_more_signal_when_it_shall_aband
         again = threading.Thread(target=ask_again)
         again.start()
         with pytest.raises(KeyboardInterrupt):
-            course.run()
+            sitting.run()
         again.join()
         assert process.stdout.read() == "2\n"
 
