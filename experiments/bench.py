@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.exit_code import ExitCode
+from simulator.drafts import write_whole
 
 if TYPE_CHECKING:
     from experiments.benchmarks.figures import Figures, Settings
@@ -142,8 +143,8 @@ def document(figures: Figures) -> dict[str, Any]:
 
 def write(found: Mapping[str, Any], path: Path) -> None:
     """The JSON file and the page beside it."""
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    path.with_suffix(".html").write_text(page(found), encoding="utf-8")
+    write_whole(path, json.dumps(found, indent=1) + "\n")
+    write_whole(path.with_suffix(".html"), page(found))
 
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Attune: benchmark</title>

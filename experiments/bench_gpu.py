@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from experiments.exit_code import ExitCode
+from simulator.drafts import write_whole
 
 SIZES = ("tiny", "0.5b", "1.5b", "3b", "7b")
 ENGINES = ("hf", "vllm")
@@ -58,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     from experiments.benchmarks.on_gpu import measure
 
     found = measure(options)
-    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_whole(options.out, json.dumps(found, indent=1) + "\n")
     print(json.dumps(found, indent=1))
     return ExitCode.FINISHED
 

@@ -21,6 +21,7 @@ from experiments.exit_code import ExitCode
 from experiments.keys import ConfigError
 from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome
+from simulator.drafts import write_whole
 from simulator.scenario import Scenario, Split
 from simulator.shown import table_of_shares
 
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     played = play_unseen(config)
     if options.dialogues:
         records = [{"step": 0, **dialogue.to_dict()} for dialogues in played.values() for dialogue in dialogues]
-        options.dialogues.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+        write_whole(options.dialogues, "".join(json.dumps(record) + "\n" for record in records))
     rows = {f"{strictness:g}": dialogues for strictness, dialogues in sorted(played.items())}
     rows["all"] = [dialogue for dialogues in played.values() for dialogue in dialogues]
     print(table_of_shares(rows, header="strictness", register=config.simulator.register))

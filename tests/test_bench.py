@@ -57,6 +57,16 @@ def test_page_shows_numbers_with_ranges_and_reasons_as_text() -> None:
     assert "http" not in page
 
 
+def test_who_reads_the_figures_while_new_ones_are_written_reads_the_earlier_ones_whole(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    earlier, later = (bench.document(dict.fromkeys(bench.KEYS, reason)) for reason in ("earlier", "later"))
+    bench.write(earlier, path)
+    with path.open() as figures, path.with_suffix(".html").open() as page:
+        bench.write(later, path)
+        assert json.load(figures) == earlier and page.read() == bench.page(earlier)
+    assert json.loads(path.read_text()) == later
+
+
 def test_part_that_fails_leaves_its_reason_and_the_others_their_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     parts = {
         "teacher": lambda settings: {"teacher.us_per_task": figure([1.0] * settings.repeats)},

@@ -14,7 +14,10 @@ from experiments.benchmarks.qwen import SHAPES, peak_flops, random_model
 def test_the_same_code_runs_small_on_a_cpu(tmp_path):
     out = tmp_path / "gpu.json"
     small = ["--size", "tiny", "--device", "cpu", "--rows", "8", "--tokens", "48", "--new-tokens", "8", "--repeats", "2"]
-    assert bench_gpu.main([*small, "--engine", "hf", "--peak-tflops", "1", "--out", str(out)]) == 0
+    out.write_text("earlier")
+    with out.open() as earlier:
+        assert bench_gpu.main([*small, "--engine", "hf", "--peak-tflops", "1", "--out", str(out)]) == 0
+        assert earlier.read() == "earlier"
     found = json.loads(out.read_text())
     update, rollouts = found["update"], found["rollouts_hf"]
     assert update["tokens_per_s"]["repeats"] == 2 and update["tokens_per_s"]["median"] > 0

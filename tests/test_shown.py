@@ -80,6 +80,17 @@ def test_a_recipe_is_measured_on_what_it_was_not_taught(tmp_path, capsys):
     assert all(is_set_aside(dialogue.scenario) for _, dialogue in read_dialogues(path, load_bank()))
 
 
+def test_dialogues_of_a_recipe_take_the_place_of_earlier_ones_whole(tmp_path, monkeypatch):
+    played = score_agent("L2", SCENARIOS[:1], [0.2], user=RuleUser(RuleUserConfig(register=Register.WORLD)))
+    monkeypatch.setattr("experiments.set_aside.play_unseen", lambda config: played)
+    path = tmp_path / "dialogues.jsonl"
+    path.write_text("earlier")
+    with path.open() as earlier:
+        assert set_aside_main(["smoke", "--dialogues", str(path)]) == 0
+        assert earlier.read() == "earlier"
+    assert len(list(read_dialogues(path, load_bank()))) == 1
+
+
 def test_a_recipe_that_cannot_be_is_refused(capsys):
     assert set_aside_main(["smoke", "policy.prior.num_tokens=0"]) == 2
     assert "policy.prior.num_tokens must be > 0" in capsys.readouterr().err

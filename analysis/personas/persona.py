@@ -18,6 +18,7 @@ from analysis.personas.measures import BEFORE, Examined, measures, table
 from analysis.personas.model_judge import ModelExaminer, ModelJudge
 from analysis.personas.source import Source, flag_settings, source_of
 from simulator.dialogue import Dialogue
+from simulator.drafts import write_whole
 from simulator.endpoint_config import EndpointConfig
 from simulator.endpoints import Endpoints, check_endpoints
 from simulator.llm_user import LLMUserConfig
@@ -55,7 +56,7 @@ def persona(options: argparse.Namespace) -> str:
         raise ValueError(f"the judge must give answers that can be read, got none in {found['num_line_errors']}: {judge.complaint}")
     found = {"source": source.name, "user": source.kind, "judge": judge_kind, **found}
     if options.out is not None:
-        options.out.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_whole(options.out, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     return table(found)
 
 
