@@ -305,6 +305,46 @@ def test_the_judges_connections_are_closed_when_somebody_interrupts_twice(tmp_pa
     assert closed.count("judge") == 2
 
 
+def judge_that(behaviour: Behaviour) -> Behaviour:
+    """A server that plays the user as it should and judges so."""
+
+    def respond(request: Mapping[str, Any]) -> Reply:
+        is_judge = "core_insight" in request["response_format"]["json_schema"]["schema"]["properties"]
+        return behaviour(request) if is_judge else honest(request)
+
+    return respond
+
+
+def test_a_judge_that_answers_nonsense_is_told_of_stopped_and_asked_again_by_the_same_command(tmp_path, capsys):
+    with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint(always=judge_that(text("well done")))) as other:
+        few = ("--num-scenarios", "25", "--strictness", "0.1", "--judge-retries", "0")
+        command = (agent.url, "--model", "m", *few, *judged_at(other.url, tmp_path / "c"))
+        code, found = evaluate(tmp_path / "a", *command)
+        assert (code, num_graded(other), found["n_dialogues"]) == (1, PATIENCE, 25)
+        assert (found["capabilities"]["num_errors"], found["capabilities"]["num_not_sent"]) == (25, 5)
+        out = capsys.readouterr().out
+        assert "judge: 25 of 25 dialogues got no grades: the judge must answer within --judge-retries=0 retries" in out
+        assert "; 5 were not sent after 20 such in a row, the same command goes on" in out
+        other.always = user_and_judge
+        code, found = evaluate(tmp_path / "a", *command)
+    assert code == 0 and found["capabilities"]["num_errors"] == 0 and "no grades" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("num_nonsense", "expected"), [(2, 0), (3, 1)])
+def test_an_evaluation_of_which_the_judge_graded_half_counts(tmp_path, capsys, num_nonsense, expected):
+    answers = [text("first nonsense"), *[text("nonsense")] * (num_nonsense - 1)]
+
+    def judge(request: Mapping[str, Any]) -> Reply:
+        return answers.pop(0)(request) if answers else user_and_judge(request)
+
+    with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint(always=judge_that(judge))) as other:
+        few = ("--num-scenarios", "4", "--strictness", "0.1", "--judge-retries", "0")
+        code, found = evaluate(tmp_path / "a", agent.url, "--model", "m", *few, *judged_at(other.url, tmp_path / "c"))
+    assert code == expected and found["capabilities"]["num_errors"] == num_nonsense and found["capabilities"]["by"] == "judge"
+    out = capsys.readouterr().out
+    assert f"judge: {num_nonsense} of 4 dialogues got no grades: " in out and "first nonsense" in out and "not sent" not in out
+
+
 def test_without_a_judge_the_capabilities_stay_open(tmp_path):
     with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint()) as other:
         who = ("--user", "llm", "--user-url", other.url, "--user-model", "m", "--cache", "off")

@@ -130,6 +130,18 @@ def test_what_only_some_agents_were_told_is_open_for_the_others(evaluated, tmp_p
     assert "Strategies" not in alone.read_text(encoding="utf-8") and "Strategies" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("num_errors", "said"), [(0, ""), (3, "by a judge. Graded in part: L2 5 of 8 dialogues.")])
+def test_the_page_says_of_how_many_dialogues_a_judge_graded_where_not_of_all(evaluated, tmp_path, num_errors, said):
+    found = json.loads((evaluated / "L2" / "agent.json").read_text())
+    found["capabilities"] |= {"by": "judge", "judge": "a judge", "num_errors": num_errors}
+    (tmp_path / "L2").mkdir()
+    (tmp_path / "L2" / "agent.json").write_text(json.dumps(found))
+    page, table, _ = write_leaderboard([tmp_path / "L2"], tmp_path / "board.html")
+    assert said in (text := page.read_text(encoding="utf-8")) and ("Graded" in text) == bool(num_errors)
+    with table.open(encoding="utf-8", newline="") as file:
+        assert next(csv.DictReader(file))["dialogues_without_grades"] == str(num_errors)
+
+
 def test_an_evaluation_from_before_groups_had_success_and_failure_is_still_read(evaluated, tmp_path):
     found = json.loads((evaluated / "L2" / "agent.json").read_text())
     for cell in found["strictness"].values():

@@ -72,6 +72,7 @@ def rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "probe_hash": digest,
                 "words_per_reply": (found.get("length") or {}).get("words_per_reply"),
                 "capabilities_by": (found.get("capabilities") or {}).get("by"),
+                "dialogues_without_grades": (found.get("capabilities") or {}).get("num_errors"),
             }
             for name, cell in columns(group, entry).items():
                 cell = cell or {}

@@ -136,7 +136,7 @@ def section(group: Group, number: int, *, several: bool) -> str:
         capable: list[Column] = [(name.replace("_", " "), name, capability_of(name), "{:.2f}") for name in CAPABILITIES]
         judges = sorted({judge_of(entry) for entry in group.entries} - {""})
         mixed = "" if len(judges) == 1 else " Different judges: compare only agents with the same."
-        parts.append(block("Five capabilities", table(group, capable), f"0 to 1, by {', '.join(judges)}.{mixed}"))
+        parts.append(block("Five capabilities", table(group, capable), f"0 to 1, by {', '.join(judges)}.{mixed}{partly_graded(group)}"))
     parts += [reliability(group, probe) for probe in group.probes]
     if group.tries:
         parts.append(tries(group, group.tries))
@@ -237,6 +237,16 @@ def judge_of(entry: Entry) -> str:
     """Who judged an agent's capabilities; empty for nobody."""
     capable: Mapping[str, Any] = entry.found.get("capabilities") or {}
     return "rules" if capable.get("by") == "rule" else str(capable.get("judge") or "")
+
+
+def partly_graded(group: Group) -> str:
+    """Of how many dialogues the judge graded, for each agent where that is not all; empty where it is for everybody."""
+    told = []
+    for entry in group.entries:
+        num, lost = entry.found["n_dialogues"], (entry.found.get("capabilities") or {}).get("num_errors")
+        if lost:
+            told.append(f"{entry.name} {num - lost} of {num} dialogues")
+    return f" Graded in part: {', '.join(told)}." if told else ""
 
 
 def capability_of(name: str) -> Callable[[Entry], Cell]:

@@ -14,6 +14,7 @@ from experiments.agents.cognition import plane, strategy_shares
 from experiments.agents.heard import answered, sound_ones
 from experiments.agents.length import best_of_k, length_control
 from experiments.agents.players import Played
+from experiments.agents.playing import PATIENCE
 from experiments.agents.scores import errors, scores
 from experiments.agents.setting import Setting, setting_id
 from experiments.summary import git_commit, versions
@@ -43,7 +44,8 @@ def describe(
         played: all dialogues, also those that broke.
         agent: who spoke, and how it was asked.
         by_judge: capabilities by a model; None where none judged.
-        judge: which model judged, how many dialogues got no grades, or why nobody judged.
+        judge: which model judged, how many dialogues got no grades, how many of these were not sent and why the first got none; or why
+            nobody judged.
         usage: requests, tokens and money of this sitting, by who used them.
     """
     # In an order that does not depend on which ended first: sums are then the same to the last bit.
@@ -101,7 +103,16 @@ def in_words(found: Mapping[str, Any], folder: Path) -> str:
         lines += [f"            {count} x {reason}" for reason, count in broken["reasons"].items()]
     if broken["not_played"]:
         lines.append(f"missing     {broken['not_played']} of {broken['planned']} dialogues were not played; the same command goes on")
+    if found["capabilities"].get("num_errors"):
+        lines.append(ungraded(found["capabilities"], num_dialogues=found["n_dialogues"]))
     return "\n".join([*lines, f"results     {folder / AGENT_JSON}", f"transcripts make transcripts RUN={folder}"])
+
+
+def ungraded(capable: Mapping[str, Any], *, num_dialogues: int) -> str:
+    """How many dialogues the judge gave no grades, and why."""
+    said = f"judge: {capable['num_errors']} of {num_dialogues} dialogues got no grades: {capable['complaint']}"
+    not_sent = capable["num_not_sent"]
+    return f"{said}; {not_sent} were not sent after {PATIENCE} such in a row, the same command goes on" if not_sent else said
 
 
 def figures(found: Mapping[str, Any]) -> list[str]:

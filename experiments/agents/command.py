@@ -104,8 +104,18 @@ def run(options: argparse.Namespace, agent: Agent, setting: Setting, folder: Pat
     print(agent_json.in_words(described, folder))
     if interruption.requested:
         return ExitCode.INTERRUPTED
-    missing_or_broken = described["errors"]["not_played"] or described["errors"]["excluded_dialogues"]
-    return ExitCode.FINISHED if described["n_dialogues"] and not missing_or_broken else ExitCode.FAILED
+    return ExitCode.FINISHED if is_whole(described) else ExitCode.FAILED
+
+
+def is_whole(described: Mapping[str, Any]) -> bool:
+    """Whether every dialogue was played and none broke, and a judge, where there is one, was asked for all and graded half of them.
+
+    Args:
+        described: what stands in `agent.json`.
+    """
+    errors, capable, num = described["errors"], described["capabilities"], described["n_dialogues"]
+    is_judged = 2 * capable.get("num_errors", 0) <= num and not capable.get("num_not_sent")
+    return num > 0 and is_judged and not errors["not_played"] and not errors["excluded_dialogues"]
 
 
 async def play_and_judge(
@@ -145,9 +155,10 @@ async def play_and_judge(
         await judge.endpoints.close()
     if graded is None:
         return {"played": played, "by_judge": None, "judge": {"why_not": "interrupted"}}
-    grades, num_errors = graded
-    complaint = {"complaint": judge.complaint} if judge.complaint else {}
-    return {"played": played, "by_judge": grades, "judge": {"judge": judge.endpoints.config.model, "num_errors": num_errors, **complaint}}
+    told = {"judge": judge.endpoints.config.model, "num_errors": graded.num_errors}
+    if graded.num_errors:
+        told |= {"num_not_sent": graded.num_not_sent, "complaint": judge.complaint}
+    return {"played": played, "by_judge": graded.estimates, "judge": told}
 
 
 def plan(options: argparse.Namespace, agent: Agent, setting: Setting, folder: Path) -> str:

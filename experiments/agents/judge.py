@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import tomllib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from analysis.personas.model_judge import card_text, numbered, seed_of
 from experiments.agents.capabilities import CAPABILITIES
 from experiments.agents.intervals import ratio
 from experiments.agents.players import Played
+from experiments.agents.playing import PATIENCE
+from experiments.agents.wording import of_judge
 from simulator.asking import Unusable, object_of, quoted, record_of, string_of
 from simulator.dialogue import Dialogue
 from simulator.endpoint import Question
@@ -33,7 +36,7 @@ class CapabilityJudge:
     """Asks a model.
 
     Args:
-        endpoints: where; why it last gave nothing stands in `complaint`.
+        endpoints: where; why it first gave nothing stands in `complaint`.
     """
 
     def __init__(self, endpoints: Endpoints) -> None:
@@ -51,37 +54,49 @@ class CapabilityJudge:
         try:
             return await self.endpoints.ask(question, read_grades)
         except SimulatorError as error:
-            self.complaint = str(error)
+            self.complaint = self.complaint or of_judge(str(error))
             return None
 
 
-async def judged(
-    judge: CapabilityJudge, played: Sequence[Played], *, seed: int, should_stop: Callable[[], bool]
-) -> tuple[dict[str, Estimate], int] | None:
-    """Every capability over the dialogues with its interval, and how many dialogues got no grades.
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What a judge found in the dialogues of an evaluation."""
+
+    estimates: dict[str, Estimate]
+    """Every capability over the dialogues that were graded, with its interval."""
+    num_errors: int
+    """Dialogues that got no grades, for whatever reason."""
+    num_not_sent: int
+    """Those of them that were not sent, because so many in a row had got none."""
+
+
+async def judged(judge: CapabilityJudge, played: Sequence[Played], *, seed: int, should_stop: Callable[[], bool]) -> Judged | None:
+    """Every capability over the dialogues; after `PATIENCE` in a row that got no grades none is sent any more.
 
     Args:
         should_stop: asked before each dialogue; after a yes none is sent any more.
 
     Returns:
-        None where some were not sent.
+        None where it should stop before all were sent.
     """
     config = judge.endpoints.config
-    places, num_sent = asyncio.Semaphore(config.concurrency * len(config.urls)), 0
+    places, num_sent, in_a_row, is_stopped = asyncio.Semaphore(config.concurrency * len(config.urls)), 0, 0, False
     with Progress("judging", len(played)) as bar:
 
         async def one(item: Played) -> Grades | None:
-            nonlocal num_sent
+            nonlocal num_sent, in_a_row, is_stopped
             async with places:
-                if should_stop():
+                is_stopped = is_stopped or should_stop()
+                if is_stopped or in_a_row >= PATIENCE:
                     return None
                 num_sent += 1
                 grades = await judge.grades(item.dialogue)
+                in_a_row = 0 if grades is not None else in_a_row + 1
             bar.add()
             return grades
 
         found = await asyncio.gather(*map(one, played))
-    if num_sent < len(played):
+    if is_stopped:
         return None
     pairs = [(item, grades) for item, grades in zip(played, found, strict=True) if grades is not None]
     estimates = {
@@ -90,7 +105,7 @@ async def judged(
         )
         for name in CAPABILITIES
     }
-    return estimates, len(played) - len(pairs)
+    return Judged(estimates=estimates, num_errors=len(played) - len(pairs), num_not_sent=len(played) - num_sent)
 
 
 def read_grades(answer: str) -> Grades:

@@ -22,6 +22,11 @@ def of_agent(message: str) -> str:
     return in_options(message).replace("--url", "AGENT").replace("the simulated user", "the agent")
 
 
+def of_judge(message: str) -> str:
+    """The same for the judge's servers."""
+    return in_options(message, "--judge-").replace("the simulated user", "the judge")
+
+
 def last_line(error: str) -> str:
     """What a traceback ends with, which says what was wrong; the text itself where it is one line."""
     return error.strip().rpartition("\n")[2].strip()
