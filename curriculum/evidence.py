@@ -271,7 +271,7 @@ RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
     ),
     "entropy_exhausting": (Evidence.POLICY, _entropy_exhausting),
     "entropy_exploding": (
-        Evidence.POLICY,
+        None,
         _share_above(
             "entropy", "entropy_high", "Entropy is {now:.3g} nats, {share:.2g} times its start: the policy drifts into saying anything."
         ),
@@ -376,7 +376,8 @@ RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
     ),
     "strictness_disobeyed": (None, _disobeyed),
 }
-"""Alarms by name: the family of evidence they belong to (None: a fault of the difficulty, no sign of collapse) and their rule."""
+"""Alarms by name: the family of evidence they belong to and their rule. None counts for nothing in the composite: a fault of the difficulty
+is no collapse, and a policy that begins narrow may vary more as it learns (toy students do)."""
 
 AT_ONCE = frozenset({"entropy_exploding", "step_too_large", "unlearned"})
 """Alarms that wait for nothing: a policy can be gone after a single update, before there is a start to compare it with; looks at the panel
