@@ -14,7 +14,7 @@ from simulator.difficulty import Difficulty
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a stream, or of the columns that were kept of it; nothing where there is no file.
 
-    A last line without its end, or one that is not JSON, is what a kill leaves and is passed over; anywhere else it is an error.
+    A last line without its end, or one that is no record, is what a kill leaves and is passed over; anywhere else it is an error.
 
     Raises:
         ValueError: another line is not a JSON object with a step.
