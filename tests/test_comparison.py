@@ -183,7 +183,10 @@ def test_a_finished_run_that_ended_early_keeps_its_last_score(tmp_path):
     assert sweep.of("b")[0].scalars[AUC] == 35.0
     timed = compare(sweep, Plan(num_resamples=20))["arms"]["b"]["tokens_to_threshold"]
     assert (timed["num_reached"], timed["restricted_mean"], timed["horizon"]) == (0, 500.0, 500.0)
-    assert sweep.notes == ["b/seed_0 ended at 500 of 1,000 policy tokens: its last score is held to the end."]
+    assert sweep.notes == ["Before 1,000 policy tokens ended b/seed_0 at 500: its last score is held to the end."]
+    made_result(tmp_path, "b", 1, looks=((0, 20.0), (BUDGET // 4, 40.0)))
+    said = "Before 1,000 policy tokens ended b/seed_0 at 500, b/seed_1 at 250: their last scores are held to the end."
+    assert read_sweep(tmp_path).notes == [said]
 
 
 def test_where_no_run_reaches_the_budget_areas_end_with_the_shortest(tmp_path):

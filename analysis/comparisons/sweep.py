@@ -254,11 +254,11 @@ def with_areas(runs: Sequence[RunResult]) -> tuple[list[RunResult], dict[int, fl
         tokens_T, curves_RT = common_curves([curve for _, curve in drawn], end=end)
         found = area_under_curves(tokens_T, curves_RT, short="hold")
         areas |= {run.name: float(area) for (run, _), area in zip(drawn, found, strict=True)}
-        notes += [
-            f"{run.name} ended at {last:,.0f} of {end:,.0f} policy tokens: its last score is held to the end."
-            for (run, _), last in zip(drawn, lasts, strict=True)
-            if last < SHORT * end
-        ]
+        short = [(run.name, last) for (run, _), last in zip(drawn, lasts, strict=True) if last < SHORT * end]
+        if short:
+            ended = ", ".join(f"{name} at {last:,.0f}" for name, last in short)
+            whose = "its last score is" if len(short) == 1 else "their last scores are"
+            notes.append(f"Before {end:,.0f} policy tokens ended {ended}: {whose} held to the end.")
     return [replace(run, scalars={**run.scalars, AUC: areas.get(run.name)}) for run in runs], ends, notes
 
 
