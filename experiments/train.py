@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -68,7 +68,7 @@ class Practice:
     stale: list[RolloutGroup]
     """Too old to be trained on."""
     on_panel: list[RolloutGroup]
-    num_rounds: int
+    num_rounds: int = 0
     """Rounds in which groups were played anew."""
 
 
@@ -118,15 +118,20 @@ class TrainingRun:
         return metrics, alarms
 
     def play(self) -> Practice:
-        """Takes the dialogues of the next step, which it bills and measures."""
+        """Takes the dialogues of the next step, which it bills and measures.
+
+        Raises:
+            RuntimeError: the pool broke.
+        """
         issued = self.ahead.top_up(self.tally.step + 1)
         planned, played = self.ahead.take()
         self.tally.bill(played)
         groups, stale = self.by_age(played[: len(planned.tasks)])
         outcomes = [measure(group, success_emotion=self.config.teacher.success_emotion) for group in groups]
-        num_rounds = self.play_anew(issued, groups, outcomes)
         on_panel = played[len(planned.tasks) :]
-        return Practice(issued=issued, groups=groups, outcomes=outcomes, stale=stale, on_panel=on_panel, num_rounds=num_rounds)
+        practice = Practice(issued=issued, groups=groups, outcomes=outcomes, stale=stale, on_panel=on_panel)
+        with self.left_behind(practice):
+            return replace(practice, num_rounds=self.play_anew(issued, groups, outcomes))
 
     def teach(self, practice: Practice) -> list[GroupOutcome]:
         """Tells the teacher how its tasks went; returns what it heard of the probe panel besides.

@@ -81,6 +81,22 @@ def test_the_dialogues_of_an_update_that_stops_a_run_are_left_behind(run):
     assert len(kept.played) >= 6 and training.tally.step == 0 and not kept.measured
 
 
+def test_the_dialogues_before_a_pool_that_dies_when_groups_are_played_anew_are_left_behind(run):
+    training, kept = run("resampling.max_rounds=2", "teacher.kind=uniform")
+    roll_out, rounds = training.roll_out, []
+
+    def dies_in_the_second_round(tasks):
+        rounds.append(tasks)
+        if len(rounds) == 2:
+            raise RuntimeError("no worker is left")
+        return roll_out(tasks)
+
+    training.roll_out = dies_in_the_second_round
+    with pytest.raises(RuntimeError, match="no worker is left"):
+        training.step()
+    assert len(kept.played) == 12 and training.tally.step == 0 and not kept.measured
+
+
 def test_weights_that_do_not_arrive_stop_a_run_in_the_step_whose_dialogues_they_learned_from(run):
     training, kept = run()
     training.parts.pool.score = lambda token_ids: [[logprob - 1.0 for logprob in training.parts.learner.score(token_ids)]]
