@@ -48,8 +48,8 @@ class CollapseConfig:
     """(0, 1]: share of its start below which entropy counts as spent, that of forking tokens too. Conservative: arXiv 2505.22617 reports
     that ordinary runs lose about 73 % early on while reward rises."""
     entropy_high: float = 2.0
-    """[1, 100]: times its start above which entropy counts as exploding; rings at once. Our proposal: of 190 kept runs none gets there, the
-    highest two reach 1.75 and 1.64 and the others stay below 1.4."""
+    """[1, 100]: times its start above which entropy counts as exploding; rings at once. Our proposal: of the 190 runs that were
+    kept when it was set none gets there, the highest two reach 1.75 and 1.64 and the others stay below 1.4."""
     exhaustion_updates: float = 10.0
     """(0, 1000]: alarm when entropy, already below half its start, would at its present rate of decay be spent within so many updates.
     Our proposal."""
