@@ -113,10 +113,21 @@ def test_alarms_of_one_step_are_counted_alike_in_the_strip_and_below(tmp_path):
 
 
 def test_beyond_eight_runs_with_alarms_the_rest_is_folded_in(tmp_path):
-    finals = {"frontier": [70.0] * 9, "uniform": [60.0]}
-    text = write_sweep_report(made(tmp_path, finals, summary={"collapse": {"alarms": [ALARM]}})).read_text(encoding="utf-8")
-    shown, _, folded = text.partition("<summary>2 more runs</summary>")
-    assert [part.count('<details class="alarm">') for part in (shown, folded)] == [8, 2]
+    for num, words in ((9, "2 more runs"), (8, "1 more run")):
+        finals = {"frontier": [70.0] * num, "uniform": [60.0]}
+        folder = made(tmp_path / str(num), finals, summary={"collapse": {"alarms": [ALARM]}})
+        shown, _, folded = write_sweep_report(folder).read_text(encoding="utf-8").partition(f"<summary>{words}</summary>")
+        assert [part.count('<details class="alarm">') for part in (shown, folded)] == [8, num - 7]
+
+
+def test_an_arm_whose_name_needs_the_width_of_its_frame_has_it_for_itself(tmp_path):
+    arms = {"frontier": [70.0], "frontier_with_a_name_that_is_long": [60.0]}
+    drawing = drawing_of(write_sweep_report(made(tmp_path, arms)).read_text(encoding="utf-8"), "courses of all arms")
+    words = [element for element in drawing.iter() if element.tag.endswith("text")]
+    assert set(arms) <= {element.text for element in words}
+    beside = [element for element in words if element.text == "held-out score"]
+    # It ends at the edge of its frame, wherever a reader's letters let the name end.
+    assert len(beside) == 1 and "text-anchor: end" in beside[0].get("style")
 
 
 def test_one_seed_has_no_spread_no_list_of_seeds_and_no_strokes_of_runs(tmp_path):
@@ -439,7 +450,7 @@ def test_what_training_cost_stands_by_arm_and_by_contrast_where_runs_were_probed
     assert "situated+3.0 [2.0, 4.0]" in told and "warm+15.0 [10.0, 20.0]" in told
     assert "situated less warm-12.0 [" in told
     # The belief adds twice 10 and twice 20 points, the margin against it is ten times the change.
-    assert "+0.0 [0.0, 0.0]+30.0 [20.0, 40.0]-0.15 [-0.20, -0.10]+1.50 [1.00, 2.00]" in told
+    assert "+0.0 [0.0, 0.0]+30.0 [20.0, 40.0]" in told and "warm-0.15 [-0.20, -0.10]+1.50 [1.00, 2.00]" in told
 
 
 def test_what_the_plan_is_read_by_stands_by_arm_and_by_contrast(tmp_path):

@@ -327,9 +327,14 @@ def lattice(panels: Sequence[Panel], *, columns: int, x_label: str, label: str, 
             for at in panel.alarms:
                 alarm_mark(axes, at)
             sheet.text(x + (8 if panel.subtitle else LEFT), y + 14, panel.title, size=HEADING, weight="bold")
-            if panel.subtitle:
-                sheet.text(x + 22 + 1.22 * LETTER * len(panel.title), y + 14, panel.subtitle, colour="soft")
+            if panel.subtitle and has_room_beside(panel, wide - 28.0):
+                sheet.text(x + wide - 20, y + 14, panel.subtitle, colour="soft", ha="right")
             if i >= len(panels) - columns:
                 sheet.text(x + wide - 20, y + tall - 3, x_label, colour="soft", ha="right")
 
     return Plot(width=wide * columns, height=tall * num_rows, label=label, paint=paint)
+
+
+def has_room_beside(panel: Panel, width: float) -> bool:
+    """Whether title and subtitle fit above a frame without touching."""
+    return 1.22 * LETTER * len(panel.title) + LETTER * len(panel.subtitle) + 2 * LETTER <= width

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from analysis.endpoints import RELIABILITY
+from analysis.endpoints import ERRORS, MARGINS
 from analysis.pages.endpoint_tables import endpoint_tables
 from analysis.runs import Run, setting
 from analysis.wording import grid_table, text
@@ -24,11 +24,12 @@ ROWS = (
     ("the same against a false belief, nats", "margin_nats.false_belief", NATS),
 )
 """Label, key within the probe, form."""
+WAYS = ("asked plainly", "after an emotional turn", "against a false belief")
 HEADINGS = (
-    *("asked plainly", "after an emotional turn", "against a false belief", "emotion adds", "the belief adds"),
-    *("right over wrong, plainly, nats", "the same against a false belief, nats"),
+    dict(zip(ERRORS, (*WAYS, "emotion adds", "the belief adds"), strict=True)),
+    dict(zip(MARGINS, (f"right over wrong, {WAYS[0]}, nats", f"right over wrong, {WAYS[2]}, nats"), strict=True)),
 )
-"""In the order of `RELIABILITY`."""
+"""Of two tables, so that neither is wider than the page."""
 WHAT = (
     "Facts that a user told two turns ago, to be named again: asked plainly, after an emotional turn, and after the user claimed something "
     "else. Warmth can be bought with errors; only changes mean something, since the policy was never taught to contradict."
@@ -57,8 +58,7 @@ def before_and_after(cell: Mapping[str, Any], form: str) -> list[str]:
 
 def of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:
     """How each arm changed over its seeds, and the contrasts; empty where no run took the probe."""
-    headings = dict(zip(RELIABILITY, HEADINGS, strict=True))
-    tables = endpoint_tables(found, arms, headings, mean="change by training, mean over seeds")
+    tables = "".join(endpoint_tables(found, arms, headings, mean="change by training, mean over seeds") for headings in HEADINGS)
     if not tables:
         return ""
     note = f"{WHAT} Errors in percentage points, more is worse; described, and no test is made of it unless it is the primary endpoint."

@@ -149,7 +149,7 @@ def alarms(courses: Courses) -> str:
     if not rows:
         return f'{title}<p class="alarm quiet">None went off in {len(courses.runs)} runs.</p>'
     first, rest = rows[:NUM_NOTES], rows[NUM_NOTES:]
-    more = f"<details><summary>{len(rest)} more runs</summary>{''.join(rest)}</details>" if rest else ""
+    more = f"<details><summary>{count(len(rest), 'more run')}</summary>{''.join(rest)}</details>" if rest else ""
     note = "A row for each run with alarms, to be unfolded. Held-out scores here are of the small grid, as in the curves."
     return f'{title}<p class="note">{note}</p>{"".join(first)}{more}'
 
