@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from analysis.runs import SUMMARY
@@ -34,11 +38,23 @@ def keep_marks(marks: Path, out: Path, *, opening: str) -> None:
         return
     results = out.absolute().parent.parent
     kept = (results if results.parts[-len(RESULTS.parts) :] == RESULTS.parts else out) / MARKS
-    before = kept.read_text(encoding="utf-8").splitlines() if kept.is_file() else []
-    found = [line for line in marks.read_text(encoding="utf-8").splitlines() if line not in before]
-    new = [line for line in found if is_of_a_record(line, out, opening=opening)]
-    if new:
-        write_whole(kept, "".join(f"{line}\n" for line in [*before, *new]))
+    with only_one_in(kept.parent):
+        before = kept.read_text(encoding="utf-8").splitlines() if kept.is_file() else []
+        found = [line for line in marks.read_text(encoding="utf-8").splitlines() if line not in before]
+        new = [line for line in found if is_of_a_record(line, out, opening=opening)]
+        if new:
+            write_whole(kept, "".join(f"{line}\n" for line in [*before, *new]))
+
+
+@contextmanager
+def only_one_in(folder: Path) -> Iterator[None]:
+    """While entered, every other process that asks the same of this folder waits."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def is_of_a_record(mark: str, out: Path, *, opening: str) -> bool:

@@ -12,12 +12,20 @@ import yaml
 
 from simulator.columns import columns_of
 from simulator.dialogue import Speaker
+from simulator.endpoint_config import DECIDE_NOTHING
 from simulator.streams import read_lines, record_of
 
 CONFIG, METRICS, TEACHER, DIALOGUES = "config.yaml", "metrics.jsonl", "teacher.jsonl", "dialogues.jsonl"
 EVALUATION, SUMMARY, REPORT, TRANSCRIPTS = "evaluation.jsonl", "summary.json", "report.html", "transcripts.html"
 KEPT = "kept.json"
 """Stands in a run that was kept small (`analysis.kept`): what it lacks, and which tasks it issued and copied."""
+OF_A_SITTING = (
+    *("cluster.", "checkpoint.", "resume", "runs"),
+    *(f"simulator.{name}" for name in DECIDE_NOTHING),
+    *("policy.weight_transport", "policy.weight_folder", "policy.load_timeout_s", "policy.start_timeout_s"),
+    *("rollout.max_error_share", "rollout.hang_timeout_s", "rollout.max_restarts", "rollout.restart_window_s", "rollout.outage_s"),
+)
+"""Beginnings of the settings that may be others in each sitting of a run: where and how patiently it ran, and nothing of what came out."""
 LAST_BYTES = 2**20
 THOUGHTS = "thoughts"
 """Key of a recorded dialogue: what an agent that thinks thought before each of its replies."""

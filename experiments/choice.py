@@ -122,8 +122,13 @@ def read_choice(
     """
     if set(wanted) != {"from", "seeds", "best"}:
         raise ConfigError(f"choose must have the keys from, seeds and best, got {', '.join(wanted)}")
+    patterns = wanted["best"]
+    if not isinstance(patterns, list) or not patterns or not all(isinstance(pattern, str) for pattern in patterns):
+        raise ConfigError(f"choose: best must be a list of names of arms, such as [fixed_*], got {patterns!r}")
+    if strays := [pattern for pattern in patterns if not fnmatch.filter(arms, pattern)]:
+        raise ConfigError(f"choose: best must name arms of the sweep, got {', '.join(strays)}; the arms are {', '.join(arms)}")
     names, wished = list(arms), list(asked)
-    fitting = {pattern: fnmatch.filter(wished, pattern) for pattern in wanted["best"]}
+    fitting = {pattern: fnmatch.filter(wished, pattern) for pattern in patterns}
     candidates = {pattern: fnmatch.filter(names, pattern) for pattern, some in fitting.items() if some}
     origin, seeds = str(wanted["from"]), str(wanted["seeds"])
     try:

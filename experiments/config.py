@@ -14,7 +14,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from analysis.runs import PROVENANCE
+from analysis.runs import OF_A_SITTING, PROVENANCE
 from curriculum import TEACHERS
 from curriculum.collapse import CollapseConfig
 from experiments.catalogue import experiments, path_of
@@ -31,7 +31,7 @@ from policy.lora_config import LoraConfig
 from policy.ppo import CriticKind, PpoConfig
 from policy.prior_config import PriorConfig
 from policy.rollout_config import RolloutConfig
-from simulator.endpoint_config import DECIDE_NOTHING, EndpointConfig
+from simulator.endpoint_config import EndpointConfig
 from simulator.register import Register
 from simulator.rule_user import RuleUserConfig
 from simulator.users import USERS
@@ -132,13 +132,7 @@ class ExperimentConfig:
 
 
 DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"}
-MAY_CHANGE = (
-    *("budget.", "cluster.", "checkpoint.", "resume", "runs"),
-    *(f"simulator.{name}" for name in DECIDE_NOTHING),
-    *("policy.weight_transport", "policy.weight_folder", "policy.load_timeout_s", "policy.start_timeout_s"),
-    *("rollout.max_error_share", "rollout.hang_timeout_s", "rollout.max_restarts", "rollout.restart_window_s", "rollout.outage_s"),
-    "teacher.trace",
-)
+MAY_CHANGE = ("budget.", "teacher.trace", *OF_A_SITTING)
 """Settings that a resumed run may be given anew: nothing that was already trained depends on them. A trace may have moved; that it says
 the same is the teacher's to check."""
 

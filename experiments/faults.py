@@ -28,9 +28,9 @@ class FaultBudget:
     def __init__(self, max_error_share: float, *, num_needed: int = 2) -> None:
         self._max_errors = max_error_share * WINDOW
         self._num_needed = num_needed
-        self._recent: deque[bool] = deque(maxlen=WINDOW)
+        self._recent: deque[str | None] = deque(maxlen=WINDOW)
+        """Of each dialogue the traceback of what broke it, empty where it left none; None where it is sound."""
         self._empty_steps = 0
-        self._first_error = ""
         self._num_simulator = 0
         self._num_engine = 0
 
@@ -42,18 +42,19 @@ class FaultBudget:
         """
         dialogues = [rollout.dialogue for group in groups for rollout in group.rollouts]
         broken = [dialogue for dialogue in dialogues if dialogue.outcome is Outcome.ERROR]
-        self._recent.extend(dialogue.outcome is Outcome.ERROR for dialogue in dialogues)
+        self._recent.extend(dialogue.error if dialogue.outcome is Outcome.ERROR else None for dialogue in dialogues)
         self._empty_steps = 0 if any(self._is_of_use(group) for group in groups) else self._empty_steps + 1
-        self._first_error = self._first_error or first_traceback(broken)
         num_engine = sum(ENGINE_ERROR in dialogue.error for dialogue in broken)
         self._num_engine += num_engine
         self._num_simulator += len(broken) - num_engine
-        if sum(self._recent) > self._max_errors:
-            seen = f"{self._max_errors:g} of the last {WINDOW} dialogues may break, got {sum(self._recent)}"
-            raise RuntimeError(f"at most {seen}; the first:\n{self._first_error}")
+        errors = [error for error in self._recent if error is not None]
+        first = next(filter(None, errors), "")
+        if len(errors) > self._max_errors:
+            seen = f"{self._max_errors:g} of the last {WINDOW} dialogues may break, got {len(errors)}"
+            raise RuntimeError(f"at most {seen}; the first:\n{first}")
         if self._empty_steps >= MAX_EMPTY_STEPS:
             check = "check the simulator, the engine and rollout.dialogue_timeout_s"
-            why = f"the first error:\n{self._first_error}" if self._first_error else "no dialogue broke: all groups expired"
+            why = f"the first error:\n{first}" if first else "no dialogue broke: all groups expired"
             raise RuntimeError(f"{MAX_EMPTY_STEPS} steps in a row must not come back empty; {check}; {why}")
 
     def _is_of_use(self, group: RolloutGroup) -> bool:
@@ -68,16 +69,16 @@ class FaultBudget:
         return {
             "recent": list(self._recent),
             "empty_steps": self._empty_steps,
-            "first_error": self._first_error,
             "num_simulator": self._num_simulator,
             "num_engine": self._num_engine,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores `state_dict()`."""
-        self._recent = deque(state["recent"], maxlen=WINDOW)
+        # Until 2026-11 there was one traceback of all.
+        texts = {True: state.get("first_error", ""), False: None}
+        self._recent = deque((texts.get(error, error) for error in state["recent"]), maxlen=WINDOW)
         self._empty_steps = state["empty_steps"]
-        self._first_error = state["first_error"]
         self._num_simulator = state["num_simulator"]
         self._num_engine = state["num_engine"]
 

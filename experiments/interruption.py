@@ -1,4 +1,4 @@
-"""Ctrl-C and a polite kill: the first lets the step at hand finish, the second abandons it."""
+"""Ctrl-C, a polite kill and a terminal that is closed: the first lets the step at hand finish, the second abandons it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Those that are sent on to processes which ran for this one."""
 
 
 class Interruption:
@@ -21,7 +22,9 @@ class Interruption:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
-        self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        # Under nohup a closed terminal is to change nothing.
+        heard = SIGNALS if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*SIGNALS, signal.SIGHUP)
+        self._before = {number: signal.signal(number, self._on_signal) for number in heard}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

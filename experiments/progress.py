@@ -38,10 +38,14 @@ class Progress:
         )
         self._spent_before, self._began = spent, time.monotonic()
 
-    def say(self, text: str) -> None:
-        """A message for the person, kept in the log."""
+    def note(self, text: str) -> None:
+        """What the log alone keeps."""
         self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
         self._log.flush()
+
+    def say(self, text: str) -> None:
+        """A message for the person, kept in the log."""
+        self.note(text)
         tqdm.write(text, file=sys.stderr)
 
     def step(self, step: int, metrics: Mapping[str, float], *, spent: float) -> None:

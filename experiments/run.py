@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -131,6 +132,7 @@ class RunLoop:
                 code = ExitCode.FINISHED
         except RuntimeError as error:
             self.progress.say(f"stopped in step {self.tally.step + 1}: {error}")
+            self.progress.note(traceback.format_exc())
             code = ExitCode.FAILED
         except KeyboardInterrupt:
             self.progress.say(f"abandoned step {self.tally.step + 1}")

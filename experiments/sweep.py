@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from experiments.preflight import check
 from experiments.same_run import TornRun, refuse_other
 from experiments.sealed import check_sealed
 from experiments.sweep_plan import Cell, Sweep
-from experiments.taking_over import began_otherwise, kept_runs, plan_apart
+from experiments.taking_over import began_otherwise, is_begun, is_record, kept_runs, plan_apart, record_of
 from experiments.teaching import check_teacher
 from policy.prior_place import prior_folder
 from simulator.progress import as_clock
@@ -65,13 +65,15 @@ class Running:
             self.num_signals += 1
 
     def has_stepped(self, folder: Path) -> bool:
-        """Whether it has made a step since this was asked before; to go back to its checkpoint is none.
+        """Whether it has made a step since this was asked before; to go back to its checkpoint is none, nor is one without a token.
 
         Args:
             folder: of the run.
         """
         before, self.record = self.record, last_record(folder / METRICS)
-        return self.record is not None and self.record != before and (before is None or self.record["step"] >= before["step"])
+        if self.record is None or self.record == before or not self.record["perf/policy_tokens"]:
+            return False
+        return before is None or self.record["step"] >= before["step"]
 
 
 def run_sweep(sweep: Sweep) -> ExitCode:
@@ -90,7 +92,7 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     check_opening(sweep, kept.usable)
     keep_plan(sweep)
     # Only now, so that a sweep that is refused leaves nothing behind.
-    kept.place(sweep)
+    kept.place(sweep, kept.usable)
     for sentence in (*lost_by_words(sweep), *kept.sentences(len(sweep.cells())), *began_otherwise(sweep, kept), *torn.values()):
         print(sentence, file=sys.stderr)
     failed: list[Cell] = []
@@ -187,6 +189,7 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
     """
     from experiments.run import run
 
+    place_kept(sweep, [cell, *sweep.needs(cell)])
     for need in sweep.needs(cell):
         if not is_done(sweep, need):
             first = f"python -m experiments {shlex.join(words_of(sweep, need))}"
@@ -203,6 +206,13 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
     keep_plan(sweep)
     config.name = folder.name
     return run(config, folder, to_go_on=shlex.join(words_of(sweep, cell)))
+
+
+def place_kept(sweep: Sweep, cells: Sequence[Cell]) -> None:
+    """Unpacks those of some runs that were kept and are not there, as the sweep as a whole would."""
+    if any(is_record(record_of(sweep, cell)) and not is_begun(sweep.run_folder(cell)) for cell in cells):
+        kept = kept_runs(sweep)
+        kept.place(sweep, [cell for cell in cells if cell in kept.usable])
 
 
 class Sitting:
@@ -332,7 +342,7 @@ class Sitting:
         self.began, self.spent_before = time.monotonic(), spent
 
     def estimate(self, spent: float) -> str:
-        """How long the rest takes, at the pace since the cost was told once that is a whole run's, until then at the first step's."""
+        """How long the rest takes: by the pace since the first step once a whole run was made since, before that by the first step."""
         if self.run_s is None:
             return "?"
         since = spent - self.spent_before

@@ -50,6 +50,20 @@ def chosen(runs, arms=ARMS, name="judged", config_of=config_of):
     return read_choice(WANTED, ARMS, asked=arms, folder=runs / "final" / name, runs=runs, endpoint="heldout.auc", config_of=config_of)
 
 
+@pytest.mark.parametrize(
+    ("best", "message"),
+    [
+        ("fixed_*", r"best must be a list of names of arms, such as \[fixed_\*\], got 'fixed_\*'"),
+        ([], r"best must be a list of names of arms, .* got \[\]"),
+        (["fixed_*", "lineal_*"], r"best must name arms of the sweep, got lineal_\*; the arms are frontier, fixed_0.1"),
+    ],
+)
+def test_what_the_best_is_chosen_among_is_a_list_of_which_each_names_an_arm(tmp_path, best, message):
+    wanted = {**WANTED, "best": best}
+    with pytest.raises(ConfigError, match=message):
+        read_choice(wanted, ARMS, asked=ARMS, folder=tmp_path / "a" / "b", runs=tmp_path, endpoint="heldout.auc", config_of=config_of)
+
+
 def test_the_best_is_chosen_among_all_arms_of_the_file_whichever_were_asked_for(grid):
     with pytest.raises(ConfigError, match=r"arms must hold fixed_0.5, on grid/sweep the best fixed_\*, got fixed_0.1"):
         chosen(grid, ("frontier", "fixed_0.1"))

@@ -15,10 +15,11 @@ from analysis.__main__ import main
 from analysis.comparisons.comparison import compare, write_json
 from analysis.comparisons.comparison_plan import Plan
 from analysis.comparisons.planned import Planned
-from analysis.comparisons.sweep import read_sweep
+from analysis.comparisons.sweep import NO_MATTER, read_sweep
 from analysis.comparisons.text import as_text
 from analysis.endpoints import AUC
 from analysis.power import minimal_detectable_effect
+from experiments.config import MAY_CHANGE
 
 TEN = [50.0, 52.0, 54.0, 56.0, 58.0, 60.0, 62.0, 64.0, 66.0, 68.0]
 
@@ -31,6 +32,10 @@ def test_the_numbers_of_an_arm(tmp_path):
     assert (area["mean"]["value"], area["iqm"]["value"], area["min"], area["max"]) == (50.0, 40.0, 30.0, 100.0)
     assert area["sd"] == pytest.approx(np.std([30, 35, 40, 45, 100], ddof=1))
     assert arm["endpoints"]["wall_s"]["mean"] == {"value": 60.0, "low": 60.0, "high": 60.0}
+
+
+def test_runs_of_one_arm_may_differ_in_what_a_resumed_run_may_be_given_anew():
+    assert [name for name in MAY_CHANGE if name != "budget." and not name.startswith(NO_MATTER)] == []
 
 
 def test_cells_are_judged_by_strictness_and_against_thresholds(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from analysis.copies import digest_of_tasks
 from analysis.kept import keep_plan as keep_plan_of
 from analysis.kept import keep_run, keep_sweep, unpack
 from analysis.pages.report import write_report
-from analysis.results import MARKS, results_beside
+from analysis.results import MARKS, only_one_in, results_beside
 from analysis.runs import read_lines, read_run
 from curriculum.trace import read_trace
 from experiments.__main__ import main as main_of_experiments
@@ -33,7 +34,7 @@ from experiments.config import load, to_plain
 from experiments.keys import ConfigError
 from experiments.same_run import says_the_same
 from experiments.sealed import Mark, check_sealed
-from experiments.sweep import keep_plan, run_sweep
+from experiments.sweep import keep_plan, run_arm, run_sweep
 from experiments.sweep_plan import Cell, load_sweep
 from experiments.taking_over import began_otherwise, kept_runs
 from simulator.bank import load_bank, world_hash
@@ -254,13 +255,20 @@ def test_kept_runs_are_done_and_only_the_rest_is_left(earlier):
     assert set(kept.usable) == set(earlier.cells()) - {Cell("fixed", 5)} and not kept.unusable
     done = f"5 of 6 runs were kept in {results} and are done: without weights and transcripts"
     assert list(kept.sentences(6)) == [f"{done}; another name= runs them anew"]
-    kept.place(earlier)
+    kept.place(earlier, kept.usable)
     assert kept_runs(earlier).usable == {}
     assert digest_of_tasks(read_lines(earlier.run_folder(Cell("frontier", 3)) / "teacher.jsonl")) == digest_of_tasks(tasks(0.03))
     config = yaml.safe_load((earlier.run_folder(Cell("replayed", 3)) / "config.yaml").read_text())
     assert config["teacher"]["trace"] == str(earlier.run_folder(Cell("frontier", 5)) / "teacher.jsonl")
     assert "teacher.jsonl" in (results / "replayed" / "seed_3" / "config.yaml").read_text()
     assert str(earlier.runs) not in (results / "replayed" / "seed_3" / "config.yaml").read_text()
+
+
+def test_a_run_by_itself_is_done_where_it_was_kept_and_so_is_what_it_replays(earlier, capsys):
+    assert run_arm(earlier, Cell("replayed", 3)) == 0
+    assert "replayed/seed_3 has ended" in capsys.readouterr().err
+    there = {path.parent for path in earlier.folder.rglob("summary.json")}
+    assert there == {earlier.run_folder(cell) for cell in (Cell("replayed", 3), *earlier.needs(Cell("replayed", 3)))}
 
 
 def test_kept_runs_that_say_what_would_be_written_now_need_not_go_through_the_schema(earlier, monkeypatch):
@@ -375,7 +383,7 @@ def test_the_same_run_of_another_experiment_is_taken_over_whatever_its_arm_is_ca
     places = {Cell("leader", 3): "frontier/seed_3", Cell("leader", 5): "frontier/seed_5", Cell("half", 3): "fixed/seed_3"}
     assert kept.usable == {cell: results / place for cell, place in places.items()} and not kept.unusable
     assert next(kept.sentences(6)).startswith(f"3 of 6 runs were kept in {results}, with the same settings, and are done")
-    kept.place(sweep)
+    kept.place(sweep, kept.usable)
     assert run_sweep(load_sweep("other", [f"runs={earlier.runs}", "arms=leader,half", "seeds=3"])) == 0
     assert "0 runs to do, 2 done" in capsys.readouterr().err
     keep(sweep.folder)
@@ -487,6 +495,21 @@ def test_the_mark_of_an_opening_is_kept_and_still_guards_when_the_runs_are_gone(
     config = load("smoke", [f"runs={runs}", "evaluation.split=sealed"])
     with pytest.raises(ConfigError, match="the sealed half was opened for frontier"):
         check_sealed(config, runs / "smoke" / "second", resuming=False)
+
+
+def test_marks_that_two_sweeps_keep_at_once_are_all_kept(tmp_path):
+    folder, results = made_sweep(tmp_path / "runs" / "confirmation" / "sweep", FINALS), results_beside(tmp_path / "runs")
+    leave_marks(tmp_path / "runs", "confirmation/sweep/frontier/seed_0")
+    results.mkdir(parents=True)
+    keeper = threading.Thread(target=keep, args=(folder,))
+    with only_one_in(results):
+        keeper.start()
+        keeper.join(timeout=5.0)
+        assert keeper.is_alive() and not (results / MARKS).exists()
+        (results / MARKS).write_text("another sweep's\n")
+    keeper.join()
+    kept = (results / MARKS).read_text().splitlines()
+    assert kept[0] == "another sweep's" and [json.loads(line)["opening"] for line in kept[1:]] == ["confirmation/sweep"]
 
 
 def test_marks_of_records_that_lie_elsewhere_lie_among_them_and_those_in_results_of_another_checkout_beside_all(tmp_path):

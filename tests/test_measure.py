@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -120,6 +121,17 @@ def test_one_dialogue_in_twenty_may_break_and_not_one_more():
     faults.observe([broken_group(num_good=190, num_broken=10)])
     with pytest.raises(RuntimeError, match=r"at most 10 of the last 200 dialogues may break, got 11; the first:\nTraceback: no answer"):
         faults.observe([broken_group(num_good=0, num_broken=1)])
+
+
+def test_the_error_that_is_quoted_is_one_of_those_that_count():
+    faults = FaultBudget(0.05)
+    faults.observe([broken_group(num_good=0, num_broken=1, error="Traceback: of long ago")])
+    faults.observe([broken_group(num_good=200, num_broken=0)])
+    resumed = FaultBudget(0.05)
+    resumed.load_state_dict(json.loads(json.dumps(faults.state_dict())))
+    for budget in (faults, resumed):
+        with pytest.raises(RuntimeError, match=r"got 11; the first:\nTraceback: of now"):
+            budget.observe([broken_group(num_good=0, num_broken=11, error="Traceback: of now")])
 
 
 def test_old_errors_are_forgotten():

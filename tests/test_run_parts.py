@@ -159,6 +159,19 @@ def test_the_first_signal_is_remembered_and_the_second_breaks_off():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_terminal_that_is_closed_is_a_first_signal_and_nothing_under_nohup():
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        for handler, heard in ((signal.SIG_DFL, True), (signal.SIG_IGN, False)):
+            signal.signal(signal.SIGHUP, handler)
+            with Interruption() as interruption:
+                os.kill(os.getpid(), signal.SIGHUP)
+                assert interruption.requested is heard
+            assert signal.getsignal(signal.SIGHUP) is handler
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_third_signal_does_not_break_off_what_the_second_has_cleared_away():
     with Interruption():
         os.kill(os.getpid(), signal.SIGINT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -11,38 +10,14 @@ from tiny_policy import save_tiny_policy
 
 from experiments.benchmarks import slow_simulator
 from experiments.benchmarks.figures import Settings
-from experiments.benchmarks.slow_simulator import Lockstep, Played, delay_of, serial_replies_per_s
-from policy.engine import EngineKind, Sampling
+from experiments.benchmarks.slow_simulator import Played, delay_of, serial_replies_per_s
+from policy.engine import EngineKind
 
 
 def test_delays_are_log_normal_and_the_same_for_the_same_turn() -> None:
     delays = [delay_of(f"/{i}") for i in range(20_000)]
     assert delays[:10] == [delay_of(f"/{i}") for i in range(10)]
     assert np.median(delays) == pytest.approx(0.15, rel=0.03) and np.quantile(delays, 0.99) == pytest.approx(1.2, rel=0.06)
-
-
-def test_lockstep_waits_for_everybody_who_goes_on_and_for_nobody_who_has_left() -> None:
-    turns = []
-
-    async def generate_all(requests):
-        turns.append([request.seed for request in requests])
-        return [f"reply to {request.seed}" for request in requests]
-
-    async def talk(steps: Lockstep, who: int, num_replies: int) -> list[str]:
-        said = []
-        for turn in range(num_replies):
-            await asyncio.sleep(0.001 * who)
-            said.append(await steps.generate([1], sampling=Sampling(max_tokens=1), seed=10 * who + turn))
-        steps.leave()
-        return said
-
-    async def everybody() -> list[list[str]]:
-        steps = Lockstep(generate_all, num_dialogues=3)
-        return await asyncio.gather(talk(steps, 1, 3), talk(steps, 2, 1), talk(steps, 3, 2))
-
-    said = asyncio.run(everybody())
-    assert [sorted(turn) for turn in turns] == [[10, 20, 30], [11, 31], [12]]
-    assert said == [["reply to 10", "reply to 11", "reply to 12"], ["reply to 20"], ["reply to 30", "reply to 31"]]
 
 
 def test_the_loop_takes_lockstep_s_time_in_the_engines_and_a_call_for_each_reply() -> None:

@@ -20,13 +20,13 @@ from analysis.copies import why_no_copy
 from analysis.endpoints import AUC, COMPUTED, ENDPOINTS, FORGOTTEN, GAIN, MOODY_SHARE
 from analysis.grades import Grade, curve_of, forgotten, looks, read_grades
 from analysis.learning_curves import Curve, area_under_curves, check_curve, common_curves
-from analysis.runs import Run, flatten, read_run, setting
+from analysis.runs import OF_A_SITTING, Run, flatten, read_run, setting
 from analysis.teaching import moody_share
 from simulator.progress import progress
 
 BY_ITSELF = ("name", "seed", "resume", "runs", "experiment")
 """Settings in which two runs of a comparison may differ without being unlike."""
-NO_MATTER = ("cluster.", "checkpoint.", "sealed.", "teacher.trace")
+NO_MATTER = (*OF_A_SITTING, "sealed.", "teacher.trace")
 """Beginnings of further settings in which runs of one arm may differ: where they ran, what was saved, and whom they copied."""
 WITH_KINDS = ("teacher.", "algorithm.", "simulator.")
 """Groups whose settings depend on a kind."""

@@ -45,7 +45,8 @@ def length_control(played: Sequence[Played], *, seed: int) -> dict[str, Any]:
     x_N, y_N = np.log2(lengths_N) if lengths_N.size else lengths_N, np.array([one.dialogue.emotion for one in spoken], dtype=float)
     scenario_N = np.array([where[one.task.scenario_id] for one in spoken], dtype=int)
     cells: dict[Any, int] = {}
-    cell_N = np.array([cells.setdefault(_cell(one, has_siblings=_has_siblings(spoken)), len(cells)) for one in spoken], dtype=int)
+    has_siblings = _has_siblings(spoken)
+    cell_N = np.array([cells.setdefault(_cell(one, has_siblings=has_siblings), len(cells)) for one in spoken], dtype=int)
 
     def line(chosen: np.ndarray) -> tuple[float, float]:
         weight_N = np.bincount(chosen, minlength=len(names))[scenario_N].astype(float)

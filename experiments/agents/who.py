@@ -12,6 +12,8 @@ from typing import Any
 
 from analysis.runs import CONFIG, METRICS, read_config, setting
 from experiments.keys import ConfigError
+from policy.prior_config import PriorConfig
+from policy.prior_place import prior_folder
 from policy.thinking import RECIPE
 from simulator.endpoint_config import check_url
 from simulator.ladder import AGENTS
@@ -80,7 +82,9 @@ def find_agent(word: str, *, name: str | None = None, model: str | None = None) 
     if word in AGENTS:
         return Agent(kind=Kind.SCRIPTED, name=name or word, source=word)
     if word == PRIOR:
-        return Agent(kind=Kind.MODEL, name=name or PRIOR, source=PRIOR)
+        # Of the recipe, as it may have to be built first.
+        recipe = prior_folder(PriorConfig()).name.removeprefix("prior-")
+        return Agent(kind=Kind.MODEL, name=name or PRIOR, source=PRIOR, fingerprint=recipe)
     if "://" in word:
         return server(word, name=name, model=model)
     folder = Path(word).expanduser()

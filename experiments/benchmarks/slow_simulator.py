@@ -17,7 +17,7 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +38,7 @@ from simulator.users import make_user
 
 if TYPE_CHECKING:
     from policy.chat import Chat
-    from policy.engine import Completion, Request, Sampling
+    from policy.engine import Completion, Request
     from policy.pool import RolloutPool
     from policy.rollout import PlainTask, Rollout
 
@@ -137,50 +137,6 @@ class OneAtATime:
         return reaction
 
 
-class Lockstep:
-    """Holds replies back until every dialogue that goes on has asked for one, and then asks for all of them in one call.
-
-    Args:
-        generate_all: takes the requests of one turn and returns their completions in order.
-        num_dialogues: that begin; each must `leave` when it has ended.
-    """
-
-    def __init__(self, generate_all: Callable[[list[Request]], Awaitable[list[Completion]]], *, num_dialogues: int) -> None:
-        self._generate_all, self._num_going_on = generate_all, num_dialogues
-        self._waiting: list[tuple[Request, asyncio.Future[Completion]]] = []
-        self._turns: set[asyncio.Task[None]] = set()
-        self.seconds = 0.0
-        """In the engines."""
-
-    async def generate(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion:
-        """One reply, together with those of all other dialogues."""
-        from policy.engine import Request
-
-        asked: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._waiting.append((Request(prompt_ids=list(prompt_ids), sampling=sampling, seed=seed), asked))
-        self._go_on()
-        return await asked
-
-    def leave(self) -> None:
-        """A dialogue has ended."""
-        self._num_going_on -= 1
-        self._go_on()
-
-    def _go_on(self) -> None:
-        if self._waiting and len(self._waiting) == self._num_going_on:
-            turn, self._waiting = self._waiting, []
-            running = asyncio.get_running_loop().create_task(self._take_turn(turn))
-            self._turns.add(running)
-            running.add_done_callback(self._turns.discard)
-
-    async def _take_turn(self, turn: Sequence[tuple[Request, asyncio.Future[Completion]]]) -> None:
-        started = time.perf_counter()
-        completions = await self._generate_all([request for request, _ in turn])
-        self.seconds += time.perf_counter() - started
-        for (_, asked), completion in zip(turn, completions, strict=True):
-            asked.set_result(completion)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Played:
     """One way of playing the dialogues of a round."""
@@ -209,10 +165,16 @@ def play_by_pool(pool: RolloutPool, tasks: Sequence[PlainTask]) -> Played:
 async def play_in_lockstep(pool: RolloutPool, tasks: Sequence[PlainTask], *, url: str, chat: Chat, one_at_a_time: bool = False) -> Played:
     """All dialogues turn by turn; users at once, or one after the other."""
     from policy.rollout import roll_out
+    from policy.worker import Lockstep
 
-    async def generate_all(requests: list[Request]) -> list[Completion]:
-        dealt = [requests[i::NUM_ENGINES] for i in range(NUM_ENGINES)]
+    engine_s = 0.0
+
+    async def generate_all(requests: Sequence[Request]) -> list[Completion]:
+        nonlocal engine_s
+        dealt = [list(requests[i::NUM_ENGINES]) for i in range(NUM_ENGINES)]
+        asked = time.perf_counter()
         answers = list(map(iter, await asyncio.to_thread(pool.generate_all, dealt)))
+        engine_s += time.perf_counter() - asked
         return [next(answers[i % NUM_ENGINES]) for i in range(len(requests))]
 
     pool.reset_cache()
@@ -221,17 +183,16 @@ async def play_in_lockstep(pool: RolloutPool, tasks: Sequence[PlainTask], *, url
 
     async def play(task: PlainTask) -> Rollout:
         scenario, config = bank.scenario(task.scenario_id), RolloutConfig(num_engines=NUM_ENGINES)
-        try:
-            return await roll_out(scenario, task.difficulty, task.seed, user=user, generate=steps.generate, chat=chat, config=config)
-        finally:
-            steps.leave()
+        rollout = await roll_out(scenario, task.difficulty, task.seed, user=user, generate=steps, chat=chat, config=config)
+        steps.leave(rollout)
+        return rollout
 
     started = time.perf_counter()
     rollouts = await asyncio.gather(*map(play, tasks))
     seconds = time.perf_counter() - started
     await slow.close()
     user_s = user.seconds if isinstance(user, OneAtATime) else 0.0
-    return Played(num_replies=_replies(rollouts), seconds=seconds, engine_s=steps.seconds, user_s=user_s)
+    return Played(num_replies=_replies(rollouts), seconds=seconds, engine_s=engine_s, user_s=user_s)
 
 
 def serial_replies_per_s(lockstep: Played, serial: Played) -> float:
