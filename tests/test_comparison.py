@@ -216,6 +216,7 @@ def test_where_no_run_reaches_the_budget_areas_end_with_the_shortest(tmp_path):
         ("config.yaml", None, "it has no config.yaml"),
         ("config.yaml", "a: [", "must be YAML"),
         ("config.yaml", "seed: 1\n", "budget.policy_tokens must stand in its config.yaml, got None"),
+        ("config.yaml", "budget:\n  policy_tokens: 1000\n", "its config.yaml ends early"),
         ("evaluation.jsonl", '{"step": 0, "outcome": "left"}\n', "got a line at step 0 with a bad 'look'"),
         ("evaluation.jsonl", "nonsense\n{}\n", "in line 1"),
     ],
@@ -228,6 +229,17 @@ def test_a_torn_run_is_left_out_with_a_sentence(tmp_path, file, content, complai
     assert found["notes"][0].startswith("b/seed_1 is left out: ")
     assert complaint in found["notes"][0]
     assert found["contrasts"][0]["seeds"] == [0]
+
+
+def test_what_is_no_finite_number_costs_that_number_or_that_run_and_nothing_else(tmp_path):
+    made_sweep(tmp_path, {"a": [50.0, 60.0], "b": [40.0, 50.0]})
+    summary, looks = tmp_path / "a" / "seed_0" / "summary.json", tmp_path / "b" / "seed_1" / "evaluation.jsonl"
+    summary.write_text(summary.read_text().replace('"score": 50.0', '"score": NaN'), encoding="utf-8")
+    looks.write_text(looks.read_text().replace('"emotion": 80.0', '"emotion": NaN'), encoding="utf-8")
+    found = compared(tmp_path, ("a", "b"))
+    assert found["notes"][0] == "b/seed_1 is left out: evaluation.jsonl holds an emotion that is no finite number"
+    assert found["contrasts"][0]["seeds"] == [0]
+    assert on(found, "heldout.auc")["differences"] == [5.0] and on(found, "heldout.score") is None
 
 
 def test_without_evaluations_there_is_no_area_and_the_rest_is_compared(tmp_path):
@@ -305,6 +317,14 @@ def test_nothing_is_answered_before_the_plans_seeds_are_in(tmp_path):
     assert found["contrasts"][0]["too_early"].endswith("before the plan's seeds are in: 7 cannot be paired yet.")
     assert found["contrasts"][0]["too_early"] in as_text(found)
     assert found["verdict"][0].endswith("what was planned is not complete, and nothing is decided before.")
+
+
+def test_nothing_is_answered_with_seeds_that_the_plan_does_not_have(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0 + i for i in range(8)], "uniform": [50.0] * 8})
+    Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", seeds=tuple(range(6))).keep(folder)
+    contrast = as_planned(folder)["contrasts"][0]
+    assert contrast["answer"] == "undecided"
+    assert contrast["too_early"].endswith("with seeds that the plan does not have: move 6, 7 out of the sweep.")
 
 
 def test_a_planned_pair_that_did_not_measure_the_endpoint_leaves_its_contrast_open(tmp_path):

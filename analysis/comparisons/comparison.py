@@ -236,6 +236,8 @@ def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | N
     a, pattern = named
     if lacking := [str(seed) for seed in planned.seeds if seed not in contrast["seeds"]]:
         return f"{a} against {pattern} is not answered before the plan's seeds are in: {', '.join(lacking)} cannot be paired yet."
+    if planned.seeds and (others := [str(seed) for seed in contrast["seeds"] if seed not in planned.seeds]):
+        return f"{a} against {pattern} is not answered with seeds that the plan does not have: move {', '.join(others)} out of the sweep."
     main = contrast["endpoints"].get(planned.primary)
     if main and main["num_dropped"]:
         return f"{a} against {pattern} is not answered: {main['num_dropped']} of the plan's seeds did not measure {planned.primary}."

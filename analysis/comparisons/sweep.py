@@ -6,6 +6,7 @@ A run that cannot be used is left out with one sentence that says why; the other
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from analysis.copies import why_no_copy
 from analysis.endpoints import AUC, COMPUTED, ENDPOINTS, FORGOTTEN, GAIN, MOODY_SHARE
 from analysis.grades import Grade, curve_of, forgotten, looks, read_grades
 from analysis.learning_curves import Curve, area_under_curves, check_curve, common_curves
-from analysis.runs import OF_A_SITTING, Run, flatten, read_run, setting
+from analysis.runs import CONFIG, OF_A_SITTING, Run, flatten, read_run, setting
 from analysis.teaching import moody_share
 from simulator.progress import progress
 
@@ -176,6 +177,8 @@ def read_result(place: Path) -> RunResult:
     settings = dict(flatten(run.config))
     if not isinstance(settings.get("budget.policy_tokens"), int):
         raise ValueError(f"budget.policy_tokens must stand in its config.yaml, got {settings.get('budget.policy_tokens')!r}")
+    if not run.provenance:
+        raise ValueError(f"its {CONFIG} ends early: what it ran on, which is written last, is not in it")
     grades = read_grades(run)
     curve, cells = held_out(run, grades)
     return RunResult(
@@ -202,8 +205,8 @@ def scalars_of(summary: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def number(value: Any) -> float | None:
-    """The value if it is a number."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """The value if it is a finite number."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
 
 
 def held_out(run: Run, grades: Sequence[Grade]) -> tuple[Curve | None, dict[Cell, float]]:
@@ -226,6 +229,8 @@ def held_out(run: Run, grades: Sequence[Grade]) -> tuple[Curve | None, dict[Cell
     counted, num = number(setting(run.summary, "heldout.n_dialogues")), sum(map(len, last.values()))
     if counted and counted != num:
         raise ValueError(f"evaluation.jsonl holds {num} of the {counted:.0f} dialogues that its summary counted at the end")
+    if not all(math.isfinite(emotion) for emotions in last.values() for emotion in emotions):
+        raise ValueError("evaluation.jsonl holds an emotion that is no finite number")
     return curve, {cell: statistics.fmean(emotions) for cell, emotions in sorted(last.items())}
 
 
