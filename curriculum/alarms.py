@@ -90,7 +90,7 @@ def collapse_onset(steps: Sequence[int], scores: Sequence[float]) -> int | None:
     """The first step of the first stretch of `LOW_UPDATES` updates in which a score stays low; see the module.
 
     Args:
-        steps: at which the score was taken, rising; a score holds until the next one.
+        steps: at which the score was taken, rising; a stretch lasts from its first low score to its last.
 
     Returns:
         None where there is no such stretch.

@@ -92,7 +92,7 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     check_opening(sweep, kept.usable)
     keep_plan(sweep)
     # Only now, so that a sweep that is refused leaves nothing behind.
-    kept.place(sweep, kept.usable)
+    kept.place(sweep)
     for sentence in (*lost_by_words(sweep), *kept.sentences(len(sweep.cells())), *began_otherwise(sweep, kept), *torn.values()):
         print(sentence, file=sys.stderr)
     failed: list[Cell] = []

@@ -252,6 +252,12 @@ def test_without_evaluations_there_is_no_area_and_the_rest_is_compared(tmp_path)
     assert found["arms"]["b"]["by_strictness"] is None
 
 
+def test_a_single_pair_has_a_difference_in_the_table_and_neither_p_nor_a_probability(tmp_path):
+    text = as_text(compared(made_sweep(tmp_path, {"a": [50.0], "b": [40.0]}), ("a", "b")))
+    (row,) = [line.split() for line in text.splitlines() if line.startswith("a - b ")]
+    assert row == ["a", "-", "b", "1", "+5.0", *["–"] * 5]
+
+
 def test_without_named_contrasts_the_favourite_meets_all(tmp_path):
     found = compared(made_sweep(tmp_path, {"x": [50.0], "frontier": [50.0], "y": [50.0]}))
     assert found["plan"]["contrasts"] == [["frontier", "x"], ["frontier", "y"]]

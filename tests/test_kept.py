@@ -255,7 +255,7 @@ def test_kept_runs_are_done_and_only_the_rest_is_left(earlier):
     assert set(kept.usable) == set(earlier.cells()) - {Cell("fixed", 5)} and not kept.unusable
     done = f"5 of 6 runs were kept in {results} and are done: without weights and transcripts"
     assert list(kept.sentences(6)) == [f"{done}; another name= runs them anew"]
-    kept.place(earlier, kept.usable)
+    kept.place(earlier)
     assert kept_runs(earlier).usable == {}
     assert digest_of_tasks(read_lines(earlier.run_folder(Cell("frontier", 3)) / "teacher.jsonl")) == digest_of_tasks(tasks(0.03))
     config = yaml.safe_load((earlier.run_folder(Cell("replayed", 3)) / "config.yaml").read_text())
@@ -383,7 +383,7 @@ def test_the_same_run_of_another_experiment_is_taken_over_whatever_its_arm_is_ca
     places = {Cell("leader", 3): "frontier/seed_3", Cell("leader", 5): "frontier/seed_5", Cell("half", 3): "fixed/seed_3"}
     assert kept.usable == {cell: results / place for cell, place in places.items()} and not kept.unusable
     assert next(kept.sentences(6)).startswith(f"3 of 6 runs were kept in {results}, with the same settings, and are done")
-    kept.place(sweep, kept.usable)
+    kept.place(sweep)
     assert run_sweep(load_sweep("other", [f"runs={earlier.runs}", "arms=leader,half", "seeds=3"])) == 0
     assert "0 runs to do, 2 done" in capsys.readouterr().err
     keep(sweep.folder)

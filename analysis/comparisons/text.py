@@ -55,15 +55,17 @@ def contrasts_table(found: Mapping[str, Any]) -> str:
             continue
         d, better = Estimate.from_dict(endpoint["difference"]), Estimate.from_dict(endpoint["probability_of_improvement"])
         digits, effect = digits_of(primary), endpoint["minimal_detectable_effect"]["effect"]
+        # One pair is no sample: it has a difference and nothing more.
+        tested = endpoint["num_pairs"] > 1
         rows.append(
             [
                 name,
                 str(endpoint["num_pairs"]),
                 f"{d.value:+.{digits}f}",
                 interval(d, digits) or "–",
-                f"{endpoint['p']:.3g}",
-                f"{endpoint['p_holm']:.3g}",
-                better.text(2),
+                f"{endpoint['p']:.3g}" if tested else "–",
+                f"{endpoint['p_holm']:.3g}" if tested else "–",
+                better.text(2) if tested else "–",
                 "–" if not math.isfinite(effect) else f"{effect:.{digits}f}",
             ]
         )
