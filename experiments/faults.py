@@ -75,7 +75,7 @@ class FaultBudget:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores `state_dict()`."""
-        # Until 2026-11 there was one traceback of all.
+        # Checkpoints of earlier versions say of each whether it broke, and hold one traceback.
         texts = {True: state.get("first_error", ""), False: None}
         self._recent = deque((texts.get(error, error) for error in state["recent"]), maxlen=WINDOW)
         self._empty_steps = state["empty_steps"]

@@ -89,7 +89,8 @@ class Recorder:
 
     def alarm(self, step: int, text: str) -> None:
         """An alarm, for TensorBoard's text tab."""
-        self._dashboard.text("collapse/alarm", step, text)
+        # Not the name of a scalar: of two kinds under one name TensorBoard shows the first.
+        self._dashboard.text("alarms", step, text)
 
     def summary(self, values: Mapping[str, Any]) -> None:
         """The one file that is read by whatever compares runs; replaced whole. TensorBoard gets the run's settings beside its scores."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simulator.bank import Bank
+from simulator.chinese import language_of
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import VANILLA, Difficulty
 from simulator.jsonl import read_jsonl
@@ -103,9 +104,10 @@ def profile_bank(*, train: str | Path, heldout: str | Path) -> Bank:
 
 
 def scenario_of(record: Mapping[str, Any], *, split: Split) -> Scenario:
-    """A profile, or the profile part of a transcript, as a scenario in Chinese.
+    """A profile, or the profile part of a transcript, as a scenario.
 
-    The scene without its hidden section is the background; the person's card is kept whole.
+    The scene without its hidden section is the background; the person's card is kept whole. Its language, Chinese or
+    English, is that of the background and the opening.
 
     Raises:
         ValueError: says which key is missing, of the wrong type or unknown.
@@ -116,6 +118,8 @@ def scenario_of(record: Mapping[str, Any], *, split: Split) -> Scenario:
     kind = PERSONA_TYPES.get(persona_type := str(record.get("main_cha", record.get("character", ""))))
     if kind is None:
         raise ValueError(f"main_cha must be one of {', '.join(PERSONA_TYPES)}, got {persona_type!r}")
+    background = scene[: section.start()] if section else scene
+    opening = _text(record, "first_talk", missing="")
     return Scenario(
         scenario_id=f"sage/{_text(record, 'id')}",
         family=Family(intention=intention_of(hidden), persona=kind),
@@ -127,14 +131,14 @@ def scenario_of(record: Mapping[str, Any], *, split: Split) -> Scenario:
             traits=_traits(record),
             card=card,
         ),
-        background=scene[: section.start()] if section else scene,
+        background=background,
         facts=(),
         other="",
         feelings=(),
         goal=_text(record, "topic", missing=GOAL),
         hidden_intention=hidden,
-        opening=_text(record, "first_talk", missing=""),
-        language="zh",
+        opening=opening,
+        language=language_of(f"{background}\n{opening}"),
         split=split,
     )
 

@@ -15,6 +15,7 @@ from tiny_student import make_outcome, make_task, make_teacher
 
 from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, last_record, read_lines, read_run
 from analysis.teaching import read_teaching
+from curriculum.collapse import CollapseConfig, CollapseMonitor
 from curriculum.ledger import task_to_record
 from curriculum.teacher import Mode
 from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, rollout_record
@@ -171,3 +172,14 @@ def test_a_recorder_leaves_maps_and_the_table_of_settings(tmp_path):
     # What the run issued before it was resumed is in the map, too.
     assert [group.step for group in resumed._taught.groups] == [9, 10]
     assert "_hparams_/session_start_info" in events.summary_metadata
+
+
+def test_alarms_are_texts_under_a_name_that_no_metric_has(tmp_path):
+    recorder = Recorder(tmp_path)
+    recorder.metrics(1, CollapseMonitor(CollapseConfig()).metrics())
+    recorder.alarm(1, "**mismatch** rang")
+    recorder.close()
+    events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
+    events.Reload()
+    texts = set(events.PluginTagToContent("text"))
+    assert texts == {"alarms"} and not texts & set(events.Tags()["scalars"])

@@ -236,6 +236,13 @@ def test_a_torn_file_costs_its_part_of_the_page_and_is_named_first(tmp_path, fil
         assert false not in words
 
 
+def test_a_run_without_its_dialogues_on_held_out_users_says_what_its_summary_has(tmp_path):
+    folder = make_run(tmp_path / "seed0")
+    (folder / "evaluation.jsonl").unlink()
+    headline = re.search(r"<h1>(.*?)</h1>", write_report(folder).read_text(encoding="utf-8"))[1]
+    assert re.match(r"The held-out score went from [\d.]+ to [\d.]+ of 100; how sure that is cannot be told", headline)
+
+
 def test_an_unfinished_run_whose_files_are_torn_is_not_said_to_have_done_nothing(tmp_path):
     folder = make_run(tmp_path / "seed0", finished=False)
     tear(folder / "metrics.jsonl")

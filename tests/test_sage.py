@@ -151,6 +151,7 @@ def test_scenarios_of_the_built_in_world_can_be_written_and_read_as_profiles(tmp
     write_profiles(tmp_path / "p.jsonl", [scenario])
     (read,) = read_profiles(tmp_path / "p.jsonl")
     assert (read.family, read.persona.name, read.opening) == (family, scenario.persona.name, scenario.opening)
+    assert read.language == scenario.language
     assert intention_of(native_task(scenario)) is family.intention
     assert scenario.facts[-1].text in read.background
 

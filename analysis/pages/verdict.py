@@ -18,10 +18,10 @@ def verdict(run: Run, held_out: BeforeAfter) -> str:
         return f"What this run reached cannot be read{on_the_small_grid(held_out)}."
     if run.summary is None or end is None:
         return unfinished(run, held_out)
-    if start is not None and EVALUATION in run.torn:
-        return f"The held-out score went from {start:.1f} to {end:.1f} of 100; how sure that is cannot be told without {EVALUATION}."
-    if start is None or held_out.gain is None:
+    if start is None:
         return f"The held-out score is {end:.1f} of 100 after training; what it was before was not measured."
+    if held_out.gain is None or EVALUATION in run.torn:
+        return f"The held-out score went from {start:.1f} to {end:.1f} of 100; how sure that is cannot be told without {EVALUATION}."
     return f"{change(start, end, held_out.gain)}{way_to_expert(run, start, end)}."
 
 
