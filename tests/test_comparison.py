@@ -296,6 +296,11 @@ def test_settings_beside_the_teacher_are_told(tmp_path):
     text = as_text(compared(tmp_path, ("a", "b")))
     assert "a and b differ in more than the teacher: learner.lr." in text
     assert "The runs come from 2 states of the code (c0ffee, decaf)." in text
+    same = tmp_path / "same"
+    for arm, rate in (("a", 0.1), ("b", 0.5)):
+        place = made_result(same, arm, 0, settings=f"learner:\n  lr: {rate}\n") / "config.yaml"
+        place.write_text(place.read_text().replace(f"kind: {arm}", "kind: uniform"))
+    assert "a and b differ in other settings than the teacher's: learner.lr." in as_text(compared(same, ("a", "b")))
 
 
 def test_the_same_seed_writes_the_same_file(tmp_path):

@@ -37,10 +37,12 @@ def contrast_notes(contrast: Mapping[str, Any]) -> list[str]:
     notes = [contrast["cannot"]] if contrast["cannot"] else []
     notes += [contrast["too_early"]] if contrast.get("too_early") and not contrast["cannot"] else []
     notes += [note for note in contrast["notes"] if note not in (contrast["cannot"] or "")]
-    settings = [name for name in contrast.get("settings_that_differ", ()) if not name.startswith("teacher.")]
+    differing = contrast.get("settings_that_differ", ())
+    settings = [name for name in differing if not name.startswith("teacher.")]
     if settings:
+        besides = "more than the teacher:" if len(settings) < len(differing) else "other settings than the teacher's:"
         more = f" and {len(settings) - NUM_SETTINGS} more" if len(settings) > NUM_SETTINGS else ""
-        notes.append(f"{contrast['a']} and {contrast['b']} differ in more than the teacher: {', '.join(settings[:NUM_SETTINGS])}{more}.")
+        notes.append(f"{contrast['a']} and {contrast['b']} differ in {besides} {', '.join(settings[:NUM_SETTINGS])}{more}.")
     return notes
 
 
