@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from analysis.learning_curves import Curve
-from analysis.runs import Run
+import numpy as np
+
+from analysis.learning_curves import Curve, area_under_curves
+from analysis.runs import Run, setting
 from simulator.dialogue import Outcome
+
+SAME_AREA = 1e-3
+"""Points by which two areas under the same looks may differ, written down as they are with few digits."""
 
 
 class Grade(NamedTuple):
@@ -96,6 +102,22 @@ def looks(grades: Iterable[Grade]) -> list[Look]:
 def curve_of(looks: Sequence[Look]) -> Curve:
     """Score over policy tokens."""
     return Curve([look.policy_tokens for look in looks], [look.score for look in looks])
+
+
+def area_of(seen: Sequence[Look]) -> float:
+    """Mean score over policy tokens, 0-100; NaN without a look, and the last score where all lie at the same number of tokens."""
+    tokens_T, scores_T = map(np.array, curve_of(seen))
+    if not seen or tokens_T[0] == tokens_T[-1]:
+        return seen[-1].score if seen else float("nan")
+    return float(area_under_curves(tokens_T, scores_T[None])[0])
+
+
+def lacks_looks(summary: Mapping[str, Any] | None, seen: Sequence[Look]) -> str:
+    """That the looks are not those which the summary was made of, seen by the area under them; empty where they are, or nothing tells."""
+    told = setting(summary, "heldout.auc")
+    if told is None or not seen or math.isclose(area := area_of(seen), told, abs_tol=SAME_AREA):
+        return ""
+    return f"evaluation.jsonl lacks looks, or they were changed: the area under them is {area:.3f}, and its summary says {told:.3f}"
 
 
 def curves_by_strictness(grades: Iterable[Grade]) -> dict[float, Curve]:

@@ -21,7 +21,7 @@ import yaml
 from analysis.best_of import TRIES
 from analysis.comparisons.planned import CHOSEN, PLAN, read_planned
 from analysis.comparisons.sweep import read_result, run_folders
-from analysis.copies import COPIED, digest_of_tasks
+from analysis.copies import COPIED, TASKS, digest_of_tasks, kept_facts
 from analysis.replies import REPLIES, replies_in
 from analysis.results import MARKS, RUNS, keep_marks, results_of
 from analysis.runs import (
@@ -95,7 +95,7 @@ def why_unusable(run: Path) -> str:
     """Why no comparison could use a run, or the record that would be made of it; empty where one could."""
     try:
         read_result(run)
-        for _ in read_lines(run / TEACHER):
+        for _ in read_run(run).teacher():
             pass
     except (ValueError, OSError) as error:
         return str(error)
@@ -152,7 +152,7 @@ def write_record(run: Path, draft: Path, *, runs: Path) -> None:
     named = str(config.get("runs", RUNS))
     trace = relocated(setting(config, "teacher.trace"), named, str(runs))
     lines = list(read_lines(run / METRICS))
-    facts = json.loads((run / KEPT).read_text(encoding="utf-8")) if (run / KEPT).is_file() else facts_of(run, trace, len(lines))
+    facts = kept_facts(run) if (run / KEPT).is_file() else facts_of(run, trace, len(lines))
     config = relocated(config, named, RUNS)
     (draft / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
     (draft / KEPT).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
@@ -165,7 +165,7 @@ def facts_of(run: Path, trace: str | None, num_steps: int) -> dict[str, Any]:
     """What stands in `kept.json`: which tasks it issued, which it copied, and what is not there any more."""
     copied = (read_config(run / CONFIG).get(PROVENANCE) or {}).get(COPIED)
     return {
-        "tasks": digest_of_tasks(read_lines(run / TEACHER)),
+        TASKS: digest_of_tasks(read_lines(run / TEACHER)),
         COPIED: copied or (digest_of_tasks(read_lines(Path(trace))) if trace and Path(trace).is_file() else None),
         "every_so_many_steps": -(-num_steps // MAX_STEPS) or 1,
         "left_out": ["weights", f"transcripts but for {NUM_READ} held-out users", "TensorBoard", "rewards of single rollouts"],

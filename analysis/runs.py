@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from analysis.shapes import PROVENANCE_SHAPE, SUMMARY_SHAPE, misfit
 from simulator.columns import columns_of
 from simulator.dialogue import Speaker
 from simulator.endpoint_config import DECIDE_NOTHING
@@ -58,7 +59,7 @@ class Run:
     summary: dict[str, Any] | None
     """None until the run has ended."""
     torn: Mapping[str, str] = field(default_factory=dict)
-    """By file, why it cannot be read and is taken for empty; only where that was allowed."""
+    """By file, why it cannot be used and is taken for empty; only where that was allowed."""
 
     @property
     def commits(self) -> list[str]:
@@ -111,8 +112,17 @@ class Run:
         return read_lines(self.folder / DIALOGUES)
 
     def teacher(self) -> Iterator[dict[str, Any]]:
-        """Tasks, outcomes, updates and decisions, in the order they happened."""
-        return read_lines(self.folder / TEACHER)
+        """Tasks, outcomes, updates and decisions, in the order they happened.
+
+        Raises:
+            ValueError: a line cannot be read, or the run has ended and they stop before its end; at the end of the iteration.
+        """
+        last = None
+        for line in read_lines(self.folder / TEACHER):
+            last = line.get("step", last)
+            yield line
+        if last is not None and (reason := ends_early(self.summary, last)):
+            raise ValueError(f"{self.folder / TEACHER} {reason}")
 
 
 def turns_with_thoughts(record: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -138,7 +148,7 @@ def read_run(folder: Path) -> Run:
 
 
 def read_torn_run(folder: Path) -> Run:
-    """As `read_run`, but metrics and a summary that cannot be read are taken for empty and named in the run's `torn`.
+    """As `read_run`, but metrics and a summary that cannot be used are taken for empty and named in the run's `torn`.
 
     Raises:
         ValueError: the folder is no run's, or its settings cannot be read.
@@ -147,6 +157,8 @@ def read_torn_run(folder: Path) -> Run:
     require_run(folder)
     config = read_config(folder / CONFIG)
     provenance = config.pop(PROVENANCE, None) or {}
+    if said := misfit(provenance, PROVENANCE_SHAPE, PROVENANCE):
+        raise ValueError(f"{folder / CONFIG}: {said}")
     metrics, summary, torn = list[dict[str, Any]](), None, dict[str, str]()
     try:
         metrics = list(read_lines(folder / METRICS))
@@ -156,6 +168,8 @@ def read_torn_run(folder: Path) -> Run:
         summary = read_summary(folder / SUMMARY)
     except (ValueError, OSError) as error:
         torn[SUMMARY] = str(error)
+    if METRICS not in torn and (reason := ends_early(summary, metrics[-1].get("step", 0) if metrics else 0)):
+        metrics, torn[METRICS] = [], f"{folder / METRICS} {reason}"
     return Run(folder=folder, config=config, provenance=provenance, metrics=metrics, summary=summary, torn=torn)
 
 
@@ -195,7 +209,7 @@ def read_summary(path: Path) -> dict[str, Any] | None:
     """The summary, None before there is one.
 
     Raises:
-        ValueError: the file is not a JSON object.
+        ValueError: the file is not a JSON object, or something in it is of another kind than a run writes.
     """
     if not path.is_file():
         return None
@@ -205,7 +219,15 @@ def read_summary(path: Path) -> dict[str, Any] | None:
         raise ValueError(f"{path} must be a JSON object, got {error}") from error
     if not isinstance(summary, dict):
         raise ValueError(f"{path} must be a JSON object, got {type(summary).__name__}")
+    if said := misfit(summary, SUMMARY_SHAPE):
+        raise ValueError(f"{path}: {said}")
     return summary
+
+
+def ends_early(summary: Mapping[str, Any] | None, last_step: int) -> str:
+    """That a stream lacks the end of a run which has ended, as `ends at step ...`; empty where it does not, or that cannot be told."""
+    steps = setting(summary, "steps", 0)
+    return f"ends at step {last_step} of the {steps} that the summary counts" if last_step < steps else ""
 
 
 def last_record(path: Path) -> dict[str, Any] | None:

@@ -7,11 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from analysis.best_of import TRIES
-from analysis.grades import Look, curve_of, grades_of, looks
-from analysis.learning_curves import area_under_curves
+from analysis.grades import area_of, grades_of, looks
 from analysis.runs import EVALUATION, read_lines
 from experiments.cost import LOOKS
 from experiments.evaluate import EvaluationConfig, EvaluationTask, Graded, grid_tasks, spread, summarise
@@ -167,14 +164,6 @@ def graded(line: Mapping[str, Any]) -> Graded:
         emotion=line["emotion"],
         outcome=Outcome(line["outcome"]),
     )
-
-
-def area_of(seen: Sequence[Look]) -> float:
-    """Mean score over policy tokens, 0-100; NaN without a look, and the last score where all lie at the same number of tokens."""
-    tokens_T, scores_T = map(np.array, curve_of(seen))
-    if not seen or tokens_T[0] == tokens_T[-1]:
-        return seen[-1].score if seen else float("nan")
-    return float(area_under_curves(tokens_T, scores_T[None])[0])
 
 
 def start_and_end(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

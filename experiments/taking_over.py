@@ -10,7 +10,6 @@ initial weights, whatever its arm is called. Runs that copy another, and what th
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +18,10 @@ from typing import Any
 
 from analysis.comparisons.planned import read_planned
 from analysis.comparisons.sweep import read_result, seed_of
-from analysis.copies import COPIED, digest_of_tasks
+from analysis.copies import COPIED, TASKS, digest_of_tasks, kept_facts
 from analysis.kept import relocated, unpack
 from analysis.results import RUNS, results_beside, results_of
-from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, flatten, read_config, read_lines, setting
+from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, flatten, read_config, read_lines, read_run, setting
 from experiments.agents.who import EMBEDDED, fingerprint
 from experiments.config import ExperimentConfig, load_saved, to_plain
 from experiments.same_run import differences, says_the_same
@@ -197,12 +196,12 @@ def why_not(sweep: Sweep, cell: Cell, record: Path, kept: KeptRuns) -> str:
         if found := first_difference(record, written, sweep.config(cell)):
             name, before, now = found
             return f"{name} was {before!r} and is {now!r}"
-        copied = json.loads((record / KEPT).read_text(encoding="utf-8"))[COPIED]
+        copied = kept_facts(record)[COPIED]
         for need in sweep.needs(cell):
             if copied is None or copied != tasks_of(sweep, need, kept):
                 return "the run that they copied is not the one here"
         read_result(record)
-        for _ in read_lines(record / TEACHER):
+        for _ in read_run(record).teacher():
             pass
     except (ValueError, KeyError, TypeError, OSError) as error:
         return f"they cannot be read ({error})"
@@ -228,5 +227,5 @@ def tasks_of(sweep: Sweep, cell: Cell, kept: KeptRuns) -> str | None:
         return digest_of_tasks(read_lines(sweep.run_folder(cell) / TEACHER))
     if cell not in kept.usable:
         return None
-    tasks = json.loads((kept.usable[cell] / KEPT).read_text(encoding="utf-8"))["tasks"]
+    tasks = kept_facts(kept.usable[cell])[TASKS]
     return None if tasks is None else str(tasks)

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.grades import Look, grades_of, looks
+from analysis.grades import Look, area_of, grades_of, looks
 from analysis.runs import EVALUATION, read_lines
 from experiments.evaluate import EvaluationConfig, EvaluationTask
-from experiments.heldout import HeldOut, area_of, is_due, start_and_end, tenth_of
+from experiments.heldout import HeldOut, is_due, start_and_end, tenth_of
 from experiments.recorder import Recorder
 from policy.rollout import Rollout, RolloutGroup
 from simulator.bank import load_bank

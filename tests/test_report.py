@@ -212,15 +212,15 @@ def tear(path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "title", "gone", "says"),
     [
-        ("metrics.jsonl", "Training raised the held-out score from", ["Reward", "Policy entropy"], "metrics.jsonl cannot be read."),
-        ("teacher.jsonl", "Training raised the held-out score from", ["What was issued, and how it went"], "teacher.jsonl cannot be read."),
+        ("metrics.jsonl", "Training raised the held-out score from", ["Reward", "Policy entropy"], "metrics.jsonl cannot be used."),
+        ("teacher.jsonl", "Training raised the held-out score from", ["What was issued, and how it went"], "teacher.jsonl cannot be used."),
         (
             "evaluation.jsonl",
             "how sure that is cannot be told without evaluation.jsonl.",
             ["Score over tokens", "Before training"],
-            "evaluation.jsonl cannot be read.",
+            "evaluation.jsonl cannot be used.",
         ),
-        ("summary.json", "What this run reached cannot be read; on the small", ["Score by strictness", "Cost"], "at step 40."),
+        ("summary.json", "What this run reached cannot be told; on the small", ["Score by strictness", "Cost"], "at step 40."),
     ],
 )
 def test_a_torn_file_costs_its_part_of_the_page_and_is_named_first(tmp_path, file, title, gone, says):
@@ -229,7 +229,7 @@ def test_a_torn_file_costs_its_part_of_the_page_and_is_named_first(tmp_path, fil
     page = write_report(folder)
     words, text = read_page(page).words, page.read_text(encoding="utf-8")
     assert title in re.search(r"<h1>(.*?)</h1>", text)[1] and "has not finished" not in words
-    assert f"Nothing here rests on {file}, which cannot be read: " in words.partition("policy tokens")[0] and says in words
+    assert f"Nothing here rests on {file}, which cannot be used: " in words.partition("policy tokens")[0] and says in words
     titles = re.findall(r"<h[23]>([^<]+)</h[23]>", text)
     assert not set(gone) & set(titles) and {"How training went", "What the teacher did", "How to repeat it"} <= set(titles)
     for false in ("None went off.", "is still to come", "It was the last thing recorded", "steps0", "not recorded", "was not measured"):
@@ -247,10 +247,10 @@ def test_an_unfinished_run_whose_files_are_torn_is_not_said_to_have_done_nothing
     folder = make_run(tmp_path / "seed0", finished=False)
     tear(folder / "metrics.jsonl")
     words = read_page(write_report(folder)).words
-    assert "This run has not finished: how far it came cannot be read; on the small held-out grid the score was" in words
+    assert "This run has not finished: how far it came cannot be told; on the small held-out grid the score was" in words
     assert "steps–" in words and "policy tokens–" in words and "alarms–" in words
     tear(folder / "evaluation.jsonl")
-    assert "how far it came cannot be read; its held-out scores cannot be read." in read_page(write_report(folder)).words
+    assert "how far it came cannot be told; its held-out scores cannot be told." in read_page(write_report(folder)).words
 
 
 def test_a_broken_teacher_log_is_named_with_what_it_lacks(tmp_path, capsys):

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from analysis.shapes import CHOSEN_SHAPE, PLAN_SHAPE, Shape, misfit
 from simulator.drafts import write_whole
 
 PLAN = "plan.json"
@@ -145,7 +146,7 @@ def read_planned(folder: Path) -> Planned | None:
     if not path.is_file():
         return None
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = read_shaped(path, PLAN_SHAPE)
         contrasts = tuple((str(a), str(b)) for a, b in kept["contrasts"])
         seeds = tuple(int(seed) for seed in kept.get("seeds", ()))
         arms = tuple(str(arm) for arm in kept.get("arms", ()))
@@ -167,6 +168,18 @@ def read_planned(folder: Path) -> Planned | None:
         ) from error
 
 
+def read_shaped(path: Path, shape: Shape) -> dict[str, Any]:
+    """A JSON object of a known shape.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    if said := misfit(kept, shape):
+        raise ValueError(said)
+    return dict(kept)
+
+
 def read_chosen(folder: Path) -> dict[str, Chosen]:
     """By pattern, the arms that were chosen on other runs.
 
@@ -177,7 +190,7 @@ def read_chosen(folder: Path) -> dict[str, Chosen]:
     if not path.is_file():
         return {}
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = read_shaped(path, CHOSEN_SHAPE)
         said = {name: str(kept[name]) for name in ("origin", "seeds", "endpoint")}
         return {
             pick["pattern"]: Chosen(pattern=pick["pattern"], arm=pick["arm"], candidates=sorted(pick["means"]), **said)

@@ -19,7 +19,7 @@ import numpy as np
 from analysis.comparisons.planned import KeptPlan, read_kept_plan
 from analysis.copies import why_no_copy
 from analysis.endpoints import AUC, COMPUTED, ENDPOINTS, FORGOTTEN, GAIN, MOODY_SHARE
-from analysis.grades import Grade, curve_of, forgotten, looks, read_grades
+from analysis.grades import Grade, curve_of, forgotten, lacks_looks, looks, read_grades
 from analysis.learning_curves import Curve, area_under_curves, check_curve, common_curves
 from analysis.runs import CONFIG, OF_A_SITTING, Run, flatten, read_run, setting
 from analysis.teaching import moody_share
@@ -213,7 +213,7 @@ def held_out(run: Run, grades: Sequence[Grade]) -> tuple[Curve | None, dict[Cell
     """A run's curve and its cells at the end; ERROR dialogues count in neither.
 
     Raises:
-        ValueError: the looks are no curve, or dialogues are missing that the summary counted at the end.
+        ValueError: the looks are no curve, or looks or dialogues are missing that the summary counted.
     """
     full: dict[int, dict[Cell, list[float]]] = {}
     for grade in grades:
@@ -225,6 +225,8 @@ def held_out(run: Run, grades: Sequence[Grade]) -> tuple[Curve | None, dict[Cell
     curve = curve_of(seen) if seen else None
     if curve:
         check_curve(curve, "its learning curve")
+    if said := lacks_looks(run.summary, seen):
+        raise ValueError(said)
     last = full[max(full)] if len(full) > 1 else {}
     counted, num = number(setting(run.summary, "heldout.n_dialogues")), sum(map(len, last.values()))
     if counted and counted != num:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from analysis.agents.evaluated import is_evaluation
 from analysis.drawing.figures import Figure, write_figures
+from analysis.grades import lacks_looks
 from analysis.pages.aftermath import num_alarms
 from analysis.pages.before_after import BeforeAfter, before_after
 from analysis.pages.best_of_section import best_of
@@ -25,7 +26,7 @@ from analysis.wording import duration, text
 def write_report(run_folder: Path) -> Path:
     """Writes `report.html` and `figures/` into the folder of a run, finished or not, and returns the page's path.
 
-    What rests on a file that cannot be read is left out, and the page says so first.
+    What rests on a file that cannot be used is left out, and the page says so first.
 
     Raises:
         ValueError: the folder is no training run's, or its settings cannot be read.
@@ -43,11 +44,14 @@ def write_report(run_folder: Path) -> Path:
 
 
 def with_streams(run: Run) -> tuple[Run, BeforeAfter, Teaching]:
-    """What a run's long streams say; one that cannot be read says nothing and is named in the run's `torn`."""
+    """What a run's long streams say; one that cannot be used says nothing and is named in the run's `torn`."""
     torn = dict(run.torn)
     held_out, taught = BeforeAfter(looks=[], pairs=[], gain=None), Teaching(groups=[], decisions=[])
     try:
-        held_out = before_after(run.evaluation())
+        found = before_after(run.evaluation())
+        if said := lacks_looks(run.summary, found.looks):
+            raise ValueError(said)
+        held_out = found
     except (ValueError, OSError) as error:
         torn[EVALUATION] = str(error)
     try:
@@ -92,7 +96,7 @@ def body(run: Run, held_out: BeforeAfter, taught: Teaching, figures: Figures) ->
 def head(run: Run, held_out: BeforeAfter, figures: Figures) -> str:
     """The verdict, where the score lies between the scripted agents, and the numbers one asks for first."""
     drawn = figures["scores"].html() if "scores" in figures else ""
-    torn = remarks([f"Nothing here rests on {name}, which cannot be read: {why}." for name, why in run.torn.items()])
+    torn = remarks([f"Nothing here rests on {name}, which cannot be used: {why}." for name, why in run.torn.items()])
     return (
         f'<p class="where">{escape(identity(run))}</p>'
         f"<h1>{escape(verdict(run, held_out))}</h1>"

@@ -33,7 +33,7 @@ TIMINGS = {"rolling out": "timing_s/gen", "updating": "timing_s/update_actor", "
 
 def unread(title: str, file: str) -> str:
     """A part that a torn file would have filled."""
-    return f'<h2>{title}</h2><p class="none">{file} cannot be read.</p>'
+    return f'<h2>{title}</h2><p class="none">{file} cannot be used.</p>'
 
 
 def training(run: Run, figures: Figures) -> str:
@@ -88,7 +88,7 @@ def alarms(run: Run, held_out: BeforeAfter) -> str:
     """What the collapse monitor reported, and what happened after."""
     if METRICS in run.torn and run.summary is None:
         return unread("Alarms, and what happened after", METRICS)
-    after = "What followed stands in metrics.jsonl, which cannot be read." if METRICS in run.torn else ""
+    after = "What followed stands in metrics.jsonl, which cannot be used." if METRICS in run.torn else ""
     fired = [
         f"<b>{escape(item.name)}</b> at step {item.step}: {escape(item.message)}<br>{escape(after or told(item))}"
         for item in aftermaths(run, held_out.looks)
@@ -146,7 +146,7 @@ def cost(run: Run) -> str:
 def shares_of_time(run: Run) -> str:
     """Mean seconds of a step, and on what."""
     if METRICS in run.torn:
-        return f"{METRICS} cannot be read"
+        return f"{METRICS} cannot be used"
     steps = run.series("timing_s/step").values
     if not steps:
         return "not recorded"

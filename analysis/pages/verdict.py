@@ -15,7 +15,7 @@ def verdict(run: Run, held_out: BeforeAfter) -> str:
     """The first sentence of a report."""
     start, end = score(run, "start"), score(run, "heldout")
     if SUMMARY in run.torn:
-        return f"What this run reached cannot be read{on_the_small_grid(held_out)}."
+        return f"What this run reached cannot be told{on_the_small_grid(held_out)}."
     if run.summary is None or end is None:
         return unfinished(run, held_out)
     if start is None:
@@ -58,10 +58,10 @@ def way_to_expert(run: Run, start: float, end: float) -> str:
 
 def unfinished(run: Run, held_out: BeforeAfter) -> str:
     """How far a run has come that has no summary."""
-    how_far = "how far it came cannot be read" if METRICS in run.torn else f"{count(run.num_steps, 'step')} so far"
+    how_far = "how far it came cannot be told" if METRICS in run.torn else f"{count(run.num_steps, 'step')} so far"
     so_far = f"This run has not finished: {how_far}"
     if EVALUATION in run.torn:
-        return f"{so_far}; its held-out scores cannot be read."
+        return f"{so_far}; its held-out scores cannot be told."
     return f"{so_far}{on_the_small_grid(held_out) or ', and no held-out score yet'}."
 
 

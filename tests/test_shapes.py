@@ -1,0 +1,162 @@
+"""Files of ours that somebody changed: what does not fit is named, in a sentence, wherever it is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from compared import compared
+from made_run import ALARM, make_run
+from made_sweep import made_result, made_sweep, steps_of, tasks_of
+from test_report import read_page
+
+from analysis.__main__ import main
+from analysis.comparisons.planned import read_planned
+from analysis.comparisons.sweep import read_result, read_sweep
+from analysis.copies import kept_facts
+from analysis.pages.report import write_report
+from analysis.pages.sweep_report import write_sweep_report
+from analysis.runs import read_run, read_summary, read_torn_run
+from analysis.shapes import EACH, NUMBER, TEXT, Whole, misfit
+
+RECORDS = sorted((Path(__file__).parents[1] / "docs" / "results").glob("*/*/*/seed_*"))
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "said"),
+    [
+        (1, NUMBER, ""),
+        (True, NUMBER, "it must be a number, got True"),
+        ("1", NUMBER, "it must be a number, got '1'"),
+        (1, TEXT, "it must be a text, got 1"),
+        ({"a": {"b": [1, None, "x"]}}, {"a": {"b": [NUMBER]}}, "a.b[2] must be a number, got 'x'"),
+        ({"a": 3}, {"a": [NUMBER]}, "a must be a list, got 3"),
+        ([], {"a": NUMBER}, "it must be an object with names, got []"),
+        ({"a": None, "other": object}, {"a": NUMBER}, ""),
+        ({"x": 1, "y": "z"}, {EACH: NUMBER}, "y must be a number, got 'z'"),
+        ({"a": {"k": 1}}, {"a": Whole(k=NUMBER, by_k=[NUMBER])}, "a.by_k must be there, got nothing"),
+        ({"a": {"k": None}}, {"a": Whole(k=NUMBER)}, "a.k must be a number, got None"),
+        ({"a": "long" * 50}, {"a": NUMBER}, f"a must be a number, got '{'long' * 14}..."),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_place(value, shape, said):
+    assert misfit(value, shape) == said
+
+
+WRONG = [
+    ("wall_s", "an hour"),
+    ("cpu_s", []),
+    ("errors", [0]),
+    ("versions", "2.13"),
+    ("heldout", 61.0),
+    ("start", {"by_strictness": [1.0]}),
+    ("policy_tokens", "600k"),
+    ("simulator_calls", {"n": 3}),
+    ("reliability", [1]),
+    ("best_of", {"k": 8}),
+    ("collapse", {"alarms": {"density_lost": 3}}),
+    ("collapse", {"alarms": ["density_lost"]}),
+    ("strictness", {"start": "low"}),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG)
+def test_a_summary_of_other_kinds_costs_its_part_of_the_page_and_is_named(tmp_path, key, value):
+    folder = make_run(tmp_path / "seed0", num_steps=8, alarms=[{**ALARM, "step": 3}])
+    change(folder / "summary.json", **{key: value})
+    with pytest.raises(ValueError, match=rf"summary.json: {key}\S* must be "):
+        read_summary(folder / "summary.json")
+    words = read_page(write_report(folder)).words
+    assert f"Nothing here rests on summary.json, which cannot be used: {folder / 'summary.json'}: {key}" in words
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG)
+def test_a_summary_of_other_kinds_costs_one_run_of_a_sweep(tmp_path, key, value):
+    folder = made_sweep(tmp_path / "sweep", {"a": [50.0, 60.0], "b": [40.0, 50.0]})
+    change(folder / "b" / "seed_1" / "summary.json", **{key: value})
+    assert compared(folder, ("a", "b"))["notes"][0].startswith("b/seed_1 is left out: ")
+    assert "b/seed_1 is left out: " in read_page(write_sweep_report(folder)).words
+
+
+def test_provenance_of_another_kind_costs_one_run_of_a_sweep(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"a": [50.0, 60.0], "b": [40.0, 50.0]})
+    path = folder / "b" / "seed_1" / "config.yaml"
+    path.write_text(path.read_text().partition("provenance:")[0] + "provenance:\n  earlier_git_commits: 3\n", encoding="utf-8")
+    (note,) = read_sweep(folder).notes
+    assert note == f"b/seed_1 is left out: {path}: provenance.earlier_git_commits must be a list, got 3"
+    assert "earlier_git_commits must be a list" in read_page(write_sweep_report(folder)).words
+
+
+@pytest.mark.parametrize("content", ["[", "[1]", '{"tasks": 3}'])
+def test_facts_of_a_kept_run_of_another_kind_are_named(tmp_path, content):
+    (tmp_path / "kept.json").write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"kept.json(:| must be a JSON object)"):
+        kept_facts(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("tuning", ["none"]), ("choose", "fixed_*"), ("choose", {"best": "fixed_*"}), ("contrasts", [["a", 1]])]
+)
+def test_a_plan_of_other_kinds_is_one_sentence_and_the_runs_are_compared(tmp_path, capsys, key, value):
+    folder = made_sweep(tmp_path / "sweep", {"a": [70.0, 71.0], "b": [50.0, 52.0]})
+    plan = {"contrasts": [["a", "b"]], "primary": "heldout.auc", "tuning": {}, "choose": None}
+    (folder / "plan.json").write_text(json.dumps({**plan, key: value}), encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"plan.json must hold the sweep's contrasts, got something else .*{key}"):
+        read_planned(folder)
+    assert main(["compare", str(folder)]) == 0 and main(["report", str(folder)]) == 0
+    assert "What was planned is not known" in capsys.readouterr().out
+
+
+def test_metrics_that_end_before_their_run_are_used_nowhere_and_named(tmp_path):
+    folder = make_run(tmp_path / "seed0", num_steps=8)
+    cut(folder / "metrics.jsonl", 5)
+    words = read_page(write_report(folder)).words
+    assert "Nothing here rests on metrics.jsonl, which cannot be used" in words
+    assert "metrics.jsonl ends at step 5 of the 8 that the summary counts" in words
+    assert read_torn_run(folder).metrics == []
+    with pytest.raises(ValueError, match="ends at step 5 of the 8"):
+        read_run(folder)
+    (folder / "summary.json").unlink()
+    assert read_run(folder).num_steps == 5
+
+
+def test_a_teachers_log_that_ends_before_its_run_is_named_on_both_pages(tmp_path):
+    run = make_run(tmp_path / "seed0", num_steps=8)
+    cut(run / "teacher.jsonl", 12)
+    words = read_page(write_report(run)).words
+    assert "Nothing here rests on teacher.jsonl, which cannot be used" in words and "teacher.jsonl ends at step 3 of the 8" in words
+    facts = {"metrics": steps_of(10), "teacher": tasks_of(10), "summary": {"steps": 10}}
+    sweep = made_sweep(tmp_path / "sweep", {"a": [50.0, 60.0], "b": [40.0, 50.0]}, **facts)
+    cut(sweep / "b" / "seed_1" / "teacher.jsonl", 8)
+    assert "teacher.jsonl ends at step 4 of the 10 that the summary counts" in read_page(write_sweep_report(sweep)).words
+
+
+def test_looks_that_are_gone_cost_the_run_and_are_named_by_the_area(tmp_path):
+    looks = ((0, 20.0), (500, 60.0), (1000, 60.0))
+    folder = made_sweep(tmp_path / "sweep", {"a": [50.0, 60.0]})
+
+    made_result(folder, "b", 0, looks=looks, summary={"heldout": {"score": 60.0, "auc": 50.0}})
+    run = made_result(folder, "b", 1, looks=looks, summary={"heldout": {"score": 60.0, "auc": 50.0}})
+    assert read_sweep(folder).of("b").keys() == {0, 1}
+    lines = (run / "evaluation.jsonl").read_text().splitlines(keepends=True)
+    (run / "evaluation.jsonl").write_text("".join(line for line in lines if json.loads(line)["policy_tokens"] != 500))
+    said = "evaluation.jsonl lacks looks, or they were changed: the area under them is 40.000, and its summary says 50.000"
+    assert read_sweep(folder).notes == [f"b/seed_1 is left out: {said}"]
+    assert f"Nothing here rests on evaluation.jsonl, which cannot be used: {said}." in read_page(write_report(run)).words
+
+
+@pytest.mark.parametrize("record", RECORDS[::12], ids=lambda record: "/".join(record.parts[-4:]))
+def test_what_was_kept_of_real_runs_is_whole(record):
+    assert read_result(record).curve
+
+
+def change(path: Path, **values: object) -> None:
+    """Other values in a JSON object."""
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **values}), encoding="utf-8")
+
+
+def cut(path: Path, num_lines: int) -> None:
+    """The beginning of a stream."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[:num_lines]), encoding="utf-8")
