@@ -68,7 +68,7 @@ SCORES: Shape = {
     "auc": NUMBER,
 }
 CHANGE: Shape = {"before": NUMBER, "after": NUMBER, "change": NUMBER, "change_ci95": [NUMBER]}
-ENDS: Shape = {"start": NUMBER, "end": NUMBER}
+ENDS: Mapping[str, Any] = {"start": NUMBER, "end": NUMBER}
 TRIED = Whole(by_k=[NUMBER])
 SUMMARY_SHAPE: Shape = {
     **dict.fromkeys(("seed", "steps", "wall_s", "cpu_s", "policy_tokens", "simulator_calls"), NUMBER),

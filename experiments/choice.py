@@ -228,7 +228,7 @@ def best(pattern: str, arms: Mapping[str, ExperimentConfig], folder: Path, seeds
                 raise ValueError(f"{folder / arm / f'seed_{seed}'} was judged on the sealed half, on which nothing may be chosen")
             first = starts.setdefault(seed, run)
             if reason := why_not_paired(first, run):
-                raise ValueError(f"{folder} has candidates that may not be compared: {reason}")
+                raise ValueError(f"{folder} has candidates that may not be compared: {first.name} and {run.name} {reason}")
         means[arm] = float(np.mean([run.scalars[endpoint] for run in found.values()]))
     return Pick(pattern=pattern, arm=max(means, key=lambda arm: sign_of(endpoint) * means[arm]), means=means)
 

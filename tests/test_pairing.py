@@ -50,7 +50,9 @@ def test_unequal_budgets_and_other_judges_are_not_compared(tmp_path, other, comp
     assert complaint in found["contrasts"][0]["cannot"]
     assert on(found, which=0) is None
     assert on(found, which=1)["num_pairs"] == 2
-    assert complaint in as_text(found)
+    text = as_text(found)
+    assert text.count(f"a and b {complaint} in seeds 0, 1; these pairs are left out.") == 1
+    assert ("Arms had unequal budgets (a, c 1,000 policy tokens; b 900 policy tokens)" in text) == ("budget" in other)
 
 
 def test_missing_seeds_leave_the_common_ones(tmp_path):
@@ -81,7 +83,7 @@ def test_an_arm_of_another_world_that_fits_a_pattern_is_named_with_its_world(tmp
     for seed in range(2):
         made_result(folder, "fixed_0.9", seed, world="bbbb", looks=((0, 20.0), (BUDGET, 90.0)))
     found = compared(folder, ("frontier", "fixed_*"))
-    reason = "frontier/seed_1 and fixed_0.9/seed_1 ran in different worlds (aaaa and bbbb); this pair is left out."
+    reason = "frontier and fixed_0.9 ran in different worlds (aaaa and bbbb) in seeds 0, 1; these pairs are left out."
     assert f"fixed_0.9 was not among those to choose from: {reason}" in found["contrasts"][0]["notes"]
     assert "The runs come from 2 worlds (fixed_0.9 in bbbb); only runs of one world are set against each other." in found["notes"]
 

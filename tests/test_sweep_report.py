@@ -310,6 +310,7 @@ def test_worlds_budgets_and_missing_seeds_are_each_said_in_a_sentence(tmp_path):
     assert "The runs come from 2 worlds (uniform in bbbb); only runs of one world are set against each other." in words
     assert "frontier/seed_0 and uniform/seed_0 ran in different worlds (aaaa and bbbb); this pair is left out." in words
     assert "had unequal budgets (budget.policy_tokens: 1000 and 2000); this pair is left out." in words
+    assert "(adarft, frontier, linear, uniform 1,000 policy tokens; linear 2,000 policy tokens)" in words
     assert "adarft lacks seed 0; only common seeds are paired." in words
     assert "1,000 or 2,000" in words
 

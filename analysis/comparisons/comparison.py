@@ -24,6 +24,7 @@ from analysis.comparisons.contrast_words import answer, listed
 from analysis.comparisons.pairing import best_of, comparable_seeds, passed_over, why_no_rival
 from analysis.comparisons.planned import THRESHOLD, Chosen, Contrast, Planned
 from analysis.comparisons.sweep import (
+    BUDGETS,
     RunResult,
     Sweep,
     common_cells,
@@ -96,7 +97,7 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
     adjust(contrasts, plan.primary)
     for contrast in contrasts:
         contrast["answer"] = answer(contrast, {"primary": plan.primary, "contrasts": chosen, "alpha": ALPHA})
-    notes += worlds(sweep) + tuned_before(chosen, planned)
+    notes += worlds(sweep) + unequal_budgets(sweep) + tuned_before(chosen, planned)
     notes += states_of_the_code(sweep) + watched_otherwise(sweep) + initial_policies(sweep)
     found: dict[str, Any] = {
         "sweep": sweep.folder.name,
@@ -151,6 +152,17 @@ def worlds(sweep: Sweep) -> list[str]:
     where = [f"{', '.join(dict.fromkeys(run.arm for run in sweep.runs if run.world_hash == world))} in {world}" for world, _ in others]
     says = f"The runs come from {len(others) + 1} worlds ({'; '.join(where)}); only runs of one world are set against each other."
     return [says] if others else []
+
+
+def unequal_budgets(sweep: Sweep) -> list[str]:
+    """A remark if arms were not allowed the same, with what each was: in one table more training looks like a better arm."""
+    allowed: dict[str, list[str]] = {}
+    for run in sweep.runs:
+        tokens, steps = (run.settings.get(name) for name in BUDGETS)
+        said = f"{tokens:,} policy tokens" + (f" or {steps:,} steps" if isinstance(steps, int) else "")
+        allowed.setdefault(said, []).append(run.arm)
+    where = [f"{', '.join(dict.fromkeys(arms))} {said}" for said, arms in allowed.items()]
+    return [f"Arms had unequal budgets ({'; '.join(where)}): by their numbers side by side none is better."] if len(allowed) > 1 else []
 
 
 def states_of_the_code(sweep: Sweep) -> list[str]:

@@ -23,7 +23,7 @@ DECIDES_FROM = 5
 """Pairs below which a comparison describes and does not decide."""
 NUMBERS = ("no", "one", "two", "three", "four")
 SO_FEW = "so few describe and do not decide"
-TOO_EARLY = "what was planned is not complete, and nothing is decided before"
+TOO_EARLY = "these are not the runs that were planned, and only those decide"
 
 
 def summary_of(found: Mapping[str, Any]) -> str:

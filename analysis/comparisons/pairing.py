@@ -73,13 +73,15 @@ def comparable_seeds(a_runs: Mapping[int, RunResult], b_runs: Mapping[int, RunRe
     for name, lacking in zip(names, (b_runs.keys() - a_runs.keys(), a_runs.keys() - b_runs.keys()), strict=True):
         if lacking:
             notes.append(f"{name} lacks seed {', '.join(map(str, sorted(lacking)))}; only common seeds are paired.")
-    seeds = []
+    apart: dict[str, list[int]] = {}
     for seed in sorted(a_runs.keys() & b_runs.keys()):
-        reason = why_not_paired(a_runs[seed], b_runs[seed])
-        if reason:
-            notes.append(f"{reason}; this pair is left out.")
+        apart.setdefault(why_not_paired(a_runs[seed], b_runs[seed]), []).append(seed)
+    seeds = apart.pop("", [])
+    for reason, lost in apart.items():
+        if len(lost) == 1:
+            notes.append(f"{a_runs[lost[0]].name} and {b_runs[lost[0]].name} {reason}; this pair is left out.")
         else:
-            seeds.append(seed)
+            notes.append(f"{' and '.join(names)} {reason} in seeds {', '.join(map(str, lost))}; these pairs are left out.")
     return largest_alike(largest_alike(seeds, a_runs, notes), b_runs, notes), notes
 
 

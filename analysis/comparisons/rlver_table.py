@@ -130,13 +130,15 @@ def to_be_paired(runs: Sequence[RunResult], notes: list[str]) -> list[RunResult]
         notes: to which is added why others are left out.
     """
     kept, *others = groups_alike(runs, apart=why_not) or [[]]
-    notes += [f"{why_not(kept[0], group[0])}; {listed(group)} left out." for group in others]
+    notes += [f"{kept[0].name} and {group[0].name} {why_not(kept[0], group[0])}; {listed(group)} left out." for group in others]
     found = []
     for mode in MODES:
         of_mode = [run for run in kept if f"_{mode}_" in run.arm]
         for seed in dict.fromkeys(run.seed for run in of_mode):
             first, *rest = groups_alike([run for run in of_mode if run.seed == seed], apart=why_not_paired)
-            notes += [f"{why_not_paired(first[0], group[0])}; {listed(group)} left out." for group in rest]
+            notes += [
+                f"{first[0].name} and {group[0].name} {why_not_paired(first[0], group[0])}; {listed(group)} left out." for group in rest
+            ]
             found += first
     return found
 

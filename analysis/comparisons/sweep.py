@@ -29,6 +29,7 @@ BY_ITSELF = ("name", "seed", "resume", "runs", "experiment")
 """Settings in which two runs of a comparison may differ without being unlike."""
 NO_MATTER = (*OF_A_SITTING, "sealed.", "teacher.trace")
 """Beginnings of further settings in which runs of one arm may differ: where they ran, what was saved, and whom they copied."""
+BUDGETS = ("budget.policy_tokens", "budget.steps")
 WITH_KINDS = ("teacher.", "algorithm.", "simulator.")
 """Groups whose settings depend on a kind."""
 OF_THE_START = ("policy.model", "policy.prior.", "policy.thinking")
@@ -270,29 +271,29 @@ def with_areas(runs: Sequence[RunResult]) -> tuple[list[RunResult], dict[int, fl
 
 
 def why_not(a: RunResult, b: RunResult) -> str:
-    """Why two runs must not be compared or averaged; empty where they may be.
+    """Why two runs must not be compared or averaged, as what both `had`, `were` or `ran in`; empty where they may be.
 
     A setting that only one of them knows is no difference: it did not exist when the other began, and stood at its default.
     """
     if a.world_hash != b.world_hash:
-        return f"{a.name} and {b.name} ran in different worlds ({a.world_hash} and {b.world_hash})"
-    for name in ("budget.policy_tokens", "budget.steps"):
+        return f"ran in different worlds ({a.world_hash} and {b.world_hash})"
+    for name in BUDGETS:
         if a.settings.get(name) != b.settings.get(name):
-            return f"{a.name} and {b.name} had unequal budgets ({name}: {a.settings.get(name)} and {b.settings.get(name)})"
+            return f"had unequal budgets ({name}: {a.settings.get(name)} and {b.settings.get(name)})"
     for name in sorted(differing(a.settings, b.settings, known=True, of="evaluation.")):
-        return f"{a.name} and {b.name} were judged differently ({name}: {a.settings.get(name)} and {b.settings.get(name)})"
+        return f"were judged differently ({name}: {a.settings.get(name)} and {b.settings.get(name)})"
     return ""
 
 
 def why_not_paired(a: RunResult, b: RunResult) -> str:
-    """Why two runs of one seed must not be set against each other; empty where they may be.
+    """As `why_not`, why two runs of one seed must not be set against each other; empty where they may be.
 
     Arms whose policies differ on purpose begin with different ones; with the same settings, two builds of one prior are no fair start.
     """
     if reason := why_not(a, b):
         return reason
     if a.initial_policy and b.initial_policy and a.initial_policy != b.initial_policy and not other_start(a, b):
-        return f"{a.name} and {b.name} began with different policies ({a.initial_policy} and {b.initial_policy})"
+        return f"began with different policies ({a.initial_policy} and {b.initial_policy})"
     return ""
 
 
@@ -302,9 +303,9 @@ def other_start(a: RunResult, b: RunResult) -> str:
 
 
 def why_not_averaged(a: RunResult, b: RunResult) -> str:
-    """Why two runs of one arm must not be averaged; empty where they may be."""
+    """Why two runs of one arm must not be averaged, with their names; empty where they may be."""
     if reason := why_not(a, b):
-        return reason
+        return f"{a.name} and {b.name} {reason}"
     for name in sorted(differing(a.settings, b.settings, known=True)):
         if not name.startswith(NO_MATTER):
             return f"{a.name} and {b.name} were run with different settings ({name}: {a.settings[name]} and {b.settings[name]})"

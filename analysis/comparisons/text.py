@@ -26,7 +26,10 @@ def verdict(found: Mapping[str, Any]) -> list[str]:
 def as_text(found: Mapping[str, Any]) -> str:
     """The page that the command prints."""
     parts = ["\n".join(found["verdict"]), contrasts_table(found), arms_table(found)]
-    remarks = [*found["notes"], *(note for contrast in found["contrasts"] for note in contrast_notes(contrast))]
+    remarks = [
+        *found["notes"],
+        *(note for contrast in found["contrasts"] for note in contrast_notes(contrast) if note != contrast["cannot"]),
+    ]
     if remarks:
         parts.append("To know:\n" + "\n".join(f"- {remark}" for remark in dict.fromkeys(remarks)))
     return "\n\n".join(part for part in parts if part)
