@@ -13,6 +13,8 @@ import numpy as np
 NUM_RESAMPLES = 1000
 NUM_RESAMPLES_OF_MEANS = 2000
 LOW, HIGH = 0.025, 0.975
+ALIKE = 1e-9
+"""Means of clusters that differ by less are alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +78,33 @@ class Sample:
         return Sample(cluster=cluster, **rest)
 
 
-def mean_interval(values: Sequence[float] | np.ndarray, clusters: Sequence[str], *, rng: np.random.Generator) -> tuple[float, float]:
-    """The 95 % interval of the mean over all values, those of a cluster drawn together; NaNs of fewer than two clusters."""
+def where_nothing_varies(value: float, num: int, *, within: tuple[float, float]) -> tuple[float, float]:
+    """The 95 % interval of a mean of `num` things that were all alike, of which resampling shows nothing.
+
+    So many without an exception still bound how many exceptions there are, 1 - .025^(1/num), and each could have been at either end.
+
+    Args:
+        within: the least and the greatest value that there could be.
+    """
+    exceptions = 1.0 - LOW ** (1.0 / num)
+    low, high = (value + exceptions * (end - value) for end in within)
+    return low, high
+
+
+def mean_interval(
+    values: Sequence[float] | np.ndarray, clusters: Sequence[str], *, rng: np.random.Generator, within: tuple[float, float] | None = None
+) -> tuple[float, float]:
+    """The 95 % interval of the mean over all values, those of a cluster drawn together; NaNs of fewer than two clusters.
+
+    Args:
+        within: the least and the greatest value that there could be, which bound the mean where all clusters are alike.
+    """
     names, place = np.unique(np.array(clusters, dtype=str), return_inverse=True)
     if names.size < 2:
         return float("nan"), float("nan")
     sums_N, counts_N = np.bincount(place, np.array(values, dtype=float)), np.bincount(place)
+    if within is not None and np.ptp(sums_N / counts_N) < ALIKE:
+        return where_nothing_varies(float(sums_N.sum() / counts_N.sum()), names.size, within=within)
     picks_RN = rng.integers(0, names.size, size=(NUM_RESAMPLES_OF_MEANS, names.size))
     low, high = np.quantile(sums_N[picks_RN].sum(axis=1) / counts_N[picks_RN].sum(axis=1), [LOW, HIGH])
     return float(low), float(high)
@@ -133,10 +156,9 @@ def _ratio(sample: Sample, above: np.ndarray, below: np.ndarray, *, rng: np.rand
         return NOTHING
     a, b = np.bincount(sample.cluster, above), np.bincount(sample.cluster, below)
     value = float(a.sum() / b.sum())
-    if is_share and value in (0.0, 1.0):
-        # Where nothing varies resampling shows nothing; so many scenarios without an exception still bound its share.
-        bound = float(LOW ** (1.0 / a.size))
-        return Estimate(value=value, low=bound if value else 0.0, high=1.0 if value else 1.0 - bound)
+    if is_share and (value in (0.0, 1.0) or (a.size > 1 and np.ptp(a / b) < ALIKE)):
+        low, high = where_nothing_varies(value, a.size, within=(0.0, 1.0))
+        return Estimate(value=value, low=low, high=high)
     if a.size < 2:
         return Estimate(value=value, low=float("nan"), high=float("nan"))
     picks = rng.integers(0, a.size, size=(NUM_RESAMPLES, a.size))

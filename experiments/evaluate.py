@@ -17,6 +17,7 @@ from simulator.scenario import HiddenIntention, Scenario
 BANDS: tuple[tuple[float, float], ...] = ((0.0, 0.4), (0.4, 0.6), (0.6, 1.01))
 """Three difficulty bands [low, high): on the default grid .1 and .3, .5, and .7 and .9."""
 WORST_SHARE = 0.2
+EMOTION_RANGE = (0.0, 100.0)
 
 
 @dataclass
@@ -143,7 +144,9 @@ def summarise(graded: Sequence[Graded], *, seed: int = 0) -> dict[str, Any]:
     by_strictness = means_by(valid, lambda item: f"{item.strictness:g}")
     return {
         "score": mean(emotions),
-        "score_ci95": list(mean_interval(emotions, [item.scenario_id for item in valid], rng=np.random.default_rng(seed))),
+        "score_ci95": list(
+            mean_interval(emotions, [item.scenario_id for item in valid], rng=np.random.default_rng(seed), within=EMOTION_RANGE)
+        ),
         "by_strictness": dict(sorted(by_strictness.items(), key=lambda pair: float(pair[0]))),
         "worst_cell": min(cells.values(), default=float("nan")),
         "cvar20": worst_mean(per_scenario),

@@ -33,6 +33,11 @@ def test_where_nothing_varies_the_number_of_scenarios_bounds_what_was_not_seen()
     assert (found.value, found.high) == (1.0, 1.0) and found.low == pytest.approx(0.025 ** (1 / 100))
     none = share(Sample.of([row(0, who=str(i)) for i in range(100)]), rng=rng())
     assert (none.value, none.low) == (0.0, 0.0) and none.high == pytest.approx(1 - 0.025 ** (1 / 100))
+    exceptions = 1 - 0.025 ** (1 / 100)
+    half = share(Sample.of([row(1, 2, who=str(i)) for i in range(100)]), rng=rng())
+    assert (half.low, half.high) == pytest.approx((0.5 - 0.5 * exceptions, 0.5 + 0.5 * exceptions))
+    low, high = mean_interval([30.0] * 100, [str(i) for i in range(100)], rng=rng(), within=(0.0, 100.0))
+    assert (low, high) == pytest.approx((30 - 30 * exceptions, 30 + 70 * exceptions))
 
 
 def test_an_interval_is_wider_when_lines_of_a_scenario_go_together():

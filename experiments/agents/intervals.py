@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from analysis.agents.length_control import Z
-from analysis.clusters import HIGH, LOW, NOTHING, NUM_RESAMPLES, Estimate, Sample, share
+from analysis.clusters import HIGH, LOW, NOTHING, NUM_RESAMPLES, Estimate, Sample, share, where_nothing_varies
 
 NUM_GROUPS = 20
 """Parts of the scenarios that the jackknife leaves out in turn."""
@@ -44,14 +44,12 @@ def mean(values_N: np.ndarray, *, seed: int, within: tuple[float, float] | None 
     """The mean of one value for each of N things that were drawn, by a percentile bootstrap over them.
 
     Args:
-        within: the least and the greatest value that there could be. Where all N are alike resampling shows nothing; so many without an
-            exception still bound how many exceptions there are, and each could have been one of these.
+        within: the least and the greatest value that there could be, which bound the mean where all N are alike.
     """
     found = resampled(lambda chosen: float(values_N[chosen].mean()), len(values_N), seed=seed)
     if within is None or not values_N.size or np.ptp(values_N) > 0.0:
         return found
-    exceptions = 1.0 - LOW ** (1.0 / values_N.size)
-    low, high = (found.value + exceptions * (end - found.value) for end in within)
+    low, high = where_nothing_varies(found.value, values_N.size, within=within)
     return Estimate(value=found.value, low=low, high=high)
 
 
