@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     law.add_argument("--out", type=Path, metavar="FILE.json", help="write every figure there too")
     ranking = commands.add_parser("leaderboard", help="evaluated agents beside each other: one HTML page, and a CSV beside it")
     ranking.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="evaluations, or folders that hold them (runs/evaluate)")
-    ranking.add_argument("--out", type=Path, default=Path("leaderboard.html"), metavar="FILE.html", help="the page (leaderboard.html)")
+    ranking.add_argument("--out", type=Path, metavar="FILE.html", help="the page (leaderboard.html, in the folder where there is one)")
     ranking.add_argument("--seed", type=int, default=0, help="of the draws that ranks are told from (0)")
     board = commands.add_parser("tensorboard", help="start TensorBoard, reachable from this machine only")
     board.add_argument("--logdir", type=Path, default=Path("runs"), help="a run's folder or one that holds runs (default runs)")
@@ -119,7 +119,8 @@ def rank(options: argparse.Namespace) -> None:
     """Writes the leaderboard, says who is not on it, and where it is."""
     from analysis.agents.leaderboard_files import write_leaderboard
 
-    page, table, left_out = write_leaderboard(options.folders, options.out, seed=options.seed)
+    beside = options.folders[0] if len(options.folders) == 1 and options.folders[0].is_dir() else Path()
+    page, table, left_out = write_leaderboard(options.folders, options.out or beside / "leaderboard.html", seed=options.seed)
     print("\n".join([*left_out, str(page), str(table)]))
 
 

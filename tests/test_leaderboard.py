@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -406,6 +407,19 @@ def test_names_cannot_break_the_page(evaluated, tmp_path):
     (tmp_path / "x" / "agent.json").write_text(json.dumps(found))
     text = write_leaderboard([tmp_path / "x"], tmp_path / "board.html")[0].read_text(encoding="utf-8")
     assert "<script>alert" not in text and "&lt;script&gt;alert(1)" in text
+
+
+def test_the_page_lies_in_the_one_folder_that_was_named_and_of_several_in_the_current_one(evaluated, tmp_path, capsys, monkeypatch):
+    shutil.copytree(evaluated, tmp_path / "all")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["leaderboard", str(tmp_path / "all")]) == 0
+    assert (tmp_path / "all" / "leaderboard.html").is_file() and not list((tmp_path / "here").iterdir())
+    assert main(["leaderboard", str(tmp_path / "all" / "L2"), str(tmp_path / "all" / "L6")]) == 0
+    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["leaderboard.csv", "leaderboard.html"]
+    capsys.readouterr()
+    assert main(["leaderboard", str(tmp_path / "none")]) == 2
+    assert "none" in capsys.readouterr().err and "--out" not in capsys.readouterr().err
 
 
 def test_the_command_writes_both_and_refuses_in_one_sentence(evaluated, tmp_path, capsys):

@@ -34,6 +34,7 @@ table.board { width: 100%; margin: 10px 0 22px; }
 .scroll { overflow-x: auto; }
 details .board .agent { position: sticky; left: 0; background: var(--ground); }
 .warning { border-left: 4px solid var(--b); padding: 8px 14px; background: var(--panel); margin: 14px 0; }
+.warning .scroll { --ground: var(--panel); }
 svg.plane { max-width: 560px; }
 svg.plane .axis { stroke: var(--soft); }
 svg.plane .error { stroke: var(--a); opacity: .35; stroke-width: 3; }

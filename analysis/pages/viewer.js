@@ -111,14 +111,15 @@
   }
 
   function tally() {
-    const count = (outcome) => shown.filter((d) => d.outcome === outcome).length / shown.length;
     const share = (value) => `${Math.round(100 * value)}%`;
     const judged = shown.filter((d) => d.outcome !== "error");
+    const count = (outcome) => judged.filter((d) => d.outcome === outcome).length / judged.length;
+    const broke = shown.length - judged.length;
     const mean = judged.reduce((sum, d) => sum + d.emotion, 0) / judged.length;
     at("tally").textContent = shown.length
       ? `${shown.length.toLocaleString("en")} of ${dialogues.length.toLocaleString("en")} dialogues` +
-        (judged.length ? `; mean final emotion ${mean.toFixed(1)}` : "") +
-        `; ${share(count("delighted"))} delighted, ${share(count("left"))} left`
+        (broke ? `; ${broke.toLocaleString("en")} broke and count nowhere` : "") +
+        (judged.length ? `; mean final emotion ${mean.toFixed(1)}; ${share(count("delighted"))} delighted, ${share(count("left"))} left` : "")
       : `None of ${dialogues.length.toLocaleString("en")} dialogues is like that.`;
   }
 
