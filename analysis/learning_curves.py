@@ -79,8 +79,10 @@ def area_under_curves(tokens_T: np.ndarray, curves_RT: np.ndarray, *, short: str
             that it left would have scored on.
 
     Raises:
-        ValueError: a short curve is refused, or NaN stands elsewhere than at the end.
+        ValueError: a short curve is refused, NaN stands elsewhere than at the end, or the tokens span nothing.
     """
+    if len(tokens_T) < 2 or not tokens_T[0] < tokens_T[-1]:
+        raise ValueError(f"tokens must be at least two, increasing, for an area, got {np.asarray(tokens_T).tolist()}")
     if short not in ("refuse", "hold"):
         raise ValueError(f"short must be 'refuse' or 'hold', got {short!r}")
     lasts_R = last_looks(curves_RT)
@@ -116,7 +118,12 @@ def tokens_to_threshold(tokens_T: np.ndarray, curves_RT: np.ndarray, threshold: 
     Returns:
         times_R, float[R], the tokens at which it was reached, or at the last look where it was not; reached_R, bool[R], False for the
         latter (censored: it might have been reached later).
+
+    Raises:
+        ValueError: the threshold is NaN, which nothing reaches, or a curve has NaN before its last look.
     """
+    if np.isnan(threshold):
+        raise ValueError("threshold must be a number, got nan")
     times, reached = [], []
     for curve, last in zip(curves_RT, last_looks(curves_RT), strict=True):
         at = np.flatnonzero(curve[: last + 1] >= threshold)

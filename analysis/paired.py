@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from analysis.clusters import Estimate
-from analysis.stats import LEVEL, check_scores
+from analysis.stats import LEVEL, check_level, check_scores
 
 MAX_EXACT = 20
 """Pairs up to which all sign patterns are counted: 2 ** 20 of them."""
@@ -54,6 +54,7 @@ def mean_difference(differences_R: np.ndarray, *, level: float = LEVEL) -> Estim
     cannot reject: `sign_flip_interval` never disagrees with that test.
     """
     d = check_scores(differences_R, "differences", axes=1)
+    check_level(level)
     if d.size < 2:
         return Estimate(value=float(d.mean()), low=float("nan"), high=float("nan"))
     half = stats.t.ppf(0.5 + level / 2.0, d.size - 1) * d.std(ddof=1) / np.sqrt(d.size)
@@ -107,6 +108,7 @@ def sign_flip_interval(differences_R: np.ndarray, *, level: float = LEVEL) -> Es
     Source: Hartigan 1969, Using subsample values as typical values.
     """
     d = check_scores(differences_R, "differences", axes=1)
+    check_level(level)
     if d.size > MAX_EXACT:
         raise ValueError(f"differences must be at most {MAX_EXACT} for an exact interval, got {d.size}")
     sums, counts = np.zeros(1), np.zeros(1)
@@ -139,6 +141,7 @@ def paired_probability(differences_R: np.ndarray, *, level: float = LEVEL) -> Es
     A tie counts as half a win in these formulas, which then are an interpolation.
     """
     d = check_scores(differences_R, "differences", axes=1)
+    check_level(level)
     wins, tail = float((d > 0).sum() + 0.5 * (d == 0).sum()), (1.0 - level) / 2.0
     low = stats.beta.ppf(tail, wins, d.size - wins + 1.0) if wins > 0 else 0.0
     high = stats.beta.ppf(1.0 - tail, wins + 1.0, d.size - wins) if wins < d.size else 1.0

@@ -58,6 +58,16 @@ def check_scores(scores: np.ndarray, name: str = "scores", *, axes: int = 2) -> 
     return array
 
 
+def check_level(level: float) -> None:
+    """Refuses what is no level of an interval.
+
+    Raises:
+        ValueError: it is not in (0, 1).
+    """
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be in (0, 1), got {level!r}")
+
+
 def mean(scores_RC: np.ndarray) -> float:
     """1 / (R C) sum of all scores."""
     return float(check_scores(scores_RC).mean())
@@ -79,13 +89,19 @@ def iqm(scores_RC: np.ndarray) -> float:
 
 
 def optimality_gap(scores_RC: np.ndarray, *, target: float) -> float:
-    """target - mean of min(score, target): how far scores fall short of the target; what lies beyond it makes up for nothing."""
+    """target - mean of min(score, target): how far scores fall short of the target; what lies beyond it makes up for nothing.
+
+    Raises:
+        ValueError: the target is no finite number.
+    """
+    if not np.isfinite(target):
+        raise ValueError(f"target must be finite, got {target!r}")
     return float(target - np.minimum(check_scores(scores_RC), target).mean())
 
 
 def performance_profile(scores_RC: np.ndarray, thresholds_K: np.ndarray) -> np.ndarray:
     """float[K], the share of all R C scores above each threshold; falls from 1 to 0."""
-    above_RCK = check_scores(scores_RC)[..., None] > np.asarray(thresholds_K, dtype=float)
+    above_RCK = check_scores(scores_RC)[..., None] > check_scores(thresholds_K, "thresholds", axes=1)
     return above_RCK.mean(axis=(0, 1))
 
 
@@ -169,8 +185,9 @@ def band(
 ) -> Band:
     """A statistic of K values with its percentile interval at each; see `estimate`."""
     scores = check_scores(scores_RC)
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be in (0, 1), got {level!r}")
+    check_level(level)
+    if num_resamples < 1:
+        raise ValueError(f"num_resamples must be at least 1, got {num_resamples!r}")
     value = np.asarray(statistic(scores), dtype=float)
     if len(scores) < 2:
         return Band(value, np.full_like(value, np.nan), np.full_like(value, np.nan))

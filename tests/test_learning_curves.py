@@ -136,3 +136,11 @@ def test_where_none_got_there_the_median_is_infinite_and_the_mean_restricted():
 def test_times_that_are_none_are_refused():
     with pytest.raises(ValueError, match="times must be finite"):
         kaplan_meier(np.array([math.nan]), np.array([True]))
+
+
+def test_an_area_over_no_tokens_and_a_threshold_that_is_none_are_refused():
+    for tokens_T in (np.array([5.0]), np.array([5.0, 5.0])):
+        with pytest.raises(ValueError, match="tokens must be at least two, increasing, for an area"):
+            area_under_curves(tokens_T, np.ones((1, tokens_T.size)))
+    with pytest.raises(ValueError, match="threshold must be a number, got nan"):
+        tokens_to_threshold(np.array([0.0, 1.0]), np.ones((1, 2)), float("nan"))

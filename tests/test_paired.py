@@ -195,3 +195,10 @@ def test_holm_of_one_or_of_large_ps():
 def test_what_is_no_p_is_refused(p):
     with pytest.raises(ValueError, match=r"p must be in \[0, 1\]"):
         holm([0.5, p])
+
+
+@pytest.mark.parametrize("interval", [mean_difference, sign_flip_interval, paired_probability])
+@pytest.mark.parametrize("level", [0.0, 1.0, 95.0, float("nan")])
+def test_a_level_that_is_none_is_refused(interval, level):
+    with pytest.raises(ValueError, match=r"level must be in \(0, 1\)"):
+        interval(np.array([1.0, 2.0, 3.0]), level=level)

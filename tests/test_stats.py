@@ -156,3 +156,16 @@ def test_a_band_is_an_interval_at_every_place():
     found = band(lambda drawn: drawn.mean(axis=0), scores, seed=5, num_resamples=300)
     alone = estimate(lambda drawn: drawn[:, 1].mean(), scores, seed=5, num_resamples=300)
     assert (found.value[1], found.low[1], found.high[1]) == pytest.approx((alone.value, alone.low, alone.high))
+
+
+@pytest.mark.parametrize(
+    ("ask", "complaint"),
+    [
+        (lambda: estimate(mean, np.ones((3, 1)), seed=0, num_resamples=0), "num_resamples must be at least 1, got 0"),
+        (lambda: optimality_gap(np.ones((3, 1)), target=float("inf")), "target must be finite, got inf"),
+        (lambda: performance_profile(np.ones((3, 1)), np.array([0.5, np.nan])), "thresholds must be finite, got nan"),
+    ],
+)
+def test_what_gives_no_figure_is_refused_in_a_sentence(ask, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        ask()
