@@ -199,10 +199,17 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         config = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} must be YAML, got {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{path} must be YAML, got {in_a_line(error)}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold settings by name, got {type(config).__name__}")
     return config
+
+
+def in_a_line(error: yaml.YAMLError | UnicodeDecodeError) -> str:
+    """What is wrong with a file of YAML, and in which line."""
+    mark = getattr(error, "problem_mark", None)
+    said = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return f"{said} in line {mark.line + 1}" if mark else said
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:

@@ -57,7 +57,9 @@ def run(args: argparse.Namespace) -> int:
         if not args.runs and not tasks:
             raise ValueError("--runs or --students must name something to judge alarms by")
         check_out(args.out)
-        judged, left_out = judged_runs([folder for place in args.runs for folder in runs_in(place)], config)
+        # A shell's * names the logs beside the runs, too.
+        places = [place for place in args.runs if not place.is_file()] or args.runs
+        judged, left_out = judged_runs([folder for place in places for folder in runs_in(place)], config)
         if left_out and not judged and not tasks:
             raise ValueError(f"--runs must name a run that can be read; {'; '.join(left_out[:3])}")
     except ValueError as error:

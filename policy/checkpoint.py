@@ -101,13 +101,14 @@ def verify(folder: Path) -> None:
             raise ValueError(f"checkpoint {folder} must be whole, got a missing or changed {name}")
 
 
-def newest_checkpoint(run_folder: Path, *, on_torn: Callable[[str], None] = lambda why: None) -> Path | None:
+def newest_checkpoint(run_folder: Path, *, on_torn: Callable[[str], None] = lambda why: None, put_back: bool = True) -> Path | None:
     """The whole checkpoint of the highest step under `run_folder/checkpoints`, or None.
 
     Args:
         on_torn: called with the reason for each newer one that is passed over.
+        put_back: first put a checkpoint back in its place whose replacement was killed halfway; not while another process may be writing.
     """
-    for replaced in (run_folder / "checkpoints").glob(".step_*.old"):
+    for replaced in (run_folder / "checkpoints").glob(".step_*.old") if put_back else ():
         place = replaced.with_name(replaced.name.removeprefix(".").removesuffix(".old"))
         if not place.exists():  # killed between the two renames of a replacement
             replaced.rename(place)

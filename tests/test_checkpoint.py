@@ -129,6 +129,8 @@ def test_process_killed_while_writing_leaves_the_checkpoint_before(tmp_path: Pat
 
 def test_process_killed_while_replacing_a_step_leaves_the_one_it_had(tmp_path: Path) -> None:
     save(tmp_path, 1, tries=1).rename(tmp_path / "checkpoints" / ".step_1.old")
+    # Somebody who only reads moves nothing: the replacement may still be going on.
+    assert newest_checkpoint(tmp_path, put_back=False) is None and kept(tmp_path) == [".step_1.old"]
     folder = newest_checkpoint(tmp_path)
     assert folder.name == "step_1"
     assert load_checkpoint(folder).state == {"tries": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
@@ -259,6 +260,19 @@ def test_a_broken_teacher_log_is_named_with_what_it_lacks(tmp_path, capsys):
     (folder / "teacher.jsonl").write_text(lines, encoding="utf-8")
     assert main(["report", str(folder)]) == 0
     assert "teacher.jsonl must hold tasks and outcomes, got a line at step 1 with a bad 'uid'" in read_page(folder / "report.html").words
+
+
+def test_what_training_cost_is_told_in_shares_and_its_change_in_points_or_nats(tmp_path):
+    folder = make_run(tmp_path / "seed0", num_steps=8)
+    path = folder / "summary.json"
+    cell = {"before": 0.1, "after": 0.13, "change": 0.03, "change_ci95": [-0.01, 0.07]}
+    nats = {"before": 1.5, "after": 1.25, "change": -0.25, "change_ci95": [-0.5, 0.0]}
+    probe = {"n": 200, "errors": {"plain": cell}, "emotional_cost": cell, "margin_nats": {"plain": nats}}
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), "reliability": probe}), encoding="utf-8")
+    words = read_page(write_report(folder)).words
+    assert "errors, asked plainly10.0%13.0%+3.0 [-1.0, +7.0]" in words
+    assert "right answer over the wrong one, plainly, nats1.501.25-0.25 [-0.50, +0.00]" in words
+    assert "the belief adds–––" in words
 
 
 def test_both_transcripts_are_of_the_same_user(finished):

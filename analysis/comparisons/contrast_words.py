@@ -17,7 +17,7 @@ FINAL = "heldout.score"
 MEANING = {
     AUC: "the held-out score averaged over policy tokens (the area under its curve)",
     FINAL: "the held-out score at the end",
-    MARGINS[0]: "by how many nats training changed the lead of what a user told, asked for plainly (the reliability probe)",
+    MARGINS[0]: "the change that training made to the lead of what a user told, in nats, asked for plainly (the reliability probe)",
 }
 DECIDES_FROM = 5
 """Pairs below which a comparison describes and does not decide."""

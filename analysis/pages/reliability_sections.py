@@ -42,17 +42,20 @@ def of_run(run: Run) -> str:
     if not found:
         return ""
     rows = [[label, *before_and_after(setting(found, key, {}), form)] for label, key, form in ROWS]
-    table = grid_table((f"{found['n']} facts", "before", "after", "change, with its 95% interval"), rows)
+    table = grid_table((f"{found['n']} facts", "before", "after", "change in points or nats, with its 95% interval"), rows)
     return f'{TITLE}<p class="note">{escape(WHAT)}</p>{table}'
 
 
 def before_and_after(cell: Mapping[str, Any], form: str) -> list[str]:
-    """The three columns of a line."""
-    signed = form.replace("{:", "{:+")
-    low, high = cell.get("change_ci95") or (None, None)
-    change = text(cell.get("change"), signed)
-    if low is not None and high is not None:
-        change += f" [{signed.format(low)}, {signed.format(high)}]"
+    """The three columns of a line; between two shares lie points."""
+    scale, signed = (100.0, "{:+.1f}") if form == SHARE else (1.0, "{:+.2f}")
+    shown = [
+        None if value is None else signed.format(scale * value)
+        for value in (cell.get("change"), *(cell.get("change_ci95") or (None, None)))
+    ]
+    change = shown[0] or "–"
+    if shown[1] is not None and shown[2] is not None:
+        change += f" [{shown[1]}, {shown[2]}]"
     return [text(cell.get("before"), form), text(cell.get("after"), form), change]
 
 

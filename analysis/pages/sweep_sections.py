@@ -80,7 +80,9 @@ def table_of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:
         seeds = ", ".join(f"{seed}:{NBSP}{text(finite(run[AUC]), '{:.1f}')}" for seed, run in record["runs"].items())
         rows.append([arm, *means, text(left, "{:.0%}"), *([text(spread, "{:.1f}"), seeds or "–"] if has_seeds else [])])
     header = ("mean over seeds", *HEADINGS, "sd of the area", "area, seed by seed") if has_seeds else ("the one run", *HEADINGS)
-    return f'{grid_table(header, rows, is_list=has_seeds)}<p class="note">{TABLE_NOTE}</p>'
+    primary = found["plan"]["primary"]
+    order = "" if primary in COLUMNS else f" The best by the primary endpoint ({primary}) stands first."
+    return f'{grid_table(header, rows, is_list=has_seeds)}<p class="note">{TABLE_NOTE}{escape(order)}</p>'
 
 
 def how_fast(found: Mapping[str, Any], arms: Sequence[str]) -> str:

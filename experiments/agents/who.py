@@ -118,7 +118,7 @@ def from_folder(folder: Path, *, name: str | None) -> Agent:
     if (folder / CONFIG).is_file() and (folder / METRICS).is_file():
         from policy.checkpoint import newest_checkpoint
 
-        newest = newest_checkpoint(folder)
+        newest = newest_checkpoint(folder, put_back=False)
         if newest is None:
             raise ConfigError(f"AGENT must have a whole checkpoint, got the run {str(folder)!r}, which has none yet")
         folder = newest
