@@ -270,9 +270,11 @@ def setting(tree: Mapping[str, Any] | None, dotted: str, default: Any = None) ->
     return value
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Settings by dotted name, in the order of the file."""
-    pairs: list[tuple[str, Any]] = []
-    for name, value in tree.items():
-        pairs += flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(f"{prefix}{name}", value)]
-    return pairs
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted name and value of every setting in a nested mapping, in its order; an empty mapping has none."""
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{name}.")
+        else:
+            yield name, value

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from analysis.runs import leaves
 from experiments.config import ExperimentConfig, load, read_experiment
-from experiments.keys import ConfigError, leaves
+from experiments.keys import ConfigError
 from policy.learner_config import LearnerConfig
 from simulator.scenario import Split
 

@@ -14,12 +14,12 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from analysis.runs import OF_A_SITTING, PROVENANCE
+from analysis.runs import OF_A_SITTING, PROVENANCE, leaves
 from curriculum import TEACHERS
 from curriculum.collapse import CollapseConfig
 from experiments.catalogue import experiments, path_of
 from experiments.evaluate import EvaluationConfig
-from experiments.keys import ConfigError, leaves, refuse_non_finite, refuse_of_other_kinds, refuse_unknown, wanted
+from experiments.keys import ConfigError, refuse_non_finite, refuse_of_other_kinds, refuse_unknown, wanted
 from experiments.probe import ProbeConfig
 from experiments.resampling import ResamplingConfig
 from experiments.sealed import SealedConfig

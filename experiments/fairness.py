@@ -5,8 +5,9 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping, Sequence
 
+from analysis.runs import leaves
 from experiments.config import ExperimentConfig, to_plain
-from experiments.keys import ConfigError, leaves
+from experiments.keys import ConfigError
 
 ALWAYS_EQUAL = ("budget.", "evaluation.")
 """What is spent and how arms are judged: no experiment is about these, and no comparison reads runs that differ in them."""

@@ -1,11 +1,11 @@
-"""Dotted names of settings: walking them, and saying in one sentence which one is wrong."""
+"""Dotted names of settings: saying in one sentence which one is wrong."""
 
 from __future__ import annotations
 
 import difflib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -18,16 +18,6 @@ WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 
 class ConfigError(ValueError):
     """What the user asked for cannot be run; the message is one sentence that says what, where and what to do."""
-
-
-def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted name and value of every setting in a nested mapping; an empty mapping has none."""
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{name}.")
-        else:
-            yield name, value
 
 
 def refuse_unknown(names: Sequence[str], known: Mapping[str, Any]) -> None:

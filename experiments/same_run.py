@@ -8,9 +8,9 @@ from dataclasses import MISSING, asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.copies import why_no_copy
-from analysis.runs import CONFIG, METRICS, PROVENANCE, read_config, read_run, setting
+from analysis.runs import CONFIG, METRICS, PROVENANCE, leaves, read_config, read_run, setting
 from experiments.config import DEFAULT_KINDS, MAY_CHANGE, ExperimentConfig, defaults_for, load, load_saved, read_experiment, to_plain
-from experiments.keys import ConfigError, leaves
+from experiments.keys import ConfigError
 from simulator.bank import world_hash
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from analysis.comparisons.comparison_plan import Plan
 from analysis.comparisons.options import seeds as seeds_from
 from analysis.comparisons.planned import THRESHOLD, Planned
 from analysis.endpoints import ENDPOINTS
-from analysis.runs import TEACHER, setting
+from analysis.runs import TEACHER, leaves, setting
 from experiments.catalogue import experiments, path_of
 from experiments.choice import Choice, read_choice
 from experiments.config import (
@@ -55,7 +55,7 @@ from experiments.config import (
     read_yaml,
 )
 from experiments.fairness import require_alike, require_tuning
-from experiments.keys import ConfigError, checked_name, leaves
+from experiments.keys import ConfigError, checked_name
 from experiments.same_run import OF_A_PLACE
 from simulator.scenario import Split
 

@@ -21,7 +21,7 @@ from analysis.comparisons.sweep import read_result, seed_of
 from analysis.copies import COPIED, TASKS, digest_of_tasks, kept_facts
 from analysis.kept import relocated, unpack
 from analysis.results import RUNS, results_beside, results_of
-from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, flatten, read_config, read_lines, read_run, setting
+from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, leaves, read_config, read_lines, read_run, setting
 from experiments.agents.who import EMBEDDED, fingerprint
 from experiments.config import ExperimentConfig, load_saved, to_plain
 from experiments.same_run import differences, says_the_same
@@ -137,7 +137,7 @@ def same_elsewhere(sweep: Sweep, cells: Sequence[Cell], kept: KeptRuns) -> Itera
     # Most have another teacher: told apart by what they wrote down, since to read all settings through the schema takes long.
     teachers = {path: teacher_of(path) for path in records}
     firsts = {cell.arm: cell for cell in cells}
-    wanted = {arm: dict(flatten(to_plain(sweep.config(cell))["teacher"])) for arm, cell in firsts.items()}
+    wanted = {arm: dict(leaves(to_plain(sweep.config(cell))["teacher"])) for arm, cell in firsts.items()}
     beginnings = {arm: own or {weights_now(sweep, cell)} - {""} for arm, cell in firsts.items()}
     for cell in cells:
         alike = (
@@ -155,7 +155,7 @@ def same_elsewhere(sweep: Sweep, cells: Sequence[Cell], kept: KeptRuns) -> Itera
 def teacher_of(record: Path) -> Mapping[str, Any]:
     """The teacher's settings of a kept run by dotted name, as they were written down; without a kind where they cannot be read."""
     try:
-        return dict(flatten(read_config(record / CONFIG)["teacher"]))
+        return dict(leaves(read_config(record / CONFIG)["teacher"]))
     except (ValueError, KeyError, TypeError, OSError):
         return {"kind": ""}
 

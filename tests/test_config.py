@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from analysis.runs import leaves
 from curriculum import TEACHERS
 from experiments.catalogue import experiments, path_of
 from experiments.config import load, load_saved, read_yaml, to_plain, to_yaml
-from experiments.keys import ConfigError, leaves, nearest
+from experiments.keys import ConfigError, nearest
 from experiments.sweep_plan import is_sweep, load_sweep
 from policy.algorithms import ALGORITHMS
 from policy.engine import EngineKind

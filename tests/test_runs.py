@@ -12,7 +12,7 @@ from documented_metrics import documented_keys, pattern_of, undocumented
 from made_trace import usable_settings
 
 from analysis.pages.before_after import before_after, mean_gain, paired, typical
-from analysis.runs import flatten, read_lines, read_run, setting
+from analysis.runs import leaves, read_lines, read_run, setting
 from curriculum import TEACHERS
 from curriculum.collapse import INDICATORS, CollapseConfig, CollapseMonitor
 from experiments.heldout import SHOWN
@@ -63,7 +63,7 @@ def test_a_series_leaves_out_the_steps_that_did_not_measure_it(tmp_path):
 def test_provenance_stands_apart_from_the_settings(tmp_path):
     run = read_run(small_run(tmp_path / "run", config="experiment: smoke\nteacher:\n  kind: fixed\nprovenance:\n  git_commit: abc\n"))
     assert run.provenance == {"git_commit": "abc"}
-    assert flatten(run.config) == [("experiment", "smoke"), ("teacher.kind", "fixed")]
+    assert list(leaves(run.config)) == [("experiment", "smoke"), ("teacher.kind", "fixed")]
     assert run.experiment == "smoke"
     assert run.name == "run"
 

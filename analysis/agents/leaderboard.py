@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.agents.evaluated import Cell, Entry
 from analysis.agents.length_control import score_at
-from analysis.runs import flatten
+from analysis.runs import leaves
 
 RATES = ("success_rate", "failure_rate")
 """Of a group of dialogues beside its score; evaluations before they were told lack them."""
@@ -133,6 +133,6 @@ def ranks(per_scenario: Sequence[Mapping[str, float]], *, seed: int) -> list[Ran
 
 def differences(groups: Sequence[Group]) -> list[tuple[str, list[str]]]:
     """Settings in which the groups differ, each with the group's values."""
-    flats = [dict(flatten(group.setting)) for group in groups]
+    flats = [dict(leaves(group.setting)) for group in groups]
     names = list(dict.fromkeys(name for found in flats for name in found))
     return [(name, [str(found.get(name, "–")) for found in flats]) for name in names if len({str(found.get(name)) for found in flats}) > 1]

@@ -21,7 +21,7 @@ from analysis.copies import why_no_copy
 from analysis.endpoints import AUC, COMPUTED, ENDPOINTS, FORGOTTEN, GAIN, MOODY_SHARE
 from analysis.grades import Grade, curve_of, forgotten, lacks_looks, looks, read_grades
 from analysis.learning_curves import Curve, area_under_curves, check_curve, common_curves
-from analysis.runs import CONFIG, OF_A_SITTING, Run, flatten, read_run, setting
+from analysis.runs import CONFIG, OF_A_SITTING, Run, leaves, read_run, setting
 from analysis.teaching import moody_share
 from simulator.progress import progress
 
@@ -175,7 +175,7 @@ def read_result(place: Path) -> RunResult:
         raise ValueError(f"its summary says seed {run.summary.get('seed')!r}, its folder {seed_of(place)}")
     if reason := why_no_copy(run):
         raise ValueError(reason)
-    settings = dict(flatten(run.config))
+    settings = dict(leaves(run.config))
     if not isinstance(settings.get("budget.policy_tokens"), int):
         raise ValueError(f"budget.policy_tokens must stand in its config.yaml, got {settings.get('budget.policy_tokens')!r}")
     if not run.provenance:

@@ -13,7 +13,7 @@ from analysis.pages.aftermath import aftermaths, alarm_steps, told
 from analysis.pages.before_after import BeforeAfter, typical, why_this_one
 from analysis.pages.run_figures import CURVES
 from analysis.pages.transcripts import side_by_side
-from analysis.runs import EVALUATION, METRICS, TEACHER, TRANSCRIPTS, Run, flatten, setting
+from analysis.runs import EVALUATION, METRICS, TEACHER, TRANSCRIPTS, Run, leaves, setting
 from analysis.teaching import Decision, in_words
 from analysis.wording import anew, duration, opened_again, text, two_columns, with_interval
 
@@ -169,7 +169,7 @@ def repeat(run: Run) -> str:
     if run.provenance.get("overrides") is None or run.arm:
         notes.append("If other settings were given too, they are in the list below.")
     note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
-    settings = "\n".join(f"{name}: {value}" for name, value in flatten(run.config))
+    settings = "\n".join(f"{name}: {value}" for name, value in leaves(run.config))
     versions = setting(run.summary, "versions") or run.provenance.get("versions") or {}
     world = setting(run.summary, "world_hash") or run.provenance.get("world_hash") or "not recorded"
     code = ", ".join(run.commits) or "not recorded"

@@ -19,7 +19,7 @@ from analysis.pages.before_after import Record, typical, why_this_one
 from analysis.pages.sweep_course import Course, Courses
 from analysis.pages.transcripts import transcript
 from analysis.pages.verdict import count
-from analysis.runs import EVALUATION, flatten, setting
+from analysis.runs import EVALUATION, leaves, setting
 from analysis.wording import anew, duration, grid_table, opened_again, text, two_columns
 from simulator.scenario import Split
 
@@ -288,7 +288,7 @@ def distinct(values: Any) -> list[str]:
 
 def settings_by_arm(courses: Courses) -> tuple[str, dict[str, dict[str, Any]]]:
     """The settings that all runs share, as lines, and of each arm's first run those that not all share."""
-    configs = {course.name: dict(flatten(course.run.config)) for course in courses.runs}
+    configs = {course.name: dict(leaves(course.run.config)) for course in courses.runs}
     names = [name for name in dict.fromkeys(n for config in configs.values() for n in config) if name not in BY_ITSELF]
     # A setting that only some runs know, and that goes with no kind, did not exist when the others began.
     names = [name for name in names if name.startswith(WITH_KINDS) or all(name in config for config in configs.values())]

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from analysis.agents.evaluated import in_words, is_same_agent, read_probe
-from analysis.runs import CONFIG, PROVENANCE, read_config
+from analysis.runs import CONFIG, PROVENANCE, leaves, read_config
 from experiments.agents.reach import ANSWERS, SERVER_TOKENS
 from experiments.agents.reliability import RELIABILITY
 from experiments.agents.setting import Setting
 from experiments.agents.speech import speech_of
 from experiments.agents.who import Agent, Kind
-from experiments.keys import ConfigError, leaves
+from experiments.keys import ConfigError
 from experiments.preflight import check_writable
 from experiments.summary import git_commit, versions
 from simulator.bank import preset_hash, world_hash
