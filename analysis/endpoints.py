@@ -60,6 +60,11 @@ def sign_of(endpoint: str) -> float:
     return -1.0 if endpoint in LOWER_IS_BETTER else 1.0
 
 
+def unit_of(endpoint: str) -> str:
+    """What follows its numbers; empty for points of emotion, which need none, and for what has none."""
+    return " nats" if endpoint in (*MARGINS, "entropy.end") else ""
+
+
 def digits_of(endpoint: str) -> int:
     """Decimals that suit its numbers."""
     if endpoint in COSTS:

@@ -129,11 +129,10 @@ def keep_run(run: Path, target: Path, *, runs: Path) -> None:
     """
     summary = (run / SUMMARY).read_text(encoding="utf-8")
     if target.is_dir():
-        is_same = (target / SUMMARY).is_file() and (target / SUMMARY).read_text(encoding="utf-8") == summary
-        is_torn = bool(why_unusable(target))
-        if is_same and not is_torn:
+        there = (target / SUMMARY).read_text(encoding="utf-8") if (target / SUMMARY).is_file() else ""
+        if there == summary and not why_unusable(target):
             return
-        if not is_same and not is_torn:
+        if there != summary and is_json(there):
             raise ValueError(f"{target} holds another run than {run}; delete it to keep this one, or give another --out")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".keep-", dir=target.parent) as folder:
@@ -144,6 +143,15 @@ def keep_run(run: Path, target: Path, *, runs: Path) -> None:
         if target.is_dir():
             target.rename(Path(folder) / "torn")
         draft.rename(target)
+
+
+def is_json(content: str) -> bool:
+    """Whether it can be read as JSON, so that it is no file that was cut."""
+    try:
+        json.loads(content)
+    except ValueError:
+        return False
+    return True
 
 
 def write_record(run: Path, draft: Path, *, runs: Path) -> None:

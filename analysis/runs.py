@@ -117,11 +117,11 @@ class Run:
         Raises:
             ValueError: a line cannot be read, or the run has ended and they stop before its end; at the end of the iteration.
         """
-        last = None
+        last = 0
         for line in read_lines(self.folder / TEACHER):
             last = line.get("step", last)
             yield line
-        if last is not None and (reason := ends_early(self.summary, last)):
+        if reason := ends_early(self.summary, last):
             raise ValueError(f"{self.folder / TEACHER} {reason}")
 
 

@@ -1,7 +1,8 @@
 """Which shape a file of ours has, so that one which somebody edited is refused in a sentence and not in the middle of a page.
 
-A shape is `NUMBER`, `TEXT`, `ANYTHING`, a list of one shape for all its items, or names with the shape of each. Null is let be, which is
-how a number that is none is written, and so are names that a shape does not know; those of a `Whole` one must all be there.
+A shape is `NUMBER`, `WHOLE`, `TEXT`, `ANYTHING`, a list of one shape for all its items, a tuple of the shape of each, or names with the
+shape of each. Null is let be by name, and where a number is expected: so one that is none is written. Names that a shape does not know are
+let be, too; those of a `Whole` one must all be there.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-NUMBER, TEXT, ANYTHING = "a number", "a text", "anything"
-EACH = "*"
-"""As a name: all that are not named."""
+NUMBER, WHOLE, TEXT, ANYTHING = "a number", "a whole number", "a text", "anything"
+KINDS: Mapping[Any, tuple[type, ...]] = {NUMBER: (int, float, type(None)), WHOLE: (int,), TEXT: (str,)}
+EACH, EACH_NUMBER = "*", "*number"
+"""As a name: all that are not named; all that are not, and are numbers."""
 
-Shape = str | list[Any] | Mapping[str, Any]
+Shape = str | list[Any] | tuple[Any, ...] | Mapping[str, Any]
 
 
 class Whole(dict[str, Any]):
-    """Names of which none may lack."""
+    """Names of which none may lack or be null."""
 
 
 def misfit(value: Any, shape: Shape, name: str = "") -> str:
@@ -33,20 +35,34 @@ def misfit(value: Any, shape: Shape, name: str = "") -> str:
     if isinstance(shape, list):
         if not isinstance(value, list):
             return says(name, "a list", value)
-        return first(misfit(item, shape[0], f"{name}[{i}]") for i, item in enumerate(value) if item is not None)
-    kinds = (int, float) if shape == NUMBER else str
-    return "" if isinstance(value, kinds) and not isinstance(value, bool) else says(name, shape, value)
+        return first(misfit(item, shape[0], f"{name}[{i}]") for i, item in enumerate(value))
+    if isinstance(shape, tuple):
+        if not isinstance(value, list) or len(value) != len(shape):
+            return says(name, f"a list of {len(shape)}", value)
+        return first(misfit(item, each, f"{name}[{i}]") for i, (item, each) in enumerate(zip(value, shape, strict=True)))
+    return "" if isinstance(value, KINDS[shape]) and not isinstance(value, bool) else says(name, shape, value)
 
 
 def misfit_of_names(value: Any, shape: Mapping[str, Any], name: str) -> str:
     """As `misfit`, of an object."""
     if not isinstance(value, Mapping):
         return says(name, "an object with names", value)
-    is_whole, prefix = isinstance(shape, Whole), f"{name}." if name else ""
-    if is_whole and (lacking := [key for key in shape if key not in value]):
-        return says(f"{prefix}{lacking[0]}", "there", "nothing")
-    told = {key: item for key, item in value.items() if is_whole or item is not None}
-    return first(misfit(item, shape.get(key, shape.get(EACH, ANYTHING)), f"{prefix}{key}") for key, item in told.items())
+    prefix = f"{name}." if name else ""
+    if isinstance(shape, Whole) and (lacking := [key for key in shape if value.get(key) is None]):
+        return f"{prefix}{lacking[0]} must be there"
+    if EACH_NUMBER in shape and (strays := [key for key in value if not is_number(key)]):
+        return says(name, "named by numbers", strays[0])
+    others = shape.get(EACH, shape.get(EACH_NUMBER, ANYTHING))
+    return first(misfit(item, shape.get(key, others), f"{prefix}{key}") for key, item in value.items() if item is not None)
+
+
+def is_number(text: Any) -> bool:
+    """Whether a name is a number."""
+    try:
+        float(text)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def first(found: Any) -> str:
@@ -56,18 +72,17 @@ def first(found: Any) -> str:
 
 def says(name: str, what: str, value: Any) -> str:
     """The complaint; a long value is cut."""
-    shown = value if value == "nothing" else f"{value!r}"
+    shown = f"{value!r}"
     return f"{name or 'it'} must be {what}, got {shown if len(shown) <= 60 else shown[:57] + '...'}"
 
 
+INTERVAL = (NUMBER, NUMBER)
 SCORES: Shape = {
-    "score": NUMBER,
-    "score_ci95": [NUMBER],
-    "by_strictness": {EACH: NUMBER},
-    "n_dialogues": NUMBER,
-    "auc": NUMBER,
+    **dict.fromkeys(("score", "worst_cell", "cvar20", "success_rate", "failure_rate", "n_dialogues", "auc"), NUMBER),
+    "score_ci95": INTERVAL,
+    "by_strictness": {EACH_NUMBER: NUMBER},
 }
-CHANGE: Shape = {"before": NUMBER, "after": NUMBER, "change": NUMBER, "change_ci95": [NUMBER]}
+CHANGE: Shape = {"before": NUMBER, "after": NUMBER, "change": NUMBER, "change_ci95": INTERVAL}
 ENDS: Mapping[str, Any] = {"start": NUMBER, "end": NUMBER}
 TRIED = Whole(by_k=[NUMBER])
 SUMMARY_SHAPE: Shape = {
@@ -79,10 +94,10 @@ SUMMARY_SHAPE: Shape = {
     "entropy": ENDS,
     "reward_density": ENDS,
     "strictness": {**ENDS, "trace": [NUMBER]},
-    "collapse": {"alarms": [{"name": TEXT, "step": NUMBER, "message": TEXT}]},
+    "collapse": {"alarms": [Whole(name=TEXT, step=NUMBER, message=TEXT)]},
     "mismatch": {EACH: NUMBER},
     "versions": {EACH: TEXT},
-    "best_of": Whole(k=NUMBER, users=NUMBER, start=TRIED, end=TRIED, beyond=NUMBER),
+    "best_of": Whole(k=WHOLE, users=NUMBER, start=TRIED, end=TRIED, beyond=NUMBER),
     "reliability": {
         "n": NUMBER,
         "errors": {EACH: CHANGE},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +23,8 @@ from simulator.streams import read_lines
 
 METRICS = "metrics.jsonl"
 """File of a run's folder with one record a step: `step` and every metric, null where it was not measured. A kept run has columns of it."""
+SUMMARY = "summary.json"
+"""File of a run that has ended."""
 SAME_IN_TOYS = frozenset({"strategy_entropy"})
 """A toy student has no tokens: the entropy of its choice is the entropy of its strategy."""
 
@@ -53,13 +56,25 @@ def course_of_run(folder: Path) -> Course:
     """What the folder of a run, or of what was kept of one, recorded of the indicators.
 
     Raises:
-        ValueError: the folder has no metrics, or a record of them cannot be read.
+        ValueError: the folder has no metrics, a record of them cannot be read, or they end before the run did.
     """
     require_metrics(folder)
     lines = list(read_lines(folder / METRICS))
+    last, num_steps = lines[-1]["step"] if lines else 0, steps_counted(folder)
+    if last < num_steps:
+        raise ValueError(f"{folder / METRICS} ends at step {last} of the {num_steps} that the summary counts")
     keys = INDICATOR_METRICS.items()
     values = [{name: float(line[key]) for name, key in keys if isinstance(line.get(key), int | float)} for line in lines]
     return Course(name=str(folder), steps=[line["step"] for line in lines], values=values)
+
+
+def steps_counted(folder: Path) -> int:
+    """The steps that the summary of a run counts; 0 where it has none that can be read."""
+    try:
+        counted = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))["steps"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+    return counted if isinstance(counted, int) else 0
 
 
 def course_of_student(student: str, arm: Arm, seed: int) -> Course:

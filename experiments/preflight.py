@@ -107,7 +107,10 @@ def check_writable(folder: Path, *, called: str = "runs") -> None:
 
 def check_unfinished(config: ExperimentConfig, folder: Path) -> None:
     """Raises when a run has spent its budget: to go on would drop its last evaluation and judge it a second time."""
-    summary = read_summary(folder / SUMMARY)
+    try:
+        summary = read_summary(folder / SUMMARY)
+    except ValueError as error:
+        raise ConfigError(f"resume must name a run whose summary can be read; {error}") from error
     if summary is None:
         return
     steps, tokens, budget = int(summary.get("steps") or 0), int(summary.get("policy_tokens") or 0), config.budget

@@ -67,7 +67,8 @@ def made_result(
     """Writes one run; `looks` are its curve as (policy tokens, score), `settings` further lines of its config."""
     place = folder / arm / f"seed_{seed}"
     place.mkdir(parents=True)
-    config = f"experiment: made\nseed: {seed}\nname: {arm}-{seed}\nbudget:\n  policy_tokens: {budget}\nevaluation:\n  split: {split}\n"
+    config = f"experiment: made\nseed: {seed}\nname: {arm}-{seed}\nbudget:\n  policy_tokens: {budget}\n  steps: 0\n"
+    config += f"evaluation:\n  split: {split}\n"
     provenance = f"provenance:\n  git_commit: {commit}\n  initial_policy: '{initial_policy}'\n"
     (place / "config.yaml").write_text(config + f"teacher:\n  kind: {arm}\n" + settings + provenance, encoding="utf-8")
     (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics or ({"step": 1},)), encoding="utf-8")

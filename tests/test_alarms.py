@@ -240,6 +240,9 @@ def test_the_command_says_how_many_runs_it_left_out(tmp_path: Path, capsys):
     printed = capsys.readouterr().out
     assert "2 runs; 1 collapsed by the whole or a third; 1 collapsed by the whole" in printed
     assert "left out, low at the end for fewer than 20 updates: 1 by the whole or a third; 1 by the whole" in printed
+    (Path(runs[1]) / "summary.json").write_text('{"steps": 90}')
+    assert main(["alarms", "--runs", *runs]) == 0
+    assert f"{Path(runs[1]) / 'metrics.jsonl'} ends at step 80 of the 90 that the summary counts" in capsys.readouterr().out
     (tmp_path / "seed_0.txt").write_text("what a run printed\n")
     assert main(["alarms", "--runs", runs[0], str(tmp_path / "seed_0.txt")]) == 0
     assert main(["alarms", "--runs", str(tmp_path / "seed_0.txt")]) == 2

@@ -327,7 +327,7 @@ def test_nothing_is_answered_before_the_plans_seeds_are_in(tmp_path):
     assert found["contrasts"][0]["answer"] == "undecided"
     assert found["contrasts"][0]["too_early"].endswith("before the plan's seeds are in: 7 cannot be paired yet.")
     assert found["contrasts"][0]["too_early"] in as_text(found)
-    assert found["verdict"][0].endswith("these are not the runs that were planned, and only those decide.")
+    assert found["verdict"][0].endswith("what is here is not what was planned, and nothing is decided before it is.")
 
 
 def test_nothing_is_answered_with_seeds_that_the_plan_does_not_have(tmp_path):

@@ -43,7 +43,9 @@ def test_what_went_with_a_contrast_is_told_from_curves_teachers_and_cells(tmp_pa
     found = found_in(folder)
     said = why(found["contrasts"][0], read_courses(folder), read_sweep(folder))
     # Means end at 75 and 63, both start at 20: the difference grows to 12 in a straight line. Strictness is step / 20.
-    assert said.startswith("frontier led uniform by +1.2, +3.6, +6.0, +8.4 and +10.8 points in successive fifths of their common tokens.")
+    assert said.startswith(
+        "frontier led uniform by +1.2, +3.6, +6.0, +8.4 and +10.8 points of held-out score in successive fifths of their common tokens."
+    )
     assert "frontier issued strictness from 0.15 to 0.90, uniform from 0.15 to 0.90." in said
     assert "frontier against uniform: reward density 0.05 against 0.05, groups without contrast 25% against 25%, entropy at the end" in said
     assert "At the end uniform is ahead in none of 5 cells." in said
@@ -67,10 +69,14 @@ def test_an_arm_that_does_not_lead_all_along_is_told_with_signs(tmp_path):
     behind = made(tmp_path / "behind", {"frontier": (60.0,), "uniform": (70.0,)})
     said = why(found_in(behind)["contrasts"][0], read_courses(behind), read_sweep(behind))
     # The difference falls to -10 in a straight line.
-    assert said.startswith("frontier less uniform in successive fifths of their common tokens: -1.0, -3.0, -5.0, -7.0 and -9.0 points.")
+    assert said.startswith(
+        "frontier less uniform in successive fifths of their common tokens: -1.0, -3.0, -5.0, -7.0 and -9.0 points of held-out score."
+    )
     level = made(tmp_path / "level", {"frontier": (69.8,), "uniform": (70.0,)})
     said = why(found_in(level)["contrasts"][0], read_courses(level), read_sweep(level))
-    assert said.startswith("frontier less uniform in successive fifths of their common tokens: +0.0, -0.1, -0.1, -0.1 and -0.2 points.")
+    assert said.startswith(
+        "frontier less uniform in successive fifths of their common tokens: +0.0, -0.1, -0.1, -0.1 and -0.2 points of held-out score."
+    )
 
 
 def test_of_a_single_pair_neither_p_nor_a_probability_is_told(tmp_path):

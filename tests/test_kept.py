@@ -187,6 +187,9 @@ def test_a_torn_run_is_not_kept_and_a_torn_record_is_written_anew(tmp_path, caps
     (results / "uniform" / "seed_0" / "evaluation.columns.xz").write_bytes(b"torn")
     keep(folder)
     assert len(read_sweep(results).runs) == 4 and compare(read_sweep(results), Plan(num_resamples=20))["notes"] == []
+    (results / "uniform" / "seed_0" / "summary.json").write_text('{"seed": 0, "wall_s": "of another run"}')
+    with pytest.raises(ValueError, match="seed_0 holds another run than"):
+        keep_sweep(folder, results)
 
 
 @pytest.mark.parametrize(

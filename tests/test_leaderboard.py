@@ -419,7 +419,8 @@ def test_the_page_lies_in_the_one_folder_that_was_named_and_of_several_in_the_cu
     assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["leaderboard.csv", "leaderboard.html"]
     capsys.readouterr()
     assert main(["leaderboard", str(tmp_path / "none")]) == 2
-    assert "none" in capsys.readouterr().err and "--out" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert str(tmp_path / "none") in said and "--out" not in said
 
 
 def test_the_command_writes_both_and_refuses_in_one_sentence(evaluated, tmp_path, capsys):

@@ -195,7 +195,7 @@ def test_what_was_issued_is_summed_up_by_intention_and_time():
 
 
 def test_a_run_whose_teacher_left_nothing_has_a_page_too(tmp_path):
-    folder = make_run(tmp_path / "seed0")
+    folder = make_run(tmp_path / "seed0", finished=False)
     (folder / "teacher.jsonl").unlink()
     words = read_page(write_report(folder)).words
     assert "Nothing was recorded." in words and "It noted no decision beyond the tasks it issued." in words

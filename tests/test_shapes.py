@@ -17,9 +17,14 @@ from analysis.comparisons.sweep import read_result, read_sweep
 from analysis.copies import kept_facts
 from analysis.pages.report import write_report
 from analysis.pages.sweep_report import write_sweep_report
+from analysis.pages.viewer import write_transcripts
 from analysis.runs import read_run, read_summary, read_torn_run
-from analysis.shapes import EACH, NUMBER, TEXT, Whole, misfit
+from analysis.shapes import EACH, EACH_NUMBER, NUMBER, TEXT, WHOLE, Whole, misfit
+from experiments.config import load
+from experiments.keys import ConfigError
+from experiments.preflight import check_unfinished
 
+AREAS = "evaluation.jsonl lacks looks, or they were changed: the area under them is 40.000, and its summary says 50.000"
 RECORDS = sorted((Path(__file__).parents[1] / "docs" / "results").glob("*/*/*/seed_*"))
 
 
@@ -35,8 +40,14 @@ RECORDS = sorted((Path(__file__).parents[1] / "docs" / "results").glob("*/*/*/se
         ([], {"a": NUMBER}, "it must be an object with names, got []"),
         ({"a": None, "other": object}, {"a": NUMBER}, ""),
         ({"x": 1, "y": "z"}, {EACH: NUMBER}, "y must be a number, got 'z'"),
-        ({"a": {"k": 1}}, {"a": Whole(k=NUMBER, by_k=[NUMBER])}, "a.by_k must be there, got nothing"),
-        ({"a": {"k": None}}, {"a": Whole(k=NUMBER)}, "a.k must be a number, got None"),
+        ({"a": {"k": 1}}, {"a": Whole(k=NUMBER, by_k=[NUMBER])}, "a.by_k must be there"),
+        ({"a": {"k": None}}, {"a": Whole(k=NUMBER)}, "a.k must be there"),
+        ({"a": [["b", None]]}, {"a": [[TEXT]]}, "a[0][1] must be a text, got None"),
+        ({"a": [None]}, {"a": [{"b": NUMBER}]}, "a[0] must be an object with names, got None"),
+        ({"a": [1.0]}, {"a": (NUMBER, NUMBER)}, "a must be a list of 2, got [1.0]"),
+        ({"a": [1.0, "2"]}, {"a": (NUMBER, NUMBER)}, "a[1] must be a number, got '2'"),
+        ({"a": {"0.1": 3.0, "x": 1.0}}, {"a": {EACH_NUMBER: NUMBER}}, "a must be named by numbers, got 'x'"),
+        (2.5, WHOLE, "it must be a whole number, got 2.5"),
         ({"a": "long" * 50}, {"a": NUMBER}, f"a must be a number, got '{'long' * 14}..."),
     ],
 )
@@ -57,6 +68,13 @@ WRONG = [
     ("best_of", {"k": 8}),
     ("collapse", {"alarms": {"density_lost": 3}}),
     ("collapse", {"alarms": ["density_lost"]}),
+    ("collapse", {"alarms": [None]}),
+    ("collapse", {"alarms": [{"name": "density_lost"}]}),
+    ("heldout", {"worst_cell": "low"}),
+    ("heldout", {"score_ci95": [3.0]}),
+    ("heldout", {"by_strictness": {"strict": 3.0}}),
+    ("reliability", {"errors": {"plain": {"change_ci95": [0.1]}}}),
+    ("best_of", {"k": 2.5, "users": 1, "start": {"by_k": [1.0]}, "end": {"by_k": [1.0]}, "beyond": 0.0}),
     ("strictness", {"start": "low"}),
 ]
 
@@ -141,9 +159,36 @@ def test_looks_that_are_gone_cost_the_run_and_are_named_by_the_area(tmp_path):
     assert read_sweep(folder).of("b").keys() == {0, 1}
     lines = (run / "evaluation.jsonl").read_text().splitlines(keepends=True)
     (run / "evaluation.jsonl").write_text("".join(line for line in lines if json.loads(line)["policy_tokens"] != 500))
-    said = "evaluation.jsonl lacks looks, or they were changed: the area under them is 40.000, and its summary says 50.000"
-    assert read_sweep(folder).notes == [f"b/seed_1 is left out: {said}"]
-    assert f"Nothing here rests on evaluation.jsonl, which cannot be used: {said}." in read_page(write_report(run)).words
+    assert f"b/seed_1 is left out: {AREAS}" in read_page(write_sweep_report(folder)).words
+    assert read_sweep(folder).notes == [f"b/seed_1 is left out: {AREAS}"]
+    assert f"Nothing here rests on evaluation.jsonl, which cannot be used: {AREAS}." in read_page(write_report(run)).words
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("teacher.jsonl", "ends at step 0 of the 8"), ("evaluation.jsonl", "holds no held-out dialogue")]
+)
+def test_a_stream_that_is_gone_altogether_is_named(tmp_path, name, says):
+    folder = make_run(tmp_path / "seed0", num_steps=8)
+    (folder / name).write_text("")
+    words = read_page(write_report(folder)).words
+    assert f"Nothing here rests on {name}, which cannot be used: {folder / name} {says}" in words
+    assert ("It noted no decision" in words) == (name != "teacher.jsonl")
+    (folder / name).unlink()
+    assert f"Nothing here rests on {name}" in read_page(write_report(folder)).words
+
+
+def test_transcripts_are_shown_whatever_is_torn_beside_them(tmp_path):
+    folder = make_run(tmp_path / "seed0", num_steps=8)
+    cut(folder / "metrics.jsonl", 5)
+    change(folder / "summary.json", wall_s="an hour")
+    assert write_transcripts(folder).is_file()
+
+
+def test_a_run_whose_summary_cannot_be_read_is_not_resumed(tmp_path):
+    folder = made_result(tmp_path, "a", 0)
+    change(folder / "summary.json", wall_s="an hour")
+    with pytest.raises(ConfigError, match=r"resume must name a run whose summary can be read; .*wall_s must be a number"):
+        check_unfinished(load("smoke", []), folder)
 
 
 @pytest.mark.parametrize("record", RECORDS[::12], ids=lambda record: "/".join(record.parts[-4:]))

@@ -450,6 +450,11 @@ def test_what_training_cost_stands_by_arm_and_by_contrast_where_runs_were_probed
     told = words[words.index("What it cost: reliability") :]
     assert "situated+3.0 [2.0, 4.0]" in told and "warm+15.0 [10.0, 20.0]" in told
     assert "situated less warm-12.0 [" in told
+    assert "By the nats" not in words
+    Planned(contrasts=(("situated", "warm"),), primary="reliability.margin_nats.plain.change").keep(tmp_path / "sweep")
+    words = words_of(write_sweep_report(tmp_path / "sweep"))
+    assert "By the nats that training added to what is right: over two seeds situated lay above warm; so few describe" in words
+    assert "situated less warm: +0.12 nats (95% interval" in words and "The best by the primary endpoint" in words
     # The belief adds twice 10 and twice 20 points, the margin against it is ten times the change.
     assert "+0.0 [0.0, 0.0]+30.0 [20.0, 40.0]" in told and "warm-0.15 [-0.20, -0.10]+1.50 [1.00, 2.00]" in told
 

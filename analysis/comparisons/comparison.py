@@ -27,6 +27,7 @@ from analysis.comparisons.sweep import (
     BUDGETS,
     RunResult,
     Sweep,
+    allowed_of,
     common_cells,
     groups_alike,
     other_start,
@@ -158,8 +159,8 @@ def unequal_budgets(sweep: Sweep) -> list[str]:
     """A remark if arms were not allowed the same, with what each was: in one table more training looks like a better arm."""
     allowed: dict[str, list[str]] = {}
     for run in sweep.runs:
-        tokens, steps = (run.settings.get(name) for name in BUDGETS)
-        said = f"{tokens:,} policy tokens" + (f" or {steps:,} steps" if isinstance(steps, int) else "")
+        tokens, steps = (allowed_of(run, name) for name in BUDGETS)
+        said = f"{tokens:,} policy tokens" + (f" or {steps:,} steps" if steps else "")
         allowed.setdefault(said, []).append(run.arm)
     where = [f"{', '.join(dict.fromkeys(arms))} {said}" for said, arms in allowed.items()]
     return [f"Arms had unequal budgets ({'; '.join(where)}): by their numbers side by side none is better."] if len(allowed) > 1 else []

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.endpoints import AUC, MARGINS, digits_of, sign_of
+from analysis.endpoints import AUC, EMOTIONS, IN_WORDS, MARGINS, digits_of, sign_of, unit_of
 from analysis.paired import smallest_p
 
 Contrast = Mapping[str, Any]
@@ -21,9 +21,11 @@ MEANING = {
 }
 DECIDES_FROM = 5
 """Pairs below which a comparison describes and does not decide."""
+OPENINGS = ("Over ", "In one seed")
+"""How sentences about too few seeds begin."""
 NUMBERS = ("no", "one", "two", "three", "four")
 SO_FEW = "so few describe and do not decide"
-TOO_EARLY = "these are not the runs that were planned, and only those decide"
+TOO_EARLY = "what is here is not what was planned, and nothing is decided before it is"
 
 
 def summary_of(found: Mapping[str, Any]) -> str:
@@ -36,8 +38,20 @@ def summary_of(found: Mapping[str, Any]) -> str:
         return "Nothing can be compared: no two arms have a seed on which they may be set against each other."
     firsts = dict.fromkeys(contrast["a"] for contrast in tested)
     if len(firsts) > 1 and not any(can_decide(contrast, plan) for contrast in tested):
-        return on_pairs(tested, plan)
-    return " ".join(on_favourite(a, [c for c in tested if c["a"] == a], plan) for a in firsts)
+        return by_what(plan, on_pairs(tested, plan))
+    return by_what(plan, " ".join(on_favourite(a, [c for c in tested if c["a"] == a], plan) for a in firsts))
+
+
+def by_what(plan: Plan, said: str) -> str:
+    """The summary, with the endpoint before it where that is no score, which everybody would take it for."""
+    primary = plan["primary"]
+    if primary in EMOTIONS:
+        return said
+    return (
+        f"By {IN_WORDS.get(primary, primary)}: {said[0].lower()}{said[1:]}"
+        if said.startswith(OPENINGS)
+        else f"By {IN_WORDS.get(primary, primary)}: {said}"
+    )
 
 
 def limits(found: Mapping[str, Any]) -> list[str]:
@@ -190,7 +204,7 @@ def on_contrast(contrast: Contrast, plan: Plan) -> str:
     interval = f" (95% interval {low:+.{digits}f} to {high:+.{digits}f})" if low is not None and high is not None else ""
     num, wins = endpoint["num_pairs"], sum(sign_of(primary) * difference > 0 for difference in endpoint["differences"])
     seeds = f"better in {wins} of {num} seeds" if num > 1 else f"{'better' if wins else 'not better'} in the one seed"
-    said = f"{contrast['a']} less {contrast['b']}: {d['value']:+.{digits}f}{interval}, {seeds}"
+    said = f"{contrast['a']} less {contrast['b']}: {d['value']:+.{digits}f}{unit_of(primary)}{interval}, {seeds}"
     if num == 1:
         return f"{said}{at_the_end(contrast, primary)}."
     said += f"{chance(endpoint)}{at_the_end(contrast, primary)}"

@@ -351,7 +351,8 @@ def section(marks: Marks) -> str:
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in [*why, *filter(None, [by_judge(marks.reading.table)])])
     lead = (
         f"Reproduced is what has its 95 % interval above 0, not reproduced what has it at or below 0 ({marks.num_runs} runs). "
-        "What presupposes something that is not sure is undecided whatever its number."
+        "What presupposes something that is not sure is undecided whatever its number, and not reproduced where it claims that very thing "
+        "and the opposite is sure."
     )
     return f"<h2>RLVER's findings</h2><p>{lead}</p>{grid_table(header, rows)}{notes}"
 

@@ -278,11 +278,16 @@ def why_not(a: RunResult, b: RunResult) -> str:
     if a.world_hash != b.world_hash:
         return f"ran in different worlds ({a.world_hash} and {b.world_hash})"
     for name in BUDGETS:
-        if a.settings.get(name) != b.settings.get(name):
-            return f"had unequal budgets ({name}: {a.settings.get(name)} and {b.settings.get(name)})"
+        if allowed_of(a, name) != allowed_of(b, name):
+            return f"had unequal budgets ({name}: {allowed_of(a, name)} and {allowed_of(b, name)})"
     for name in sorted(differing(a.settings, b.settings, known=True, of="evaluation.")):
         return f"were judged differently ({name}: {a.settings.get(name)} and {b.settings.get(name)})"
     return ""
+
+
+def allowed_of(run: RunResult, budget: str) -> int:
+    """A budget of a run, one of `BUDGETS`; 0 where it has none."""
+    return run.settings.get(budget) or 0
 
 
 def why_not_paired(a: RunResult, b: RunResult) -> str:

@@ -86,7 +86,9 @@ def mean_gain(pairs: Sequence[Pair], *, seed: int = 0) -> Gain:
         seed: of the bootstrap.
     """
     gains = [pair.gain for pair in pairs]
-    low, high = mean_interval(gains, [str(pair.before["scenario_id"]) for pair in pairs], rng=np.random.default_rng(seed))
+    low, high = mean_interval(
+        gains, [str(pair.before["scenario_id"]) for pair in pairs], rng=np.random.default_rng(seed), within=(-100.0, 100.0)
+    )
     return Gain(mean=statistics.fmean(gains), low=low, high=high, num_pairs=len(pairs))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from analysis.runs import Run, setting
-from analysis.wording import grid_table
+from analysis.wording import grid_table, text
 
 TITLE = "<h2>One try against the best of several</h2>"
 
@@ -16,7 +16,7 @@ def best_of(run: Run) -> str:
     if not found:
         return ""
     header = (f"{found['users']} held-out users", *(f"best of {j}" for j in range(1, found["k"] + 1)))
-    rows = [[when, *(f"{value:.1f}" for value in found[key]["by_k"])] for when, key in (("before", "start"), ("after", "end"))]
+    rows = [[when, *(text(value, "{:.1f}") for value in found[key]["by_k"])] for when, key in (("before", "start"), ("after", "end"))]
     note = (
         f"On the small grid, mean final emotion. One try after training less the best of {found['k']} before it: {found['beyond']:+.1f}; "
         "above 0 training found what choosing among the prior's tries does not."

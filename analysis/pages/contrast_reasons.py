@@ -59,8 +59,8 @@ def over_the_budget(a: str, b: str, ours: Sequence[Course], theirs: Sequence[Cou
     shown = [round(part, 1) + 0.0 for part in parts]
     numbers = [f"{part:+.1f}" for part in shown]
     if min(shown) > 0.0:
-        return f"{a} led {b} by {listed(numbers)} points in successive fifths of their common tokens."
-    return f"{a} less {b} in successive fifths of their common tokens: {listed(numbers)} points."
+        return f"{a} led {b} by {listed(numbers)} points of held-out score in successive fifths of their common tokens."
+    return f"{a} less {b} in successive fifths of their common tokens: {listed(numbers)} points of held-out score."
 
 
 def by_fifths(ours: Sequence[Curve], theirs: Sequence[Curve]) -> list[float]:

@@ -42,7 +42,9 @@ def of_run(run: Run) -> str:
     if not found:
         return ""
     rows = [[label, *before_and_after(setting(found, key, {}), form)] for label, key, form in ROWS]
-    table = grid_table((f"{found['n']} facts", "before", "after", "change in points or nats, with its 95% interval"), rows)
+    table = grid_table(
+        (f"{text(found.get('n'), '{:,}')} facts", "before", "after", "change in points or nats, with its 95% interval"), rows
+    )
     return f'{TITLE}<p class="note">{escape(WHAT)}</p>{table}'
 
 

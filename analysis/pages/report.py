@@ -49,6 +49,8 @@ def with_streams(run: Run) -> tuple[Run, BeforeAfter, Teaching]:
     held_out, taught = BeforeAfter(looks=[], pairs=[], gain=None), Teaching(groups=[], decisions=[])
     try:
         found = before_after(run.evaluation())
+        if setting(run.summary, "heldout.auc") is not None and not found.looks:
+            raise ValueError(f"{run.folder / EVALUATION} holds no held-out dialogue")
         if said := lacks_looks(run.summary, found.looks):
             raise ValueError(said)
         held_out = found

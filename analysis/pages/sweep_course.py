@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.comparisons.sweep import run_folders, seed_of
-from analysis.grades import Look, curve_of, looks, read_grades
+from analysis.grades import Look, curve_of, lacks_looks, looks, read_grades
 from analysis.learning_curves import Curve
 from analysis.pages.before_after import BeforeAfter, before_after
 from analysis.runs import Run, read_run, setting
@@ -129,12 +129,15 @@ def read_course(place: Path) -> Course:
         ValueError: another of its files cannot be read.
     """
     run = read_run(place)
+    seen = looks(read_grades(run))
+    if said := lacks_looks(run.summary, seen):
+        raise ValueError(said)
     tasks, lacks = list[Issued](), ""
     try:
         tasks = issued(run)
     except (ValueError, OSError) as error:
         lacks = str(error)
-    return Course(arm=place.parent.name, seed=seed_of(place), run=run, looks=looks(read_grades(run)), issued=tasks, lacks_issued=lacks)
+    return Course(arm=place.parent.name, seed=seed_of(place), run=run, looks=seen, issued=tasks, lacks_issued=lacks)
 
 
 def issued(run: Run) -> list[Issued]:

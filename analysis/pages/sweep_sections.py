@@ -81,7 +81,8 @@ def table_of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:
         rows.append([arm, *means, text(left, "{:.0%}"), *([text(spread, "{:.1f}"), seeds or "–"] if has_seeds else [])])
     header = ("mean over seeds", *HEADINGS, "sd of the area", "area, seed by seed") if has_seeds else ("the one run", *HEADINGS)
     primary = found["plan"]["primary"]
-    order = "" if primary in COLUMNS else f" The best by the primary endpoint ({primary}) stands first."
+    measured = [arm for arm in arms if ((found["arms"].get(arm) or {}).get("endpoints") or {}).get(primary)]
+    order = f" The best by the primary endpoint ({primary}) stands first." if primary not in COLUMNS and len(measured) > 1 else ""
     return f'{grid_table(header, rows, is_list=has_seeds)}<p class="note">{TABLE_NOTE}{escape(order)}</p>'
 
 

@@ -118,7 +118,7 @@
     const mean = judged.reduce((sum, d) => sum + d.emotion, 0) / judged.length;
     at("tally").textContent = shown.length
       ? `${shown.length.toLocaleString("en")} of ${dialogues.length.toLocaleString("en")} dialogues` +
-        (broke ? `; ${broke.toLocaleString("en")} broke and count nowhere` : "") +
+        (broke ? `; ${broke.toLocaleString("en")} broke and ${broke === 1 ? "counts" : "count"} nowhere` : "") +
         (judged.length ? `; mean final emotion ${mean.toFixed(1)}; ${share(count("delighted"))} delighted, ${share(count("left"))} left` : "")
       : `None of ${dialogues.length.toLocaleString("en")} dialogues is like that.`;
   }

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from analysis.drawing.style import POLICY, STYLE, VIEWER
 from analysis.packing import Record, pack
 from analysis.pages.transcripts import ENDINGS
-from analysis.runs import REPORT, TRANSCRIPTS, Run, read_run
+from analysis.runs import REPORT, TRANSCRIPTS, Run, read_torn_run
 from analysis.stepwise import STEP_TITLES, Stepwise
 from simulator.drafts import write_whole
 
@@ -49,7 +49,8 @@ def write_transcripts(run_folder: Path, *, steps: bool = False, max_bytes: int =
     Raises:
         ValueError: the folder is no run's, a line is no dialogue, or there is none yet.
     """
-    run = read_run(run_folder)
+    # What torn metrics or a torn summary cost is none of its business.
+    run = read_torn_run(run_folder)
     if run.is_kept:
         raise ValueError(f"run must have its transcripts, got {str(run.folder)!r}, which was kept without them")
     thinning, packed = fitting(run, max_bytes, stepwise=Stepwise(run) if steps else None)

@@ -120,7 +120,7 @@ def from_folder(folder: Path, *, name: str | None) -> Agent:
 
         newest = newest_checkpoint(folder, put_back=False)
         if newest is None:
-            raise ConfigError(f"AGENT must have a whole checkpoint, got the run {str(folder)!r}, which has none yet")
+            raise ConfigError(f"AGENT must have a whole checkpoint, got the run {str(folder)!r}, in which none is whole")
         folder = newest
     if not (folder / "config.json").is_file():
         raise ConfigError(f"AGENT must be a run's folder, a checkpoint or a Hugging Face model, got {str(folder)!r} without config.json")
