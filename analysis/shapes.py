@@ -84,7 +84,7 @@ SCORES: Shape = {
 }
 CHANGE: Shape = {"before": NUMBER, "after": NUMBER, "change": NUMBER, "change_ci95": INTERVAL}
 ENDS: Mapping[str, Any] = {"start": NUMBER, "end": NUMBER}
-TRIED = Whole(by_k=[NUMBER])
+TRIED: Shape = {"by_k": [NUMBER]}
 SUMMARY_SHAPE: Shape = {
     **dict.fromkeys(("seed", "steps", "wall_s", "cpu_s", "policy_tokens", "simulator_calls"), NUMBER),
     "errors": {EACH: NUMBER},
@@ -97,7 +97,7 @@ SUMMARY_SHAPE: Shape = {
     "collapse": {"alarms": [Whole(name=TEXT, step=NUMBER, message=TEXT)]},
     "mismatch": {EACH: NUMBER},
     "versions": {EACH: TEXT},
-    "best_of": Whole(k=WHOLE, users=NUMBER, start=TRIED, end=TRIED, beyond=NUMBER),
+    "best_of": {"k": WHOLE, "users": NUMBER, "start": TRIED, "end": TRIED, "beyond": NUMBER},
     "reliability": {
         "n": NUMBER,
         "errors": {EACH: CHANGE},

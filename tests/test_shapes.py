@@ -65,7 +65,7 @@ WRONG = [
     ("policy_tokens", "600k"),
     ("simulator_calls", {"n": 3}),
     ("reliability", [1]),
-    ("best_of", {"k": 8}),
+    ("best_of", {"k": 8, "start": {"by_k": [1.0, "2"]}}),
     ("collapse", {"alarms": {"density_lost": 3}}),
     ("collapse", {"alarms": ["density_lost"]}),
     ("collapse", {"alarms": [None]}),
