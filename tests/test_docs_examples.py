@@ -120,6 +120,12 @@ def test_links_between_pages_lead_somewhere(page):
         assert not anchor or anchor in anchors(place), f"{page.name} links to {target}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_heading_stands_once_on_its_page_so_that_links_lead_to_one_place(page):
+    headings = re.findall(r"^#+ .*$", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL), re.MULTILINE)
+    assert [heading for heading in set(headings) if headings.count(heading) > 1] == []
+
+
 def test_the_index_names_every_page():
     index = (DOCS / "README.md").read_text(encoding="utf-8")
     assert [path.name for path in DOCS.glob("*.md") if path.name != "README.md" and f"({path.name})" not in index] == []
