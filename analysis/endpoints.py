@@ -49,7 +49,13 @@ IN_WORDS = {
     "best_of.start.gain": "what the best gains over one try before training",
     "best_of.end.gain": "what the best gains over one try after training",
     BEYOND: "one try after training less the best of several before it",
+    ERRORS[0]: "the errors that training added, asked plainly",
+    ERRORS[1]: "the errors that training added, after an emotional turn",
+    ERRORS[2]: "the errors that training added, against a false belief",
+    ERRORS[3]: "what training changed in the errors that emotion adds",
+    ERRORS[4]: "what training changed in the errors that a false belief adds",
     MARGINS[0]: "the nats that training added to what is right",
+    MARGINS[1]: "the nats that training added to what is right, against a false belief",
 }
 """What an axis calls those that have a short name for it."""
 LOWER_IS_BETTER = frozenset({"heldout.failure_rate", FORGOTTEN, MOODY_SHARE, *COSTS, *ERRORS})

@@ -92,7 +92,7 @@ def keep_sweep(folder: Path, out: Path | None = None) -> str:
 
 
 def why_unusable(run: Path) -> str:
-    """Why no comparison could use a run, or the record that would be made of it; empty where one could."""
+    """Why a run cannot be kept: no comparison could use it, or the record that would be made of it; empty where it can."""
     try:
         read_result(run)
         for _ in read_run(run).teacher():

@@ -258,6 +258,22 @@ def test_a_single_pair_has_a_difference_in_the_table_and_neither_p_nor_a_probabi
     assert row == ["a", "-", "b", "1", "+5.0", *["–"] * 5]
 
 
+@pytest.mark.parametrize(
+    ("primary", "opening"),
+    [
+        ("heldout.failure_rate", "By the share of users who left (less is better): over two seeds a lay below b; so few"),
+        ("entropy.end", "By entropy at the end: over two seeds a lay above b; so few"),
+        ("heldout.score", "Over two seeds a lay above b; so few"),
+    ],
+)
+def test_the_summary_names_an_endpoint_that_is_no_score_and_says_above_and_below_of_its_numbers(tmp_path, primary, opening):
+    made_sweep(tmp_path, {"a": [60.0, 70.0]}, summary={"heldout": {"score": 65.0, "failure_rate": 0.1}, "entropy": {"end": 0.4}})
+    made_sweep(tmp_path, {"b": [50.0, 50.0]}, summary={"heldout": {"score": 50.0, "failure_rate": 0.3}, "entropy": {"end": 0.2}})
+    found = compared(tmp_path, ("a", "b"), primary=primary)
+    assert found["verdict"][0].startswith(opening)
+    assert "better in 2 of 2 seeds" in found["verdict"][1]
+
+
 def test_without_named_contrasts_the_favourite_meets_all(tmp_path):
     found = compared(made_sweep(tmp_path, {"x": [50.0], "frontier": [50.0], "y": [50.0]}))
     assert found["plan"]["contrasts"] == [["frontier", "x"], ["frontier", "y"]]

@@ -122,7 +122,7 @@ def test_links_between_pages_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_heading_stands_once_on_its_page_so_that_links_lead_to_one_place(page):
-    headings = re.findall(r"^#+ .*$", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL), re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL), re.MULTILINE)
     assert [heading for heading in set(headings) if headings.count(heading) > 1] == []
 
 

@@ -47,11 +47,10 @@ def by_what(plan: Plan, said: str) -> str:
     primary = plan["primary"]
     if primary in EMOTIONS:
         return said
-    return (
-        f"By {IN_WORDS.get(primary, primary)}: {said[0].lower()}{said[1:]}"
-        if said.startswith(OPENINGS)
-        else f"By {IN_WORDS.get(primary, primary)}: {said}"
-    )
+    name = str(IN_WORDS.get(primary, primary)).removesuffix(", nats")
+    better = " (less is better)" if sign_of(primary) < 0 else ""
+    rest = f"{said[0].lower()}{said[1:]}" if said.startswith(OPENINGS) else said
+    return f"By {name}{better}: {rest}"
 
 
 def limits(found: Mapping[str, Any]) -> list[str]:
@@ -158,10 +157,9 @@ def standing(contrast: Contrast, plan: Plan) -> str:
         if endpoint["p_holm"] > plan["alpha"]:
             return "shows no clear difference from"
         return "does better than" if sign_of(primary) * endpoint["difference"]["value"] > 0 else "does worse than"
-    gains = [sign_of(primary) * difference for difference in endpoint["differences"]]
-    if all(gain > 0 for gain in gains):
+    if all(difference > 0 for difference in endpoint["differences"]):
         return "above"
-    return "below" if all(gain < 0 for gain in gains) else MIXED
+    return "below" if all(difference < 0 for difference in endpoint["differences"]) else MIXED
 
 
 def answer(contrast: Contrast, plan: Plan) -> str:

@@ -13,7 +13,9 @@ TITLE = "<h2>One try against the best of several</h2>"
 def best_of(run: Run) -> str:
     """Mean final emotion of single tries and of the best of 1 to k; empty where each user was met once, or a part of it lacks."""
     found = setting(run.summary, "best_of")
-    if any(setting(found, name) is None for name in ("k", "users", "start.by_k", "end.by_k", "beyond")):
+    if any(setting(found, name) is None for name in ("users", "beyond")):
+        return ""
+    if not len(setting(found, "start.by_k", [])) == len(setting(found, "end.by_k", [])) == setting(found, "k"):
         return ""
     header = (f"{found['users']} held-out users", *(f"best of {j}" for j in range(1, found["k"] + 1)))
     rows = [[when, *(text(value, "{:.1f}") for value in found[key]["by_k"])] for when, key in (("before", "start"), ("after", "end"))]
