@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from analysis.runs import KEPT, TEACHER, Run, read_lines, setting
-from analysis.shapes import KEPT_SHAPE, misfit
+from analysis.shapes import TEXT, Shape, misfit
 from simulator.columns import columns_of
 
 COPIED = "copied_tasks"
 """In a run's provenance, or in the facts of a kept one: a digest of the tasks that it was given to replay."""
 TASKS = "tasks"
 """In the facts of a kept run: a digest of the tasks that its teacher issued."""
+KEPT_SHAPE: Shape = {TASKS: TEXT, COPIED: TEXT}
 
 
 def kept_facts(folder: Path) -> dict[str, Any]:

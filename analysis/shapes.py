@@ -1,8 +1,8 @@
 """Which shape a file of ours has, so that one which somebody edited is refused in a sentence and not in the middle of a page.
 
-A shape is `NUMBER`, `WHOLE`, `TEXT`, `ANYTHING`, a list of one shape for all its items, a tuple of the shape of each, or names with the
+A shape is `NUMBER`, `INTEGER`, `TEXT`, `ANYTHING`, a list of one shape for all its items, a tuple of the shape of each, or names with the
 shape of each. Null is let be by name, and where a number is expected: so one that is none is written. Names that a shape does not know are
-let be, too; those of a `Whole` one must all be there.
+let be, too; those of a `Complete` one must all be there.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-NUMBER, WHOLE, TEXT, ANYTHING = "a number", "a whole number", "a text", "anything"
-KINDS: Mapping[Any, tuple[type, ...]] = {NUMBER: (int, float, type(None)), WHOLE: (int,), TEXT: (str,)}
+NUMBER, INTEGER, TEXT, ANYTHING = "a number", "a whole number", "a text", "anything"
+KINDS: Mapping[Any, tuple[type, ...]] = {NUMBER: (int, float, type(None)), INTEGER: (int,), TEXT: (str,)}
 EACH, EACH_NUMBER = "*", "*number"
 """As a name: all that are not named; all that are not, and are numbers."""
 
 Shape = str | list[Any] | tuple[Any, ...] | Mapping[str, Any]
 
 
-class Whole(dict[str, Any]):
+class Complete(dict[str, Any]):
     """Names of which none may lack or be null."""
 
 
@@ -48,7 +48,7 @@ def misfit_of_names(value: Any, shape: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, Mapping):
         return says(name, "an object with names", value)
     prefix = f"{name}." if name else ""
-    if isinstance(shape, Whole) and (lacking := [key for key in shape if value.get(key) is None]):
+    if isinstance(shape, Complete) and (lacking := [key for key in shape if value.get(key) is None]):
         return f"{prefix}{lacking[0]} must be there"
     if EACH_NUMBER in shape and (strays := [key for key in value if not is_number(key)]):
         return says(name, "named by numbers", strays[0])
@@ -94,10 +94,10 @@ SUMMARY_SHAPE: Shape = {
     "entropy": ENDS,
     "reward_density": ENDS,
     "strictness": {**ENDS, "trace": [NUMBER]},
-    "collapse": {"alarms": [Whole(name=TEXT, step=NUMBER, message=TEXT)]},
+    "collapse": {"alarms": [Complete(name=TEXT, step=NUMBER, message=TEXT)]},
     "mismatch": {EACH: NUMBER},
     "versions": {EACH: TEXT},
-    "best_of": {"k": WHOLE, "users": NUMBER, "start": TRIED, "end": TRIED, "beyond": NUMBER},
+    "best_of": {"k": INTEGER, "users": NUMBER, "start": TRIED, "end": TRIED, "beyond": NUMBER},
     "reliability": {
         "n": NUMBER,
         "errors": {EACH: CHANGE},
@@ -108,14 +108,3 @@ SUMMARY_SHAPE: Shape = {
 }
 """Of `summary.json`, as far as comparisons and pages read it."""
 PROVENANCE_SHAPE: Shape = {"git_commit": TEXT, "earlier_git_commits": [TEXT], "versions": {EACH: ANYTHING}, "overrides": [ANYTHING]}
-PLAN_SHAPE: Shape = {
-    **{key: [TEXT] for key in ("read", "arms", "overrides")},
-    "contrasts": [[TEXT]],
-    "primary": TEXT,
-    "tuning": {EACH: TEXT},
-    "choose": {"best": [TEXT]},
-    "seeds": [NUMBER],
-    "threshold": NUMBER,
-}
-CHOSEN_SHAPE: Shape = {"picks": [Whole(pattern=TEXT, arm=TEXT, means={EACH: NUMBER})]}
-KEPT_SHAPE: Shape = {"tasks": TEXT, "copied_tasks": TEXT}

@@ -18,6 +18,7 @@ BANDS: tuple[tuple[float, float], ...] = ((0.0, 0.4), (0.4, 0.6), (0.6, 1.01))
 """Three difficulty bands [low, high): on the default grid .1 and .3, .5, and .7 and .9."""
 WORST_SHARE = 0.2
 EMOTION_RANGE = (0.0, 100.0)
+"""Between which every score lies."""
 
 
 @dataclass

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from analysis.comparisons.planned import read_planned
-from analysis.comparisons.sweep import read_result, seed_of
+from analysis.comparisons.sweep import seed_of
 from analysis.copies import COPIED, TASKS, digest_of_tasks, kept_facts
-from analysis.kept import relocated, unpack
+from analysis.kept import relocated, unpack, why_unusable
 from analysis.results import RUNS, results_beside, results_of
-from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, leaves, read_config, read_lines, read_run, setting
+from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, leaves, read_config, read_lines, setting
 from experiments.agents.who import EMBEDDED, fingerprint
 from experiments.config import ExperimentConfig, load_saved, to_plain
 from experiments.same_run import differences, says_the_same
@@ -200,12 +200,10 @@ def why_not(sweep: Sweep, cell: Cell, record: Path, kept: KeptRuns) -> str:
         for need in sweep.needs(cell):
             if copied is None or copied != tasks_of(sweep, need, kept):
                 return "the run that they copied is not the one here"
-        read_result(record)
-        for _ in read_run(record).teacher():
-            pass
+        reason = why_unusable(record)
     except (ValueError, KeyError, TypeError, OSError) as error:
-        return f"they cannot be read ({error})"
-    return ""
+        reason = str(error)
+    return f"they cannot be read ({reason})" if reason else ""
 
 
 def first_difference(record: Path, written: Mapping[str, Any], config: ExperimentConfig) -> tuple[str, object, object] | None:

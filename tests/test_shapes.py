@@ -19,7 +19,7 @@ from analysis.pages.report import write_report
 from analysis.pages.sweep_report import write_sweep_report
 from analysis.pages.viewer import write_transcripts
 from analysis.runs import read_run, read_summary, read_torn_run
-from analysis.shapes import EACH, EACH_NUMBER, NUMBER, TEXT, WHOLE, Whole, misfit
+from analysis.shapes import EACH, EACH_NUMBER, INTEGER, NUMBER, TEXT, Complete, misfit
 from experiments.config import load
 from experiments.keys import ConfigError
 from experiments.preflight import check_unfinished
@@ -40,14 +40,14 @@ RECORDS = sorted((Path(__file__).parents[1] / "docs" / "results").glob("*/*/*/se
         ([], {"a": NUMBER}, "it must be an object with names, got []"),
         ({"a": None, "other": object}, {"a": NUMBER}, ""),
         ({"x": 1, "y": "z"}, {EACH: NUMBER}, "y must be a number, got 'z'"),
-        ({"a": {"k": 1}}, {"a": Whole(k=NUMBER, by_k=[NUMBER])}, "a.by_k must be there"),
-        ({"a": {"k": None}}, {"a": Whole(k=NUMBER)}, "a.k must be there"),
+        ({"a": {"k": 1}}, {"a": Complete(k=NUMBER, by_k=[NUMBER])}, "a.by_k must be there"),
+        ({"a": {"k": None}}, {"a": Complete(k=NUMBER)}, "a.k must be there"),
         ({"a": [["b", None]]}, {"a": [[TEXT]]}, "a[0][1] must be a text, got None"),
         ({"a": [None]}, {"a": [{"b": NUMBER}]}, "a[0] must be an object with names, got None"),
         ({"a": [1.0]}, {"a": (NUMBER, NUMBER)}, "a must be a list of 2, got [1.0]"),
         ({"a": [1.0, "2"]}, {"a": (NUMBER, NUMBER)}, "a[1] must be a number, got '2'"),
         ({"a": {"0.1": 3.0, "x": 1.0}}, {"a": {EACH_NUMBER: NUMBER}}, "a must be named by numbers, got 'x'"),
-        (2.5, WHOLE, "it must be a whole number, got 2.5"),
+        (2.5, INTEGER, "it must be a whole number, got 2.5"),
         ({"a": "long" * 50}, {"a": NUMBER}, f"a must be a number, got '{'long' * 14}..."),
     ],
 )

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.shapes import CHOSEN_SHAPE, PLAN_SHAPE, Shape, misfit
+from analysis.shapes import EACH, NUMBER, TEXT, Complete, Shape, misfit
 from simulator.drafts import write_whole
 
 PLAN = "plan.json"
@@ -16,6 +16,17 @@ CHOSEN = "chosen.json"
 
 THRESHOLD = 60.0
 """Held-out score whose first reaching is timed where a plan names no other, as none did once."""
+
+PLAN_SHAPE: Shape = {
+    **{key: [TEXT] for key in ("read", "arms", "overrides")},
+    "contrasts": [[TEXT]],
+    "primary": TEXT,
+    "tuning": {EACH: TEXT},
+    "choose": {"best": [TEXT]},
+    "seeds": [NUMBER],
+    "threshold": NUMBER,
+}
+CHOSEN_SHAPE: Shape = {"picks": [Complete(pattern=TEXT, arm=TEXT, means={EACH: NUMBER})]}
 
 Contrast = tuple[str, str]
 """Two arms, the first one less the second; the second may be a pattern (`fixed_*`), which means the best arm that fits it."""

@@ -30,6 +30,7 @@ BY_ITSELF = ("name", "seed", "resume", "runs", "experiment")
 NO_MATTER = (*OF_A_SITTING, "sealed.", "teacher.trace")
 """Beginnings of further settings in which runs of one arm may differ: where they ran, what was saved, and whom they copied."""
 BUDGETS = ("budget.policy_tokens", "budget.steps")
+"""Settings that end a run; 0 steps are no limit."""
 WITH_KINDS = ("teacher.", "algorithm.", "simulator.")
 """Groups whose settings depend on a kind."""
 OF_THE_START = ("policy.model", "policy.prior.", "policy.thinking")

@@ -51,13 +51,10 @@ def of_run(run: Run) -> str:
 def before_and_after(cell: Mapping[str, Any], form: str) -> list[str]:
     """The three columns of a line; between two shares lie points."""
     scale, signed = (100.0, "{:+.1f}") if form == SHARE else (1.0, "{:+.2f}")
-    shown = [
-        None if value is None else signed.format(scale * value)
-        for value in (cell.get("change"), *(cell.get("change_ci95") or (None, None)))
-    ]
-    change = shown[0] or "–"
-    if shown[1] is not None and shown[2] is not None:
-        change += f" [{shown[1]}, {shown[2]}]"
+    found = (cell.get("change"), *(cell.get("change_ci95") or (None, None)))
+    change, low, high = (text(None if value is None else scale * value, signed) for value in found)
+    if None not in found:
+        change += f" [{low}, {high}]"
     return [text(cell.get("before"), form), text(cell.get("after"), form), change]
 
 
