@@ -19,7 +19,7 @@ from curriculum import TEACHERS
 from curriculum.collapse import CollapseConfig
 from experiments.catalogue import experiments, path_of
 from experiments.evaluate import EvaluationConfig
-from experiments.keys import ConfigError, refuse_non_finite, refuse_of_other_kinds, refuse_unknown, wanted
+from experiments.keys import ConfigError, refuse_non_finite, refuse_of_other_kinds, refuse_unknown, refusing, wanted
 from experiments.probe import ProbeConfig
 from experiments.resampling import ResamplingConfig
 from experiments.sealed import SealedConfig
@@ -205,10 +205,8 @@ def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str)
     typed = dict(leaves(OmegaConf.to_container(schema)))
     refuse_non_finite({name: typed[name] for name, _ in leaves(given) if name in typed})
     schema.experiment = experiment
-    try:
+    with refusing():
         return with_choices(OmegaConf.to_object(schema))
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def laid_over(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -18,6 +19,24 @@ WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 
 class ConfigError(ValueError):
     """What the user asked for cannot be run; the message is one sentence that says what, where and what to do."""
+
+
+@contextlib.contextmanager
+def refusing(errors: type[Exception] | tuple[type[Exception], ...] = ValueError) -> Iterator[None]:
+    """While entered, what shows that the request cannot be run becomes a ConfigError with the same words.
+
+    Args:
+        errors: which kinds of error show that.
+
+    Raises:
+        ConfigError: one of them was raised.
+    """
+    try:
+        yield
+    except ConfigError:
+        raise
+    except errors as error:
+        raise ConfigError(str(error)) from error
 
 
 def refuse_unknown(names: Sequence[str], known: Mapping[str, Any]) -> None:

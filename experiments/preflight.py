@@ -10,7 +10,7 @@ from pathlib import Path
 
 from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_summary, setting
 from experiments.config import ExperimentConfig, PolicyConfig
-from experiments.keys import ConfigError, checked_name
+from experiments.keys import ConfigError, checked_name, refusing
 from experiments.one_writer import check_no_writer
 from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
@@ -147,10 +147,8 @@ def check_model(config: PolicyConfig) -> None:
     """
     if (rule := config.without_vllm) and importlib.util.find_spec("vllm") is None:
         raise ConfigError(f"{rule.format('is not installed')}; pip install -r requirements/cpu.txt")
-    try:
+    with refusing():
         check_lora(config.lora)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     if config.model == "embedded":
         return
     folder = Path(config.model).expanduser()
@@ -161,11 +159,9 @@ def check_model(config: PolicyConfig) -> None:
     from policy.model import find_model
     from policy.thinking import check_mode
 
-    try:
+    with refusing():
         check_weight_files(config, model := find_model(config.model))
         check_mode(model, thinking=config.thinking)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def check_template(config: ExperimentConfig) -> None:
@@ -175,12 +171,10 @@ def check_template(config: ExperimentConfig) -> None:
     from policy.chat import Chat
     from policy.model import find_model, load_tokenizer
 
-    try:
+    with refusing((ValueError, OSError)):
         tokenizer = load_tokenizer(find_model(config.policy.model))
         if Chat(tokenizer, thinking=config.policy.thinking, keep_thoughts=config.policy.keep_thoughts).forks:
             config.algorithm.require_whole_dialogues()
-    except (ValueError, OSError) as error:
-        raise ConfigError(str(error)) from error
 
 
 def check_told_facts(config: ExperimentConfig) -> None:
@@ -201,10 +195,8 @@ def check_told_facts(config: ExperimentConfig) -> None:
 def check_room(config: ExperimentConfig) -> None:
     """Raises when the engines would not find the memory or the GPUs they need, or weights could not travel as they shall."""
     folder = Path(config.policy.model).expanduser()
-    try:
+    with refusing():
         check_capacity(config.rollout, config.policy, config.cluster, folder if folder.is_dir() else None)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     if config.policy.weight_transport is WeightTransport.NCCL and not config.learner.device.startswith("cuda"):
         raise ConfigError(
             f"learner.device must be a CUDA device with policy.weight_transport=nccl, got {config.learner.device!r}; "
@@ -214,10 +206,8 @@ def check_room(config: ExperimentConfig) -> None:
 
 def check_simulator(config: ExperimentConfig) -> None:
     """Raises when the simulated user lacks something: a profile, a key, a server that answers, scenarios to be judged by."""
-    try:
+    with refusing():
         check_user(config.simulator)
         has_scenarios = bool(make_bank(config.simulator).scenarios(Split(config.evaluation.split)))
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     if not has_scenarios:
         raise ConfigError(f"evaluation.split must be heldout with simulator.heldout_profiles, got {config.evaluation.split!r}")

@@ -24,7 +24,7 @@ from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
 from experiments.heldout import HeldOut, is_due, tenth_of
 from experiments.interruption import Interruption
-from experiments.keys import ConfigError
+from experiments.keys import refusing
 from experiments.one_writer import begin, only_writer
 from experiments.parts import Parts, assemble, model_folder
 from experiments.progress import Progress
@@ -52,10 +52,8 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
         KeyboardInterrupt: somebody stopped it before its folder was begun.
     """
     torn: list[str] = []
-    try:
+    with refusing():
         parts, saved = assemble(config, checkpoint=newest_checkpoint(folder, on_torn=torn.append) if config.resume else None)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     tally = Tally(**saved) if saved else Tally()
     to_go_on = to_go_on or f"{config.experiment} resume={folder}"
     has_begun = False
@@ -88,10 +86,8 @@ def send_first_weights(parts: Parts) -> None:
     Raises:
         ConfigError: an engine does not know them: it cannot sample by this model.
     """
-    try:
+    with refusing():
         parts.pool.load_weights(parts.learner.live_weights(), parts.learner.policy_version)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 class RunLoop:

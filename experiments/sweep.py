@@ -33,7 +33,7 @@ from experiments.config import BudgetConfig, compose, laid_over, load_saved, rea
 from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
 from experiments.interruption import SIGNALS, Interruption
-from experiments.keys import ConfigError
+from experiments.keys import ConfigError, refusing
 from experiments.one_writer import check_no_writer
 from experiments.preflight import check
 from experiments.same_run import TornRun, refuse_other
@@ -171,14 +171,12 @@ def keep_plan(sweep: Sweep) -> None:
     Raises:
         ConfigError: nothing could be chosen yet, or the sweep was started with another plan.
     """
-    try:
+    with refusing():
         sweep.planned.refuse_other(sweep.folder)
         if sweep.choice:
             sweep.choice.keep(sweep.folder)
         earlier = None if plan_apart(sweep) else read_planned(results_of(sweep.folder))
         (sweep.planned.grown_from(earlier) if earlier else sweep.planned).keep(sweep.folder)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:

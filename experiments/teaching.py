@@ -8,7 +8,7 @@ from curriculum import TEACHERS
 from curriculum.teacher import Teacher
 from curriculum.yoked import AtEnd, YokedTeacher
 from experiments.config import ExperimentConfig
-from experiments.keys import ConfigError
+from experiments.keys import refusing
 from simulator.bank import Bank
 from simulator.scenario import Family, Split
 from simulator.users import make_bank
@@ -31,10 +31,8 @@ def check_teacher(config: ExperimentConfig) -> None:
     Raises:
         ConfigError: it does.
     """
-    try:
+    with refusing():
         teacher = make_teacher(config, make_bank(config.simulator))
         teacher.propose(config.groups_per_step, policy_version=0)
         if isinstance(teacher, YokedTeacher) and teacher.config.on_end == AtEnd.STOP:
             teacher.require_steps(ceil(config.budget.steps * config.groups_per_step / teacher.trace.num_groups))
-    except ValueError as error:
-        raise ConfigError(str(error)) from error

@@ -167,6 +167,25 @@ def test_nonsense_makes_an_error_with_its_reason_and_the_rest_is_said(tmp_path, 
     assert "2 of 6 dialogues broke" in out and "chat completion" in out
 
 
+def test_nonsense_of_a_user_that_a_model_plays_is_named_by_the_users_options(tmp_path):
+    with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint(text("here"), always=garbage)) as other:
+        who = ("--user", "llm", "--user-url", other.url, "--user-model", "m", "--user-retries", "0", "--cache", "off")
+        code, found = evaluate(tmp_path / "a", agent.url, "--model", "m", "--num-scenarios", "1", "--strictness", "0.1", *who)
+    assert code == 1
+    (reason,) = found["errors"]["reasons"]
+    assert "the simulated user must answer within --user-retries=0 retries" in reason
+
+
+def test_a_fault_of_ours_while_dialogues_are_played_is_not_the_requests(tmp_path, monkeypatch):
+    def broken(*_: Any, **__: Any) -> None:
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr(agent_json, "describe", broken)
+    with pytest.raises(ValueError, match="a fault of ours"):
+        main(["evaluate", "L1", *SMALL, "--out", str(tmp_path / "a")])
+    assert len(lines_of(tmp_path / "a")) == 6
+
+
 def test_half_a_character_in_a_reply_costs_a_dialogue_and_not_the_evaluation(tmp_path):
     arguments = ("--model", "m", *SMALL, "--retries", "0", "--concurrency", "1")
     with serving(FakeEndpoint(text(WORDS), text("hi \ud800 there"), always=text(WORDS))) as endpoint:

@@ -179,6 +179,16 @@ def test_folder_that_is_not_ours_is_refused(tmp_path: Path, manifest: str | None
     assert newest_checkpoint(tmp_path) is None
 
 
+def test_a_file_is_read_once_by_a_process_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, digest, read = save(tmp_path, 2), policy.checkpoint._sha256, list[Path]()
+    monkeypatch.setattr(policy.checkpoint, "_sha256", lambda path: read.append(path) or digest(path))
+    assert newest_checkpoint(tmp_path) == folder and load_checkpoint(folder).folder == folder
+    assert sorted(path.name for path in read) == sorted(json.loads((folder / "manifest.json").read_text())["files"])
+    (folder / "state.pt").write_bytes((folder / "state.pt").read_bytes()[::-1])
+    with pytest.raises(ValueError, match=r"missing or changed state\.pt"):
+        load_checkpoint(folder)
+
+
 def test_manifest_names_every_file_with_its_size(tmp_path: Path) -> None:
     folder = save(tmp_path, 1)
     files = json.loads((folder / "manifest.json").read_text())["files"]

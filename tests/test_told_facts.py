@@ -10,7 +10,7 @@ from tiny_policy import save_tiny_policy
 from tokenizers import AddedToken
 
 from experiments.agents.reliability import Condition, Verdict
-from experiments.agents.told_facts import choose_all, told_facts
+from experiments.agents.told_facts import choose_in, told_facts
 from policy.model import load_model
 from policy.thinking import CLOSE, MARK, OPEN
 from simulator.bank import load_bank
@@ -60,12 +60,12 @@ def test_questions_are_the_same_for_the_same_seed(folder, facts):
 
 
 def test_the_likelier_thing_is_the_answer(folder):
-    items, margins, digest = choose_all(folder, num=6, seed=0)
+    items, margins, digest = choose_in(folder, num=6, seed=0)
     assert len(items) == 6 and len(digest) == 16
     for item in items:
         for condition in Condition:
             assert (margins[item.name][condition] > 0) == (item.verdicts[condition] is Verdict.RIGHT)
-    assert choose_all(folder, num=6, seed=0)[1] == margins
+    assert choose_in(folder, num=6, seed=0)[1] == margins
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +87,6 @@ def test_one_that_thinks_chooses_in_its_thought(thinker, facts):
 
 
 def test_what_was_chosen_in_thoughts_is_another_probe(folder, thinker):
-    (items, margins, digest), (_, plain_margins, plain_digest) = (choose_all(where, num=6, seed=0) for where in (thinker, folder))
+    (items, margins, digest), (_, plain_margins, plain_digest) = (choose_in(where, num=6, seed=0) for where in (thinker, folder))
     assert len(items) == 6 and digest != plain_digest and margins != plain_margins
-    assert choose_all(thinker, num=6, seed=0)[1] == margins
+    assert choose_in(thinker, num=6, seed=0)[1] == margins

@@ -19,7 +19,7 @@ THRESHOLD = 60.0
 
 PLAN_SHAPE: Shape = {
     **{key: [TEXT] for key in ("read", "arms", "overrides")},
-    "contrasts": [[TEXT]],
+    "contrasts": [(TEXT, TEXT)],
     "primary": TEXT,
     "tuning": {EACH: TEXT},
     "choose": {"best": [TEXT]},
@@ -175,8 +175,14 @@ def read_planned(folder: Path) -> Planned | None:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} must hold the sweep's contrasts, got something else ({error!r}); delete it, and the sweep's own command writes it anew"
+            f"{path} must hold the sweep's contrasts, got something else ({in_words(error)}); "
+            "delete it, and the sweep's own command writes it anew"
         ) from error
+
+
+def in_words(error: Exception) -> str:
+    """What is wrong with a file; of a name that is not there, Python says no more than the name."""
+    return f"{error.args[0]} must be there" if isinstance(error, KeyError) else str(error)
 
 
 def read_shaped(path: Path, shape: Shape) -> dict[str, Any]:
@@ -208,4 +214,4 @@ def read_chosen(folder: Path) -> dict[str, Chosen]:
             for pick in kept["picks"]
         }
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} must hold what was chosen, got something else ({error!r}); delete it to choose anew") from error
+        raise ValueError(f"{path} must hold what was chosen, got something else ({in_words(error)}); delete it to choose anew") from error

@@ -30,7 +30,7 @@ from experiments.agents.setting import Setting, make_setting
 from experiments.agents.who import Agent, Kind, find_agent
 from experiments.exit_code import ExitCode, ended
 from experiments.interruption import Interruption
-from experiments.keys import ConfigError
+from experiments.keys import ConfigError, refusing
 from experiments.one_writer import begin, check_no_writer, only_writer
 from simulator.dialogue import Outcome
 
@@ -38,22 +38,23 @@ from simulator.dialogue import Outcome
 def evaluate(options: argparse.Namespace) -> int:
     """Runs the command; returns its exit code."""
     said = "interrupted; what had ended by then is kept, and the same command goes on"
-    return ended(lambda: checked(options), refused=ValueError, if_interrupted=said)
+    return ended(lambda: checked(options), refused=ConfigError, if_interrupted=said)
 
 
 def checked(options: argparse.Namespace) -> int:
     """Refuses what cannot work, then plays, or says what it would play.
 
     Raises:
-        ValueError: it cannot work.
+        ConfigError: it cannot work.
     """
-    agent = find_agent(options.agent, name=options.name, model=options.model)
-    setting = make_setting(options, agent)
-    check_options(options, agent)
-    folder = folder_of(options, agent)
-    config = config_of(options, agent, setting)
-    check_folder(folder, config)
-    check_no_writer(folder)
+    with refusing():
+        agent = find_agent(options.agent, name=options.name, model=options.model)
+        setting = make_setting(options, agent)
+        check_options(options, agent)
+        folder = folder_of(options, agent)
+        config = config_of(options, agent, setting)
+        check_folder(folder, config)
+        check_no_writer(folder)
     if not options.dry_run:
         return run(options, agent, setting, folder, config)
     print(plan(options, agent, setting, folder))
@@ -86,12 +87,13 @@ def run(options: argparse.Namespace, agent: Agent, setting: Setting, folder: Pat
     """Plays, judges, writes and prints.
 
     Raises:
-        ValueError: a server or a model cannot be worked with; nothing was played.
+        ConfigError: a server or a model cannot be worked with; nothing was played.
     """
-    judge, dialogues = reached_judge(options), Dialogues(folder, setting, samples=options.samples)
-    is_missing = len(dialogues.sound()) < len(dialogues.tasks)
-    user = reached_user(setting) if is_missing else setting.user()
-    player = make_player(options, agent, setting, user, folder) if is_missing else None
+    with refusing():
+        judge, dialogues = reached_judge(options), Dialogues(folder, setting, samples=options.samples)
+        is_missing = len(dialogues.sound()) < len(dialogues.tasks)
+        user = reached_user(setting) if is_missing else setting.user()
+        player = make_player(options, agent, setting, user, folder) if is_missing else None
     begin(folder, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
     with only_writer(folder), Interruption() as interruption:
         before = dialogues.resume()

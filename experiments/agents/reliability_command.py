@@ -28,7 +28,7 @@ from experiments.agents.reliability import (
 from experiments.agents.speech import speech_of
 from experiments.agents.who import Agent, Kind, find_agent
 from experiments.exit_code import ExitCode, ended
-from experiments.keys import ConfigError
+from experiments.keys import ConfigError, refusing
 from experiments.summary import git_commit, versions
 from simulator.drafts import write_whole
 from simulator.json_values import jsonable
@@ -43,22 +43,23 @@ WORDS = {
 def reliability(options: argparse.Namespace) -> int:
     """Runs the command; returns its exit code."""
     said = "interrupted; nothing was measured, but a server's answers are kept"
-    return ended(lambda: checked(options), refused=ValueError, if_interrupted=said)
+    return ended(lambda: checked(options), refused=ConfigError, if_interrupted=said)
 
 
 def checked(options: argparse.Namespace) -> int:
     """Refuses what cannot work, then asks, or says what it would ask.
 
     Raises:
-        ValueError: it cannot work.
+        ConfigError: it cannot work.
     """
-    agent = find_agent(options.agent, name=options.name, model=options.model)
-    questions = questions_for(options, agent)
-    before = read_measured(options.against) if options.against else None
-    if questions is not None:
-        require_same(before, hash_of(questions), options)
-    folder = folder_of(options, agent)
-    check_agent(folder, about(options, agent))
+    with refusing():
+        agent = find_agent(options.agent, name=options.name, model=options.model)
+        questions = questions_for(options, agent)
+        before = read_measured(options.against) if options.against else None
+        if questions is not None:
+            require_same(before, hash_of(questions), options)
+        folder = folder_of(options, agent)
+        check_agent(folder, about(options, agent))
     if not options.dry_run:
         return probe(options, agent, questions, before, folder)
     num = len(questions) if questions is not None else options.num
@@ -93,7 +94,7 @@ def probe(
     """Asks, writes and prints.
 
     Raises:
-        ValueError: the agent cannot be worked with, or was asked something else than the one it is compared with.
+        ConfigError: the agent cannot be worked with, or was asked something else than the one it is compared with.
     """
     items, details, what, complaint = ask_facts(options, agent) if questions is None else ask_questions(options, agent, questions, folder)
     require_same(before, what["hash"], options)
@@ -159,8 +160,13 @@ Asked = tuple[list[Any], dict[str, Any], dict[str, Any], str]
 def ask_facts(options: argparse.Namespace, agent: Agent) -> Asked:
     """The embedded policy, by its own likelihoods."""
     from experiments.agents.told_facts import choose_all
+    from policy.model import load_model
+    from policy.thinking import learnt_to_think
 
-    items, margins, digest = choose_all(weights_folder(agent), num=options.num, seed=options.seed)
+    with refusing():
+        model, tokenizer = load_model(folder := weights_folder(agent))
+        thinking = bool(learnt_to_think(folder))
+    items, margins, digest = choose_all(model, tokenizer, thinking=thinking, num=options.num, seed=options.seed)
     about = {"kind": "told facts", "hash": digest, "num": len(items), "seed": options.seed}
     return items, {"margin_nats": margins}, about, ""
 
@@ -179,11 +185,12 @@ async def asked(
     """Puts the questions to a server, or to an engine of its own.
 
     Raises:
-        ValueError: it cannot be worked with.
+        ConfigError: it cannot be worked with.
     """
     if agent.kind is Kind.SERVER:
-        config = await asyncio.to_thread(server_config, server_settings(options, agent, answers=folder / ANSWERS))
-        speaker = ServerAgent(config, system=options.system)
+        with refusing():
+            config = await asyncio.to_thread(server_config, server_settings(options, agent, answers=folder / ANSWERS))
+            speaker = ServerAgent(config, system=options.system)
 
         async def say(messages: Messages, seed: int) -> str:
             return (await speaker.answer(messages, seed=seed)).words
@@ -192,7 +199,8 @@ async def asked(
             return await ask_all(questions, say, concurrency=options.concurrency or AT_A_SERVER)
         finally:
             await speaker.close()
-    answer, close = engine_answer(options, agent)
+    with refusing():
+        answer, close = engine_answer(options, agent)
     try:
         return await ask_all(questions, answer, concurrency=options.concurrency or DIALOGUES_AT_ONCE)
     finally:

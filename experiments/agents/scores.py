@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.agents.intervals import ratio, resampled
 from experiments.agents.players import Played
-from experiments.agents.wording import last_line
+from experiments.agents.wording import in_options, last_line
 from experiments.evaluate import Graded, band, summarise, worst_mean
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Outcome
 
@@ -92,8 +92,11 @@ def share_of(played: Sequence[Played], is_one: Callable[[Played], bool], *, seed
 
 
 def errors(played: Sequence[Played], *, planned: int) -> dict[str, Any]:
-    """How many dialogues broke, by reason, the most frequent first, and how many were not played at all."""
-    reasons = Counter(last_line(one.dialogue.error) for one in played if one.dialogue.outcome is Outcome.ERROR)
+    """How many dialogues broke, by reason, the most frequent first, and how many were not played at all.
+
+    The agent's own complaints speak of its options already; any other setting they name is the user's.
+    """
+    reasons = Counter(in_options(last_line(one.dialogue.error), "--user-") for one in played if one.dialogue.outcome is Outcome.ERROR)
     return {
         "planned": planned,
         "not_played": planned - len(played),

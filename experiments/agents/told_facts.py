@@ -97,14 +97,22 @@ def probe_hash(facts: Sequence[ToldFact]) -> str:
     return hashlib.sha256(repr([world_hash(), *facts]).encode()).hexdigest()[:16]
 
 
-def choose_all(folder: Path, *, num: int, seed: int) -> tuple[list[Item], dict[str, dict[str, float]], str]:
+Chosen = tuple[list[Item], dict[str, dict[str, float]], str]
+"""Verdicts, by question and condition the nats by which the told thing is likelier than the other, and the probe's hash."""
+
+
+def choose_in(folder: Path, *, num: int, seed: int) -> Chosen:
     """Every question in every way, put to the policy in a folder.
 
-    Returns:
-        Verdicts, by question and condition the nats by which the told thing is likelier than the other, and the probe's hash.
+    Raises:
+        ValueError: no policy can be loaded from it.
     """
     model, tokenizer = load_model(folder)
-    thinking = bool(learnt_to_think(folder))
+    return choose_all(model, tokenizer, thinking=bool(learnt_to_think(folder)), num=num, seed=seed)
+
+
+def choose_all(model: Any, tokenizer: Any, *, thinking: bool, num: int, seed: int) -> Chosen:
+    """Every question in every way, put to a policy that is loaded; `thinking` says whether it chooses in a thought."""
     chat, facts = Chat(tokenizer, thinking=thinking), told_facts(tokenizer, num=num, seed=seed, thinking=thinking)
     items, margins = [], {}
     for fact in progress(facts, total=len(facts), what="facts"):
@@ -126,7 +134,7 @@ def before_and_after(before: Path, after: Path, *, num: int, seed: int = 0) -> d
     Returns:
         `change_table` of the two, with the probe's `hash` and `seed`.
     """
-    asked = [choose_all(folder, num=num, seed=seed) for folder in (before, after)]
+    asked = [choose_in(folder, num=num, seed=seed) for folder in (before, after)]
     (old, old_nats, digest), (new, new_nats, _) = asked
     return {"hash": digest, "seed": seed, **change_table(old, new, margins=(old_nats, new_nats), seed=seed)}
 

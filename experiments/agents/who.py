@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.runs import CONFIG, METRICS, read_config, setting
-from experiments.keys import ConfigError
+from experiments.keys import ConfigError, refusing
 from policy.prior_config import PriorConfig
 from policy.prior_place import prior_folder
 from policy.thinking import RECIPE
@@ -128,10 +128,8 @@ def from_folder(folder: Path, *, name: str | None) -> Agent:
         raise ConfigError(f"AGENT must hold weights (*.safetensors), got {str(folder)!r}, which has none")
     run = folder.absolute().parents[1] if folder.absolute().parent.name == "checkpoints" else None
     is_of_run = run is not None and (run / CONFIG).is_file()
-    try:
+    with refusing():
         config = read_config(run / CONFIG) if run is not None and is_of_run else {}
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     called = name_in(run, config, step=folder.name) if run is not None and is_of_run else folder.absolute().name
     return Agent(
         kind=Kind.MODEL,

@@ -6,6 +6,7 @@ import re
 
 SETTING = re.compile(r"simulator\.(\w+|\*)")
 NAMED = {"api_key_env": "key-env", "urls": "url", "timeout_s": "timeout", "max_wait_s": "max-wait"}
+WITHOUT_OPTION = {"retry_share"}
 
 
 def in_options(message: str, prefix: str = "--") -> str:
@@ -14,7 +15,12 @@ def in_options(message: str, prefix: str = "--") -> str:
     Args:
         prefix: of the options: `--` of the agent, `--user-` or `--judge-`.
     """
-    return SETTING.sub(lambda found: prefix + NAMED.get(found[1], found[1].replace("_", "-")), message)
+
+    def option(found: re.Match[str]) -> str:
+        name = found[1]
+        return found[0] if name in WITHOUT_OPTION else prefix + NAMED.get(name, name.replace("_", "-"))
+
+    return SETTING.sub(option, message)
 
 
 def of_agent(message: str) -> str:
