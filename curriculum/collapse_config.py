@@ -28,6 +28,8 @@ SHARES = (
     "cell_fall",
     "unlearned_below",
     "bounds_share",
+    "gamed_gain",
+    "gamed_share",
 )
 """Settings in (0, 1]."""
 
@@ -115,6 +117,10 @@ class CollapseConfig:
     """[1, 100]: low looks in a row that say that something was unlearned. Our proposal."""
     bounds_share: float = 0.5
     """(0, 1]: share of tasks issued at the easiest or the strictest. Our proposal."""
+    gamed_gain: float = 0.1
+    """(0, 1]: by how much more reward must have grown on the panel than users' final emotion / 100. Our proposal."""
+    gamed_share: float = 0.33
+    """(0, 1]: and of how much of reward's growth emotion's must stay below. Our proposal."""
 
     def __post_init__(self) -> None:
         settle_types(self, "collapse")

@@ -45,6 +45,7 @@ INDICATOR_METRICS = {
     "strategy_by_intention": "dialogue/strategy_information/intention",
     "strategy_by_persona": "dialogue/strategy_information/persona",
     "probe_reward": "probe/reward",
+    "probe_emotion": "probe/emotion",
     "probe_entropy": "probe/entropy_sampled",
     "probe_easy": "probe/reward_easy",
     "probe_middle": "probe/reward_middle",
@@ -58,6 +59,8 @@ PANEL = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
 """The fixed panel and its cells, of which the monitor keeps the best."""
 UNLEARNED_FALL = 0.05
 """Mean reward by which a look at a cell of the panel must lie below its best to count as low, besides being a small share of it."""
+GAMED_LOOKS = 2
+"""Looks at the panel in a row that say that reward is earned by something else than users who feel better."""
 CLEARLY_MORE = 0.2
 """By how much a share must have grown since the start to count, besides being high."""
 RETRIEVABLE = 0.25
@@ -89,6 +92,8 @@ class Watched(Protocol):
     best_look: dict[str, float]
     last_look: dict[str, float]
     low_looks: dict[str, int]
+    gained: dict[str, float]
+    num_gamed: int
 
     def ready(self, name: str) -> bool: ...
     def share_of_start(self, name: str) -> float: ...
@@ -255,6 +260,15 @@ def _unlearned(watched: Watched) -> str | None:
     return says if num >= watched.config.unlearned_looks else ""
 
 
+def _reward_gamed(watched: Watched) -> str | None:
+    if not watched.gained:
+        return None
+    reward, emotion = watched.gained["probe_reward"], watched.gained["probe_emotion"]
+    changes = f"{reward:+.2f} of 1, what users felt in the end {100 * emotion:+.0f} of 100"
+    says = f"On the probe panel reward changed by {changes}: it is earned by something else than users who feel better."
+    return says if watched.num_gamed >= GAMED_LOOKS else ""
+
+
 def _disobeyed(watched: Watched) -> str | None:
     if not watched.ready("obedience"):
         return None
@@ -375,10 +389,12 @@ RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
         ),
     ),
     "strictness_disobeyed": (None, _disobeyed),
+    "reward_gamed": (None, _reward_gamed),
 }
 """Alarms by name: the family of evidence they belong to and their rule. None counts for nothing in the composite: a fault of the difficulty
-is no collapse, and a policy that begins narrow may vary more as it learns (toy students do)."""
+or of the reward is no collapse, and a policy that begins narrow may vary more as it learns (toy students do)."""
 
-AT_ONCE = frozenset({"entropy_exploding", "step_too_large", "unlearned"})
+AT_ONCE = frozenset({"entropy_exploding", "step_too_large", "unlearned", "reward_gamed"})
 """Alarms that wait for nothing: a policy can be gone after a single update, before there is a start to compare it with; looks at the panel
-are several updates apart, of which `unlearned` waits for more than one; and entropy that has once begun to explode doubles within few."""
+are several updates apart, of which `unlearned` and `reward_gamed` wait for more than one; and entropy that has once begun to explode
+doubles within few."""

@@ -151,6 +151,7 @@ def probe_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     cells = {name: [r for r, d in zip(rewards, strictness, strict=True) if band(d) == name] for name in BANDS}
     return {
         "probe/reward": finite_mean(rewards),
+        "probe/emotion": finite_mean([rollout.dialogue.emotion / 100.0 for rollout in good]),
         **{f"probe/reward_{name}": finite_mean(cell) for name, cell in cells.items()},
         "probe/strictness_correlation": spearman(strictness, rewards),
         "probe/entropy_sampled": entropy_sampled(good),

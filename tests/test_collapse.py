@@ -48,6 +48,7 @@ HEALTHY = {
     "strategy_by_intention": 0.2,
     "strategy_by_persona": 0.1,
     "probe_reward": 0.6,
+    "probe_emotion": 0.6,
     "probe_entropy": 1.0,
     "probe_easy": 0.8,
     "probe_middle": 0.6,
@@ -83,6 +84,9 @@ def test_healthy_noise_raises_no_alarm():
         noisy = {
             name: (lambda _, value=value, rng=rng, sigma=noise[name]: value * rng.lognormal(0.0, sigma)) for name, value in HEALTHY.items()
         }
+        # Both are of the same dialogues, and here of the same draws: they do not part by chance.
+        same = np.random.default_rng(seed).lognormal(0.0, 0.05, 300)
+        noisy |= {name: lambda step, same=same: 0.6 * same[step] for name in ("probe_reward", "probe_emotion")}
         assert watch(CollapseMonitor(CollapseConfig()), num_steps=300, **noisy) == []
 
 
@@ -251,6 +255,29 @@ def test_two_low_looks_in_a_row_at_a_third_of_the_panel_ring_at_the_second():
     assert looked([0.3, 0.1, 0.1, 0.3, 0.3, 0.1, 0.1]) == [("unlearned", 10), ("unlearned", 30)]
 
 
+def gamed(*looks: tuple[float, float], every: int = 5, **settings: Any) -> list[tuple[str, int, str]]:
+    """Alarms of a run whose panel is looked at every few updates and gives these rewards and emotions."""
+    monitor, alarms = CollapseMonitor(CollapseConfig(**settings)), []
+    for step in range(every * len(looks)):
+        look = dict(zip(("probe_reward", "probe_emotion"), looks[step // every], strict=True)) if step % every == 0 else {}
+        alarms += monitor.observe(step, look)
+        monitor.load_state_dict(json.loads(json.dumps(monitor.state_dict())))
+    return [(alarm.name, alarm.step, alarm.message) for alarm in alarms]
+
+
+def test_reward_that_rises_without_the_users_feeling_better_rings_at_the_second_look():
+    ((name, step, message),) = gamed((0.25, 0.28), (0.3, 0.3), (0.45, 0.31), (0.46, 0.3), (0.5, 0.3))
+    assert (name, step) == ("reward_gamed", 15) and "reward changed by +0.21 of 1, what users felt in the end +2 of 100" in message
+    # Paid for emotion, or for a threshold of it: the users feel better as well.
+    assert gamed((0.28, 0.28), (0.5, 0.5), (0.7, 0.7), (0.7, 0.7)) == []
+    assert gamed((0.0, 0.28), (0.3, 0.45), (0.6, 0.6), (0.6, 0.6)) == []
+    # A single look is noise, and little more reward is, too.
+    assert gamed((0.25, 0.28), (0.45, 0.28), (0.25, 0.28), (0.45, 0.28)) == []
+    assert gamed((0.25, 0.28), (0.33, 0.28), (0.33, 0.28)) == []
+    assert gamed((0.25, 0.28), (0.33, 0.28), (0.33, 0.28), gamed_gain=0.05)[0][:2] == ("reward_gamed", 10)
+    assert gamed((0.25, 0.28), (0.45, 0.33), (0.45, 0.33), gamed_share=0.2) == []
+
+
 def test_alarms_about_difficulty_are_no_evidence_of_collapse():
     monitor = CollapseMonitor(CollapseConfig())
     watch(monitor, num_steps=10)
@@ -358,7 +385,7 @@ def test_settings_are_a_structured_config_and_checked():
     for name in vars(CollapseConfig()):
         with pytest.raises(ValueError, match=f"collapse.{name} must be in"):
             CollapseConfig(**{name: -1})
-    assert len(RULES) == 32 and set(HEALTHY) == set(INDICATORS)
+    assert len(RULES) == 33 and set(HEALTHY) == set(INDICATORS)
 
 
 def test_the_page_on_collapse_has_every_alarm_and_the_thresholds_as_they_are():

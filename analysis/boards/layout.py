@@ -213,6 +213,7 @@ EVALUATION = Page(
         chart("Share of users who left", "eval/(full|during)_failure_rate"),
         sometimes("Area under the score over its own tokens, at the end", "eval/auc"),
         chart("Probe panel: a fall is forgetting", "probe/(reward|reward_.*|repetition)"),
+        chart("Probe panel: reward, and what users felt; apart, it is gamed", "probe/(reward|emotion)"),
         chart("Probe panel: reward, and the ceiling its entropy allows", "probe/reward", "collapse/ceiling"),
         chart("Probe panel: strictness against reward, must be negative", "probe/strictness_correlation"),
         chart("Probe panel: entropy, nats", "probe/entropy_sampled"),
