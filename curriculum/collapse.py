@@ -28,8 +28,6 @@ LOGGED = ("entropy", "reward_density", "all_low_share", "all_high_share", "repet
 
 SHARES_OF_START = ("entropy", "reward_density", "reply_length", "strategy_entropy")
 """Indicators whose share of their start is a metric."""
-BY_USERS = ("probe_reward", "probe_emotion")
-"""What a run is paid for, and how its users felt: where the one rises without the other, reward is gamed."""
 MAX_LOOKS = 64
 """Latest looks at the probe panel on which the law of reward and entropy is fitted."""
 MIN_LOOKS = 8
@@ -63,12 +61,6 @@ class CollapseMonitor:
         self.last_look: dict[str, float] = {}
         self.low_looks: dict[str, int] = {}
         """Looks in a row, up to the last one, that were low (`unlearned_below`)."""
-        self.first_look: dict[str, float] = {}
-        """Reward and users' emotion at the first look at the panel that knew both."""
-        self.gained: dict[str, float] = {}
-        """How far both have risen since, at the last one."""
-        self.num_gamed = 0
-        """Looks in a row, up to the last one, at which reward had risen without emotion (`gamed_gain`, `gamed_share`)."""
         self._num_values: dict[str, int] = {}
         self._entropies: deque[float] = deque(maxlen=config.entropy_window)
         self._spreads: deque[float] = deque(maxlen=config.entropy_window)
@@ -95,8 +87,6 @@ class CollapseMonitor:
                 self._look(name, value)
         if {"probe_entropy", "probe_reward"} <= set(known):
             self._looks.append((known["probe_entropy"], known["probe_reward"]))
-        if set(BY_USERS) <= set(known):
-            self._compare({name: known[name] for name in BY_USERS})
         messages = {name: rule(self) for name, (_, rule) in RULES.items()}
         messages["collapse"] = self._collapse(messages)
         fired = [name for name, message in messages.items() if self._fires(name, message)]
@@ -125,14 +115,6 @@ class CollapseMonitor:
         self.last_look[name] = value
         is_low = value < self.config.unlearned_below * best and best - value > UNLEARNED_FALL
         self.low_looks[name] = self.low_looks.get(name, 0) + 1 if is_low else 0
-
-    def _compare(self, look: dict[str, float]) -> None:
-        """Counts looks at which reward had risen and the users felt hardly better; both are of the same dialogues."""
-        self.first_look = self.first_look or look
-        self.gained = {name: value - self.first_look[name] for name, value in look.items()}
-        reward, emotion = (self.gained[name] for name in BY_USERS)
-        is_gamed = reward - emotion > self.config.gamed_gain and emotion < self.config.gamed_share * reward
-        self.num_gamed = self.num_gamed + 1 if is_gamed else 0
 
     def _collapse(self, messages: Mapping[str, str | None]) -> str | None:
         seen: dict[Evidence, str] = {}
@@ -204,13 +186,12 @@ class CollapseMonitor:
         """Everything that adapts, JSON-able and exact."""
         windows = {name: list(getattr(self, attribute)) for name, attribute in _WINDOWS.items()}
         windows["looks"] = [list(look) for look in self._looks]
-        state = {name: dict(getattr(self, attribute)) for name, attribute in _STATE.items()}
-        return {"version": STATE_VERSION, "num_gamed": self.num_gamed, **windows, **state}
+        return {"version": STATE_VERSION, **windows, **{name: dict(getattr(self, attribute)) for name, attribute in _STATE.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores `state_dict()`; refuses another version, missing or unknown fields with a ValueError."""
         require_equal("collapse state's version", state.get("version"), STATE_VERSION)
-        require_fields("collapse state", state, ("version", "num_gamed", *_WINDOWS, *_STATE))
+        require_fields("collapse state", state, ("version", *_WINDOWS, *_STATE))
         require_fields("collapse state's held", state["held"], self._held)
         require_fields("collapse state's active", state["active"], self._held)
         for name, attribute in _STATE.items():
@@ -218,11 +199,10 @@ class CollapseMonitor:
         for name, attribute in _WINDOWS.items():
             setattr(self, attribute, deque(state[name], maxlen=getattr(self, attribute).maxlen))
         self._looks = deque(map(tuple, state["looks"]), maxlen=MAX_LOOKS)
-        self.num_gamed = int(state["num_gamed"])
 
 
 _STATE = {
-    **{name: name for name in ("now", "start", "best", "best_look", "last_look", "low_looks", "first_look", "gained")},
+    **{name: name for name in ("now", "start", "best", "best_look", "last_look", "low_looks")},
     **{name: f"_{name}" for name in ("num_values", "held", "active")},
 }
 _WINDOWS = {"entropies": "_entropies", "spreads": "_spreads", "gradients": "_gradients", "looks": "_looks"}

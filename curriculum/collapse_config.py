@@ -118,9 +118,9 @@ class CollapseConfig:
     bounds_share: float = 0.5
     """(0, 1]: share of tasks issued at the easiest or the strictest. Our proposal."""
     gamed_gain: float = 0.1
-    """(0, 1]: by how much more reward must have grown on the panel than users' final emotion / 100. Our proposal."""
+    """(0, 1]: by how much more than users' final emotion / 100 reward must have grown since the start. Our proposal."""
     gamed_share: float = 0.33
-    """(0, 1]: and of how much of reward's growth emotion's must stay below. Our proposal."""
+    """(0, 1]: and the share of reward's growth that emotion's must stay below. Our proposal."""
 
     def __post_init__(self) -> None:
         settle_types(self, "collapse")

@@ -25,6 +25,8 @@ INDICATOR_METRICS = {
     "kl": "actor/kl_loss",
     "gradient_norm": "actor/grad_norm",
     "update_kl": "actor/ppo_kl",
+    "reward": "reward/mean",
+    "emotion": "reward/emotion",
     "reward_density": "curriculum/reward_density",
     "all_low_share": "curriculum/all_low_share",
     "all_high_share": "curriculum/all_high_share",
@@ -45,7 +47,6 @@ INDICATOR_METRICS = {
     "strategy_by_intention": "dialogue/strategy_information/intention",
     "strategy_by_persona": "dialogue/strategy_information/persona",
     "probe_reward": "probe/reward",
-    "probe_emotion": "probe/emotion",
     "probe_entropy": "probe/entropy_sampled",
     "probe_easy": "probe/reward_easy",
     "probe_middle": "probe/reward_middle",
@@ -59,8 +60,6 @@ PANEL = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
 """The fixed panel and its cells, of which the monitor keeps the best."""
 UNLEARNED_FALL = 0.05
 """Mean reward by which a look at a cell of the panel must lie below its best to count as low, besides being a small share of it."""
-GAMED_LOOKS = 2
-"""Looks at the panel in a row that say that reward is earned by something else than users who feel better."""
 CLEARLY_MORE = 0.2
 """By how much a share must have grown since the start to count, besides being high."""
 RETRIEVABLE = 0.25
@@ -92,8 +91,6 @@ class Watched(Protocol):
     best_look: dict[str, float]
     last_look: dict[str, float]
     low_looks: dict[str, int]
-    gained: dict[str, float]
-    num_gamed: int
 
     def ready(self, name: str) -> bool: ...
     def share_of_start(self, name: str) -> float: ...
@@ -261,12 +258,14 @@ def _unlearned(watched: Watched) -> str | None:
 
 
 def _reward_gamed(watched: Watched) -> str | None:
-    if not watched.gained:
+    if not (watched.ready("reward") and watched.ready("emotion")):
         return None
-    reward, emotion = watched.gained["probe_reward"], watched.gained["probe_emotion"]
-    changes = f"{reward:+.2f} of 1, what users felt in the end {100 * emotion:+.0f} of 100"
-    says = f"On the probe panel reward changed by {changes}: it is earned by something else than users who feel better."
-    return says if watched.num_gamed >= GAMED_LOOKS else ""
+    config, paid, felt = watched.config, watched.now["reward"], watched.now["emotion"]
+    more_paid, more_felt = paid - watched.start["reward"], felt - watched.start["emotion"]
+    is_gamed = more_paid - more_felt > config.gamed_gain and more_felt < config.gamed_share * more_paid
+    says = f"Reward changed by {more_paid:+.2f} of 1 since the start, what users felt in the end by {100 * more_felt:+.0f} of 100"
+    # A reward below the emotion is one that hangs on more than it, such as a form that is learnt: nothing is paid for nothing.
+    return f"{says}: it is earned by something else than users who feel better." if is_gamed and paid > felt else ""
 
 
 def _disobeyed(watched: Watched) -> str | None:
@@ -394,7 +393,6 @@ RULES: Mapping[str, tuple[Evidence | None, Rule]] = {
 """Alarms by name: the family of evidence they belong to and their rule. None counts for nothing in the composite: a fault of the difficulty
 or of the reward is no collapse, and a policy that begins narrow may vary more as it learns (toy students do)."""
 
-AT_ONCE = frozenset({"entropy_exploding", "step_too_large", "unlearned", "reward_gamed"})
+AT_ONCE = frozenset({"entropy_exploding", "step_too_large", "unlearned"})
 """Alarms that wait for nothing: a policy can be gone after a single update, before there is a start to compare it with; looks at the panel
-are several updates apart, of which `unlearned` and `reward_gamed` wait for more than one; and entropy that has once begun to explode
-doubles within few."""
+are several updates apart, of which `unlearned` waits for more than one; and entropy that has once begun to explode doubles within few."""

@@ -117,6 +117,7 @@ def dialogue_metrics(groups: Sequence[RolloutGroup], *, success_emotion: float) 
     outcomes = Counter(rollout.dialogue.outcome for rollout in good)
     return {
         "reward/mean": mean(rewards),
+        "reward/emotion": mean(emotions / 100.0),
         "reward/std": float(rewards.std()) if rewards.size else float("nan"),
         "reward/success_rate": mean(emotions >= success_emotion),
         "num_turns/mean": mean(replies),
@@ -151,7 +152,6 @@ def probe_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     cells = {name: [r for r, d in zip(rewards, strictness, strict=True) if band(d) == name] for name in BANDS}
     return {
         "probe/reward": finite_mean(rewards),
-        "probe/emotion": finite_mean([rollout.dialogue.emotion / 100.0 for rollout in good]),
         **{f"probe/reward_{name}": finite_mean(cell) for name, cell in cells.items()},
         "probe/strictness_correlation": spearman(strictness, rewards),
         "probe/entropy_sampled": entropy_sampled(good),

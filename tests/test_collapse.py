@@ -18,6 +18,8 @@ from curriculum.collapse import INDICATORS, RULES, Alarm, CollapseConfig, Collap
 from curriculum.indicators import distinct, repetition, theil_sen_slope
 
 HEALTHY = {
+    "reward": 0.5,
+    "emotion": 0.5,
     "entropy": 1.0,
     "reward_density": 0.5,
     "all_low_share": 0.05,
@@ -48,7 +50,6 @@ HEALTHY = {
     "strategy_by_intention": 0.2,
     "strategy_by_persona": 0.1,
     "probe_reward": 0.6,
-    "probe_emotion": 0.6,
     "probe_entropy": 1.0,
     "probe_easy": 0.8,
     "probe_middle": 0.6,
@@ -56,7 +57,7 @@ HEALTHY = {
     "obedience": -0.6,
     "retrieval": 0.9,
 }
-STEADY = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
+STEADY = ("reward", "emotion", "probe_reward", "probe_easy", "probe_middle", "probe_hard")
 """The panel is fixed: its mean varies by .025 from look to look in real runs, far less than what is practised."""
 
 
@@ -84,9 +85,6 @@ def test_healthy_noise_raises_no_alarm():
         noisy = {
             name: (lambda _, value=value, rng=rng, sigma=noise[name]: value * rng.lognormal(0.0, sigma)) for name, value in HEALTHY.items()
         }
-        # Both are of the same dialogues, and here of the same draws: they do not part by chance.
-        same = np.random.default_rng(seed).lognormal(0.0, 0.05, 300)
-        noisy |= {name: lambda step, same=same: 0.6 * same[step] for name in ("probe_reward", "probe_emotion")}
         assert watch(CollapseMonitor(CollapseConfig()), num_steps=300, **noisy) == []
 
 
@@ -255,27 +253,26 @@ def test_two_low_looks_in_a_row_at_a_third_of_the_panel_ring_at_the_second():
     assert looked([0.3, 0.1, 0.1, 0.3, 0.3, 0.1, 0.1]) == [("unlearned", 10), ("unlearned", 30)]
 
 
-def gamed(*looks: tuple[float, float], every: int = 5, **settings: Any) -> list[tuple[str, int, str]]:
-    """Alarms of a run whose panel is looked at every few updates and gives these rewards and emotions."""
+def gamed(start: tuple[float, float], end: tuple[float, float], **settings: Any) -> list[str]:
+    """Messages of a run whose reward and emotion lie at the start for ten updates, and then at the end."""
     monitor, alarms = CollapseMonitor(CollapseConfig(**settings)), []
-    for step in range(every * len(looks)):
-        look = dict(zip(("probe_reward", "probe_emotion"), looks[step // every], strict=True)) if step % every == 0 else {}
-        alarms += monitor.observe(step, look)
-        monitor.load_state_dict(json.loads(json.dumps(monitor.state_dict())))
-    return [(alarm.name, alarm.step, alarm.message) for alarm in alarms]
+    for step in range(40):
+        alarms += monitor.observe(step, dict(zip(("reward", "emotion"), start if step < 10 else end, strict=True)))
+    assert [alarm.name for alarm in alarms] == ["reward_gamed"] * len(alarms)
+    return [alarm.message for alarm in alarms]
 
 
-def test_reward_that_rises_without_the_users_feeling_better_rings_at_the_second_look():
-    ((name, step, message),) = gamed((0.25, 0.28), (0.3, 0.3), (0.45, 0.31), (0.46, 0.3), (0.5, 0.3))
-    assert (name, step) == ("reward_gamed", 15) and "reward changed by +0.21 of 1, what users felt in the end +2 of 100" in message
+def test_reward_that_rises_without_the_users_feeling_better_rings():
+    (message,) = gamed((0.25, 0.28), (0.46, 0.3))
+    assert re.search(r"Reward changed by \+0\.1\d of 1 since the start, what users felt in the end by \+[12] of 100", message)
     # Paid for emotion, or for a threshold of it: the users feel better as well.
-    assert gamed((0.28, 0.28), (0.5, 0.5), (0.7, 0.7), (0.7, 0.7)) == []
-    assert gamed((0.0, 0.28), (0.3, 0.45), (0.6, 0.6), (0.6, 0.6)) == []
-    # A single look is noise, and little more reward is, too.
-    assert gamed((0.25, 0.28), (0.45, 0.28), (0.25, 0.28), (0.45, 0.28)) == []
-    assert gamed((0.25, 0.28), (0.33, 0.28), (0.33, 0.28)) == []
-    assert gamed((0.25, 0.28), (0.33, 0.28), (0.33, 0.28), gamed_gain=0.05)[0][:2] == ("reward_gamed", 10)
-    assert gamed((0.25, 0.28), (0.45, 0.33), (0.45, 0.33), gamed_share=0.2) == []
+    assert gamed((0.28, 0.28), (0.7, 0.7)) == [] and gamed((0.0, 0.28), (0.7, 0.65)) == []
+    # Paid for emotion in a form that is learnt: no more is paid than is felt.
+    assert gamed((0.1, 0.3), (0.3, 0.3)) == []
+    # Users who feel worse, and a reward that does not.
+    assert len(gamed((0.4, 0.4), (0.4, 0.25))) == 1
+    assert gamed((0.25, 0.28), (0.36, 0.3)) == [] and len(gamed((0.25, 0.28), (0.36, 0.3), gamed_gain=0.05)) == 1
+    assert gamed((0.25, 0.28), (0.5, 0.35), gamed_share=0.2) == [] and len(gamed((0.25, 0.28), (0.5, 0.35))) == 1
 
 
 def test_alarms_about_difficulty_are_no_evidence_of_collapse():

@@ -57,7 +57,7 @@ HEALTH = Page(
     closed=False,
     charts=(
         chart("Held-out score, 0-100: what it is for (smoothing shows it late)", "eval/during_score"),
-        chart("Reward: rises, then levels off", "reward/mean", "reward/success_rate"),
+        chart("Reward: rises, then levels off; away from emotion it is gamed", "reward/(mean|emotion|success_rate)"),
         chart("Reward density: 0 teaches nothing", "curriculum/reward_density", "collapse/reward_density"),
         chart("Policy entropy: falls slowly, never to 0", "actor/entropy"),
         chart("Updates until entropy is spent; empty while it holds", "collapse/updates_to_exhaustion"),
@@ -213,7 +213,6 @@ EVALUATION = Page(
         chart("Share of users who left", "eval/(full|during)_failure_rate"),
         sometimes("Area under the score over its own tokens, at the end", "eval/auc"),
         chart("Probe panel: a fall is forgetting", "probe/(reward|reward_.*|repetition)"),
-        chart("Probe panel: reward, and what users felt; apart, it is gamed", "probe/(reward|emotion)"),
         chart("Probe panel: reward, and the ceiling its entropy allows", "probe/reward", "collapse/ceiling"),
         chart("Probe panel: strictness against reward, must be negative", "probe/strictness_correlation"),
         chart("Probe panel: entropy, nats", "probe/entropy_sampled"),
