@@ -57,7 +57,7 @@ HEALTH = Page(
     closed=False,
     charts=(
         chart("Held-out score, 0-100: what it is for (smoothing shows it late)", "eval/during_score"),
-        chart("Reward: rises, then levels off; away from emotion it is gamed", "reward/(mean|emotion|success_rate)"),
+        chart("Reward: rises, then levels off", "reward/mean", "reward/success_rate"),
         chart("Reward density: 0 teaches nothing", "curriculum/reward_density", "collapse/reward_density"),
         chart("Policy entropy: falls slowly, never to 0", "actor/entropy"),
         chart("Updates until entropy is spent; empty while it holds", "collapse/updates_to_exhaustion"),
@@ -173,6 +173,7 @@ COLLAPSE = Page(
 ROLLOUTS = Page(
     title="Rollouts",
     charts=(
+        chart("Reward, and what users felt: the further above, the more it is gamed", "reward/mean", "reward/emotion"),
         chart("Spread of the reward", "reward/std"),
         chart("Length of a reply, tokens", "response_length/.*"),
         chart("Does length pay? Correlation with reward", "reward/length_correlation"),
