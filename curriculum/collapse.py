@@ -58,7 +58,8 @@ class CollapseMonitor:
         """Highest running average of each cell of the probe panel."""
         self.best_look: dict[str, float] = {}
         """Highest single look at each of them, from the first one on."""
-        self.last_look: dict[str, float] = {}
+        self.latest: dict[str, float] = {}
+        """Every indicator as it was last measured, not smoothed."""
         self.low_looks: dict[str, int] = {}
         """Looks in a row, up to the last one, that were low (`unlearned_below`)."""
         self._num_values: dict[str, int] = {}
@@ -81,6 +82,7 @@ class CollapseMonitor:
         if strangers := sorted(set(values) - set(INDICATORS)):
             raise ValueError(f"collapse indicators must be among {sorted(INDICATORS)}, got {strangers}")
         known = {name: float(value) for name, value in values.items() if math.isfinite(value)}
+        self.latest |= known
         for name, value in known.items():
             self._smooth(name, value)
             if name in PANEL:
@@ -112,7 +114,6 @@ class CollapseMonitor:
     def _look(self, name: str, value: float) -> None:
         """Counts looks at a cell that were low; a running average would take half a run to be sure of its own best."""
         best = self.best_look[name] = max(self.best_look.get(name, value), value)
-        self.last_look[name] = value
         is_low = value < self.config.unlearned_below * best and best - value > UNLEARNED_FALL
         self.low_looks[name] = self.low_looks.get(name, 0) + 1 if is_low else 0
 
@@ -202,7 +203,7 @@ class CollapseMonitor:
 
 
 _STATE = {
-    **{name: name for name in ("now", "start", "best", "best_look", "last_look", "low_looks")},
+    **{name: name for name in ("now", "start", "best", "best_look", "latest", "low_looks")},
     **{name: f"_{name}" for name in ("num_values", "held", "active")},
 }
 _WINDOWS = {"entropies": "_entropies", "spreads": "_spreads", "gradients": "_gradients", "looks": "_looks"}

@@ -89,7 +89,7 @@ class Watched(Protocol):
     start: dict[str, float]
     best: dict[str, float]
     best_look: dict[str, float]
-    last_look: dict[str, float]
+    latest: dict[str, float]
     low_looks: dict[str, int]
 
     def ready(self, name: str) -> bool: ...
@@ -178,11 +178,11 @@ def _gradient_spike(watched: Watched) -> str | None:
 
 
 def _step_too_large(watched: Watched) -> str | None:
-    moved = watched.now.get("update_kl")
-    if moved is None:
+    if "update_kl" not in watched.latest:
         return None
-    says = f"Within one step of training the policy moves {moved:.2g} nats a token from the one that sampled: the step is too large."
-    return says if moved > watched.config.update_kl_high else ""
+    moved, usual = watched.latest["update_kl"], watched.now["update_kl"]
+    says = f"This step of training moves the policy {moved:.2g} nats a token from the one that sampled, of late {usual:.2g} in the mean"
+    return f"{says}: the step is too large." if max(moved, usual) > watched.config.update_kl_high else ""
 
 
 def _spread_cliff(watched: Watched) -> str | None:
@@ -251,7 +251,7 @@ def _unlearned(watched: Watched) -> str | None:
     if not watched.low_looks:
         return None
     longest = max(watched.low_looks, key=lambda name: watched.low_looks[name])
-    num, now, best = watched.low_looks[longest], watched.last_look[longest], watched.best_look[longest]
+    num, now, best = watched.low_looks[longest], watched.latest[longest], watched.best_look[longest]
     where = "whole" if longest == "probe_reward" else longest.removeprefix("probe_")
     says = f"On the {where} probe panel {num} looks in a row were low, the last one {now:.2f} where {best:.2f} had been reached."
     return says if num >= watched.config.unlearned_looks else ""

@@ -212,9 +212,16 @@ def test_a_step_too_large_rings_at_the_first_update_and_a_usual_one_never():
     assert watch(monitor, num_steps=40, update_kl=0.06) == []
     monitor = CollapseMonitor(CollapseConfig())
     (alarm,) = watch(monitor, num_steps=30, update_kl=lambda step: 1.5 / (step + 1))
-    assert (alarm.name, alarm.step) == ("step_too_large", 0) and "moves 1.5 nats a token" in alarm.message
+    assert (alarm.name, alarm.step) == ("step_too_large", 0) and "moves the policy 1.5 nats a token" in alarm.message
     assert watch(monitor, first=30, num_steps=10, update_kl=0.01) == []
     assert names(watch(monitor, first=40, num_steps=10, update_kl=1.0)) == ["step_too_large"]
+    # A single one late in a run counts, though the running average hardly moves, and is told as it was.
+    monitor = CollapseMonitor(CollapseConfig())
+    (alarm,) = watch(monitor, num_steps=40, update_kl=lambda step: 0.5 if step == 20 else 0.02)
+    assert (alarm.name, alarm.step) == (
+        "step_too_large",
+        20,
+    ) and "0.5 nats a token from the one that sampled, of late 0.16" in alarm.message
 
 
 def test_an_agent_that_never_adapted_to_its_users_cannot_lose_it():
