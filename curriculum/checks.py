@@ -78,9 +78,12 @@ def require_equal(name: str, value: object, expected: object) -> None:
 def require_alike(name: str, saved: Any, own: Any) -> None:
     """Raises ValueError unless what was saved is made like what this teacher would save: numbers where it has numbers, and so on.
 
-    Keys and lengths are not compared: lists grow, and who restores them knows how long they must be.
+    Keys and lengths are not compared: lists grow, and who restores them knows how long they must be. None may stand for a mapping, and for
+    an item of a list: it is what was not known yet (a cell nobody has seen, a mixture before its first fit), and may be known here.
     """
     if isinstance(own, Mapping):
+        if saved is None:
+            return
         if not isinstance(saved, Mapping):
             raise ValueError(f"{name} must be a mapping, got {saved!r}")
         for key in own.keys() & saved.keys():
@@ -88,7 +91,8 @@ def require_alike(name: str, saved: Any, own: Any) -> None:
     elif isinstance(own, list | tuple):
         if not isinstance(saved, list | tuple):
             raise ValueError(f"{name} must be a list, got {saved!r}")
-        for i, item in enumerate(saved if own else ()):
+        known = [(i, item) for i, item in enumerate(saved if own else ()) if item is not None]
+        for i, item in known:
             require_alike(f"{name}[{i}]", item, own[min(i, len(own) - 1)])
     elif isinstance(own, Real) and not isinstance(own, bool):
         if not isinstance(saved, Real) or isinstance(saved, bool) or (math.isfinite(own) and not math.isfinite(saved)):

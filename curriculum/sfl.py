@@ -3,7 +3,7 @@
 With k of a group's G rollouts successes, its learnability is k (G - k) / (G (G - 1)), the unbiased p (1 - p). Every `refresh_steps` steps
 the buffer is filled anew with the cells of the `buffer_size` best candidates seen since the last time (as often as each is among them):
 
-    P(c) = rho * (entries of c in the buffer) / buffer_size + (1 - rho) / C
+    P(c) = rho * (entries of c in the buffer) / (entries of all C cells that c is drawn among) + (1 - rho) / C
 
 Who pays for the candidates: published SFL rolls 5,000 fresh levels every 50 updates only to score them, some 20 % on top of training.
 Here the groups are the probes. The 1 - rho random groups, which SFL trains on anyway, are scored as they come back and are the candidates;

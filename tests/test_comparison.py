@@ -100,6 +100,15 @@ def test_holm_counts_the_primary_contrasts_and_one_that_is_missing(tmp_path):
     assert "1 of 3 contrasts cannot be computed; they count for Holm with p = 1." in found["verdict"]
 
 
+def test_a_contrast_with_fewer_pairs_is_decided_where_holm_decides_it(tmp_path):
+    folder = made_sweep(tmp_path, {"a": [score + 2.0 for score in TEN], "b": TEN, "c": TEN[:6]})
+    found = compared(folder, ("a", "b"), ("a", "c"))
+    assert [on(found, which=i)["num_pairs"] for i in (0, 1)] == [10, 6]
+    assert [on(found, which=i)["p_holm"] for i in (0, 1)] == pytest.approx([2 * 2 / 2**10, 2 / 2**6])
+    assert [contrast["answer"] for contrast in found["contrasts"]] == ["yes", "yes"]
+    assert found["verdict"][0] == "a does better than b and c." and "cannot decide" not in " ".join(found["verdict"])
+
+
 def test_three_seeds_describe(tmp_path):
     found = compared(made_sweep(tmp_path, {"a": [40.0, 50.0, 61.0], "b": [30.0, 40.0, 50.0]}), ("a", "b"))
     assert found["verdict"][0] == "Over three seeds a lay above b; so few describe and do not decide."

@@ -237,6 +237,17 @@ def test_delay_is_measured_on_the_tasks_that_come_back(kind):
 
 
 @every_teacher
+def test_a_teacher_that_has_learned_goes_back_to_its_own_earlier_state(kind):
+    teacher, early = make_teacher(kind), make_teacher(kind).state_dict()
+    practise(teacher, np.random.default_rng(0), num_steps=40)
+    learned = teacher.state_dict()
+    teacher.load_state_dict(json.loads(json.dumps(early)))
+    assert teacher.state_dict() == early
+    practise(teacher, np.random.default_rng(0), num_steps=40)
+    assert teacher.state_dict() == learned
+
+
+@every_teacher
 def test_state_that_does_not_fit_is_refused_and_changes_nothing(kind):
     teacher = make_teacher(kind)
     practise(teacher, np.random.default_rng(0), num_steps=3)

@@ -283,6 +283,7 @@ def difference(pairs: Sequence[tuple[RunResult, RunResult]], endpoint: str, *, a
         "p": test.p,
         "p_is_exact": test.exact,
         "p_smallest": paired.smallest_p(d_R.size),
+        "p_smallest_holm": None,
         "p_holm": None,
         "probability_of_improvement": paired.paired_probability(better * d_R).to_dict(),
         "probability_of_improvement_any_pair": paired.probability_of_improvement(better * a_R[:, None], better * b_R[:, None]),
@@ -302,11 +303,16 @@ def improvement_over_cells(pairs: Sequence[tuple[RunResult, RunResult]], plan: P
 
 
 def adjust(contrasts: Sequence[dict[str, Any]], primary: str) -> None:
-    """Puts Holm's p into each contrast's primary endpoint; a contrast that could not be computed counts in the family with p = 1."""
+    """Puts Holm's p into each contrast's primary endpoint, and the smallest that so many pairs could have, were all pairs to agree.
+
+    A contrast that could not be computed counts in the family with p = 1.
+    """
     found = [contrast["endpoints"][primary] for contrast in contrasts]
-    for endpoint, p in zip(found, paired.holm([endpoint["p"] if endpoint else 1.0 for endpoint in found]), strict=True):
-        if endpoint:
-            endpoint["p_holm"] = p
+    for name in ("p", "p_smallest"):
+        adjusted = paired.holm([endpoint[name] if endpoint else 1.0 for endpoint in found])
+        for endpoint, p in zip(found, adjusted, strict=True):
+            if endpoint:
+                endpoint[f"{name}_holm"] = p
 
 
 def write_json(found: Mapping[str, Any], path: Path) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.endpoints import AUC, EMOTIONS, IN_WORDS, MARGINS, digits_of, sign_of, unit_of
-from analysis.paired import smallest_p
 
 Contrast = Mapping[str, Any]
 """An entry of `contrasts` in `comparison.json`."""
@@ -58,7 +57,7 @@ def limits(found: Mapping[str, Any]) -> list[str]:
     plan, primary = found["plan"], found["plan"]["primary"]
     num = len(found["contrasts"])
     counts = [endpoint["num_pairs"] for contrast in found["contrasts"] if (endpoint := contrast["endpoints"][primary])]
-    said = [beside_the_plan(plan), power_of_so_few(min(counts), num, plan["alpha"]) if counts else ""]
+    said = [beside_the_plan(plan), power_of_so_few(found["contrasts"], plan)]
     if 0 < len(counts) < num:
         counted = "; they count for Holm with p = 1" if max(counts) > 1 else ""
         said.append(f"{num - len(counts)} of {num} contrasts cannot be computed{counted}.")
@@ -76,17 +75,15 @@ def beside_the_plan(plan: Mapping[str, Any]) -> str:
     return f"These contrasts are not the plan's, which are {names} on {planned['primary']}."
 
 
-def power_of_so_few(num_pairs: int, num_contrasts: int, alpha: float) -> str:
-    """What so few pairs cannot do; empty where they can, and where they are so few that the summary says it."""
-    if num_pairs < DECIDES_FROM:
+def power_of_so_few(contrasts: Sequence[Contrast], plan: Plan) -> str:
+    """What the fewest pairs cannot do; empty where they can, and where they are so few that the summary says it."""
+    tested = [endpoint for contrast in contrasts if (endpoint := contrast["endpoints"][plan["primary"]])]
+    fewest = min(tested, key=lambda endpoint: endpoint["num_pairs"], default=None)
+    if fewest is None or fewest["num_pairs"] < DECIDES_FROM or fewest["p_smallest_holm"] <= plan["alpha"]:
         return ""
-    smallest = smallest_p(num_pairs) * num_contrasts
-    if smallest > alpha:
-        return (
-            f"{num_pairs} seeds cannot decide {num_contrasts} contrast{'s' if num_contrasts > 1 else ''}: "
-            f"the smallest p that they could all give is {min(smallest, 1.0):.3f} after Holm."
-        )
-    return ""
+    num = len(contrasts)
+    smallest = f"the smallest p that they could all give is {fewest['p_smallest_holm']:.3f} after Holm"
+    return f"{fewest['num_pairs']} seeds cannot decide {num} contrast{'s' if num > 1 else ''}: {smallest}."
 
 
 def on_favourite(a: str, contrasts: Sequence[Contrast], plan: Plan) -> str:
@@ -124,11 +121,11 @@ def without_decision(few: Sequence[Contrast], plan: Plan) -> tuple[str, str]:
 
 
 def can_decide(contrast: Contrast, plan: Plan) -> bool:
-    """Whether so many pairs could, were they all to agree, get below alpha after Holm over all contrasts, and nothing planned lacks."""
+    """Whether so many pairs could, were those of all contrasts to agree, get below alpha after Holm, and nothing planned lacks."""
     if contrast.get("too_early"):
         return False
-    num = contrast["endpoints"][plan["primary"]]["num_pairs"]
-    return num >= DECIDES_FROM and smallest_p(num) * len(plan["contrasts"]) <= plan["alpha"]
+    endpoint = contrast["endpoints"][plan["primary"]]
+    return bool(endpoint["num_pairs"] >= DECIDES_FROM and endpoint["p_smallest_holm"] <= plan["alpha"])
 
 
 def count_in_words(number: int) -> str:

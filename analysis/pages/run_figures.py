@@ -47,7 +47,8 @@ CURVES = (
         "Reward",
         {"mean": "reward/mean", "success rate": "reward/success_rate"},
         SHARE,
-        "Final emotion / 100, and the share of successes. An adaptive teacher holds it near a target by asking for more.",
+        "What the run is paid for (the users' final emotion / 100, unless its settings say otherwise), and the share of users who were "
+        "pleased. An adaptive teacher holds both near a target by asking for more.",
     ),
     Curve(
         "reward_density",

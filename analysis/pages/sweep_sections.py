@@ -111,7 +111,8 @@ def how_fast(found: Mapping[str, Any], arms: Sequence[str]) -> str:
     note = (
         "Descriptive, on the small grid: a noisy curve crosses early. "
         "A run that did not get there counts as watched until its last look (censored). "
-        "Median by Kaplan and Meier; restricted mean: of the tokens until then, or until all runs were watched, whichever came first."
+        "Median by Kaplan and Meier; restricted mean: of the tokens until then, or to where the arm's longest run was watched, whichever "
+        "came first."
     )
     header = ("policy tokens to the threshold", "runs that reached it", "median", "restricted mean")
     return f'<h3>How fast a held-out score of {threshold:g} was reached</h3>{grid_table(header, rows)}<p class="note">{note}</p>'
