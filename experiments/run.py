@@ -71,6 +71,8 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
                 if (folder / SUMMARY).is_file():
                     # A larger budget: while it goes on the run has not ended, and what it came to before is not lost.
                     (folder / SUMMARY).replace(folder / EARLIER)
+                    # The evaluation at its end is in no checkpoint: a small one in its place keeps that point of the curve.
+                    tally.tenth = -1
                 loop = RunLoop(config, folder, parts, tally, interruption)
                 return loop.run(to_go_on=to_go_on, torn=torn)
     except KeyboardInterrupt:
@@ -176,6 +178,7 @@ class RunLoop:
         if self._saved == moment:
             return
         self.mark_time()
+        self.training.count_cost()
         parts = self.parts
         state = {
             "run": {**asdict(self.tally), "in_flight": self.training.ahead.records()},
@@ -199,7 +202,7 @@ class RunLoop:
         """Writes the summary and the report, and says how it went and where it lies."""
         self.mark_time()
         config, tally = self.config, self.tally
-        self.training.user_metrics()
+        self.training.count_cost()
         if tally.simulator_cost:
             self.progress.say(
                 f"the simulated users cost {tally.simulator_cost:.2f}, by simulator.price_prompt and simulator.price_completion"

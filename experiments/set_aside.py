@@ -17,7 +17,7 @@ from pathlib import Path
 
 from experiments.config import ExperimentConfig, load
 from experiments.evaluate import grid_tasks, spread
-from experiments.exit_code import ExitCode
+from experiments.exit_code import ExitCode, ended
 from experiments.keys import ConfigError
 from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome
@@ -50,7 +50,13 @@ def play_unseen(config: ExperimentConfig) -> dict[float, list[Dialogue]]:
         model.save_pretrained(name)
         tokenizer.save_pretrained(name)
         with RolloutPool(
-            config.rollout, config.policy, model_folder=Path(name), user_factory=make, scenarios=load_bank, seed=config.seed
+            config.rollout,
+            config.policy,
+            model_folder=Path(name),
+            user_factory=make,
+            scenarios=load_bank,
+            seed=config.seed,
+            cluster=config.cluster,
         ) as pool:
             pool.submit(tasks, temperature=config.evaluation.temperature)
             groups = pool.ready(len(tasks))
@@ -61,23 +67,27 @@ def play_unseen(config: ExperimentConfig) -> dict[float, list[Dialogue]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parses, teaches, plays and prints; returns the exit code."""
+    """Runs the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m experiments.set_aside", description=__doc__)
     parser.add_argument("experiment", help="whose settings apply")
     parser.add_argument("--dialogues", type=Path, help="JSONL file to keep the dialogues in, as a run's are kept")
     parser.add_argument("overrides", nargs="*", metavar="setting=value", help="dotted settings, e.g. policy.prior.num_tokens=1e6")
     options = parser.parse_intermixed_args(arguments)
-    try:
-        config = load(options.experiment, options.overrides)
-        if config.policy.model != "embedded":
-            raise ConfigError(
-                f"policy.model must be embedded here, got {config.policy.model!r}: only a prior is taught without some events"
-            )
-        if options.dialogues and not options.dialogues.parent.is_dir():
-            raise ConfigError(f"--dialogues must lie in a folder that exists, got {str(options.dialogues)!r}")
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ExitCode.REFUSED
+    return ended(lambda: play_and_show(options), refused=ConfigError, if_interrupted="interrupted; nothing was left behind")
+
+
+def play_and_show(options: argparse.Namespace) -> ExitCode:
+    """Teaches, plays and prints.
+
+    Raises:
+        ConfigError: it cannot be done as asked; nothing was taught.
+        RuntimeError: an engine or Ray failed.
+    """
+    config = load(options.experiment, options.overrides)
+    if config.policy.model != "embedded":
+        raise ConfigError(f"policy.model must be embedded here, got {config.policy.model!r}: only a prior is taught without some events")
+    if options.dialogues and not options.dialogues.parent.is_dir():
+        raise ConfigError(f"--dialogues must lie in a folder that exists, got {str(options.dialogues)!r}")
     played = play_unseen(config)
     if options.dialogues:
         records = [{"step": 0, **dialogue.to_dict()} for dialogues in played.values() for dialogue in dialogues]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -79,6 +79,7 @@ class TrainingRun:
         self.config, self.parts, self.recorder, self.tally = config, parts, recorder, tally
         self._pool_before: dict[str, float] = parts.pool.stats()
         self._users_before: dict[str, float] = parts.pool.user_counts()
+        self._cost_before = self._users_before.get("cost", 0.0)
         self.panel = probe_tasks(config.probe.num_dialogues, parts.bank.by_family(Split.TRAIN), seed=config.seed)
         self.ahead = Ahead(
             parts.pool,
@@ -227,8 +228,16 @@ class TrainingRun:
         now = self.parts.pool.user_counts()
         since = {name: value - self._users_before.get(name, 0.0) for name, value in now.items()}
         self._users_before = now
-        self.tally.simulator_cost += since.get("cost", 0.0)
+        self._count_cost(now)
         return {f"simulator/{name}": self.tally.simulator_cost if name == "cost" else value for name, value in since.items()}
+
+    def count_cost(self) -> None:
+        """Adds to the tally what the simulated users cost since this was last done, in steps and in evaluations."""
+        self._count_cost(self.parts.pool.user_counts())
+
+    def _count_cost(self, now: Mapping[str, float]) -> None:
+        self.tally.simulator_cost += now.get("cost", 0.0) - self._cost_before
+        self._cost_before = now.get("cost", 0.0)
 
     def panel_metrics(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """How the probe panel fared, and how well its replies are told apart by the policy before its update."""

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from policy.chat import Chat
 from policy.engine import Completion, EngineConfig, Request, check_length
+from policy.model import load_tokenizer
 from policy.stepping import SteppedEngine
 from policy.weights import TIED_HEAD, Broadcast, Delivery, Shipment
 
@@ -34,7 +35,7 @@ class HFEngine(SteppedEngine):
         super().__init__(start_timeout_s=config.start_timeout_s, load_timeout_s=config.load_timeout_s)
 
     def _start(self) -> None:
-        self.tokenizer = AutoTokenizer.from_pretrained(self._folder)
+        self.tokenizer = load_tokenizer(self._folder)
         self._chat = Chat(self.tokenizer, thinking=self._config.thinking, keep_thoughts=self._config.keep_thoughts)
         self._stop_ids = {self._chat.end_of_turn_id, self.tokenizer.eos_token_id}
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -150,7 +150,7 @@ class PolicyLoss:
             kl = float(kl_of_tokens(batch).sum()) / batch.num_trained if batch.num_trained else math.nan
             told["actor/kl_reward"] = kl
         if config.kl_target:
-            num_dialogues = int(batch.loss_mask_BT.any(dim=1).sum())
+            num_dialogues = len(batch.rollout_ids_B[batch.loss_mask_BT.any(dim=1)].unique())
             self._kl_coef = next_kl_coef(self._kl_coef, kl, target=config.kl_target, horizon=config.kl_horizon, num_dialogues=num_dialogues)
         if config.entropy_target:
             entropy = metrics.get("actor/entropy", math.nan)

@@ -15,7 +15,7 @@ from typing import Any
 
 from policy.chat import Chat
 from policy.engine import Completion, EngineConfig, Request, Sampling, WeightTransport, check_length, num_positions
-from policy.model import has_tied_head
+from policy.model import has_tied_head, load_tokenizer
 from policy.stepping import SteppedEngine
 from policy.weight_file import write_weights
 from policy.weights import Broadcast, Delivery, PackedWeights, Shipment, engine_names, fold_on_device
@@ -83,7 +83,8 @@ class VLLMEngine(SteppedEngine):
                 raise
             size = self._config.kv_cache_mb
             raise ValueError(f"policy.kv_cache_mb must hold a whole dialogue and be free, got {size!r}; {error}") from error
-        self.tokenizer = self._engine.get_tokenizer()
+        # Not the engine's, which goes by the architecture and may split words otherwise; prompts reach it as ids.
+        self.tokenizer = load_tokenizer(self._folder)
         self._chat = Chat(self.tokenizer, thinking=self._config.thinking, keep_thoughts=self._config.keep_thoughts)
         self._parameter_names = engine_names(self._folder, is_tied=has_tied_head(self._folder))
         self._admit(-1, Request(prompt_ids=[self._chat.end_of_turn_id] * 2, sampling=Sampling(max_tokens=2), seed=0))

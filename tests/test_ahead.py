@@ -91,6 +91,15 @@ class FakePool:
         return {}
 
 
+class PaidPool(FakePool):
+    """Its users cost something."""
+
+    cost = 0.0
+
+    def user_counts(self):
+        return {"cost": self.cost}
+
+
 class FakeLearner:
     """Counts its updates."""
 
@@ -188,6 +197,16 @@ def test_no_token_is_older_than_the_bound_and_every_task_is_answered_once(max_st
     assert run.pool.most_in_flight <= (max_staleness + 1) * 2 + 4 * (max_staleness + 1)
     assert sum(line["num_tokens"] for line in run.recorder.said) == run.training.tally.policy_tokens
     assert sorted({line["step"] for line in run.recorder.said if line["kind"] == "probe"}) == [2, 4, 6, 8]
+
+
+def test_what_users_cost_in_an_evaluation_goes_into_the_checkpoint():
+    before, after = PaidPool(), PaidPool()
+    run = Run(0, pool=before)
+    before.cost = 5.0
+    run.training.count_cost()
+    resumed = Run(0, saved=run.saved(), pool=after)
+    after.cost = 1.0
+    assert resumed.go(1).recorder.measured[-1]["simulator/cost"] == 6.0
 
 
 def test_which_dialogues_are_trained_on_and_when_depends_on_nobodys_speed():

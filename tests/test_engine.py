@@ -8,9 +8,10 @@ import math
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from policy.engine import EngineConfig, EngineError, EngineKind, Request, Sampling, make_engine
+from policy.model import load_tokenizer
 from policy.weights import checksum, pack_weights
 from tests.tiny_policy import save_tiny_policy
 
@@ -60,6 +61,14 @@ def test_logprobs_are_those_of_the_full_vocabulary_at_the_temperature(engine, fo
     model = load(folder)
     for completion in sample(engine, seeds=range(8), sampling=Sampling(max_tokens=12, temperature=temperature)):
         assert apart(completion.logprobs, logprobs_of(model, PROMPT, completion.token_ids, temperature=temperature)) < 1e-5
+
+
+def test_an_engine_splits_words_as_the_learner_does(engine, folder):
+    """The folder names the generic class, in whose place AutoTokenizer puts Qwen2's own, which splits otherwise and composes accents."""
+    text = "Thank you for the cafe\u0301"
+    expected = load_tokenizer(folder)(text).input_ids
+    assert engine.tokenizer(text).input_ids == expected
+    assert AutoTokenizer.from_pretrained(folder)(text).input_ids != expected
 
 
 def test_prompts_of_different_length_share_a_batch(engine, folder):

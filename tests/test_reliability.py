@@ -366,6 +366,9 @@ def test_a_file_of_questions_is_looked_at_first(tmp_path, line, message):
         (("http://127.0.0.1:9/v1", "--model", "m"), "--questions must name a file of questions for m, got none"),
         (("prior", "--questions", "q.jsonl"), "--questions must be left out for the embedded policy"),
         (("prior", "--num", "0"), "--num must be at least 1"),
+        (("prior", "--dtype", "bfloat16"), "--dtype goes with --questions, got 'bfloat16' with 'prior'"),
+        (("prior", "--system", "hello"), "--system goes with --questions, got 'hello' with 'prior'"),
+        (("http://127.0.0.1:9/v1", "--model", "m", "--questions", "q.jsonl", "--num", "9"), "--num goes with the embedded policy"),
         (("prior", "--against", "nowhere"), "--against must be a folder with reliability.json, got 'nowhere'"),
     ],
 )

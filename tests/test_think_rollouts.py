@@ -172,6 +172,15 @@ def siblings(chat):
     return RolloutGroup(task=AnyTask(group_size=3), rollouts=tuple(thinking_rollout(chat, *THREE[-length:])[0] for length in (1, 2, 3)))
 
 
+@BOTH
+def test_the_kls_coefficient_moves_by_dialogues_however_many_sequences_they_are(chat):
+    whole = pack([siblings(chat)])
+    algorithm = Grpo(GrpoConfig(kl_coef=0.1, kl_target=0.01, kl_horizon=100.0))
+    batch, _ = by_segment(whole, algorithm.targets(whole))
+    algorithm.observe(batch, {"actor/kl_loss": 9.0})
+    assert algorithm.kl_coef == pytest.approx(0.1 * (1 + 0.2 * 3 / 100))
+
+
 def test_each_sequence_becomes_a_row_of_its_own():
     group = siblings(FORKING)
     whole = pack([group])

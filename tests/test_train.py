@@ -234,6 +234,9 @@ def test_a_run_with_a_critic_goes_on_where_it_stopped(place):
     for whole_line, ours in pairs:
         assert untimed(ours) == untimed(whole_line)
     lines = [line for line, _ in pairs]
+    # The evaluation with which the half ended has gone; one at the same step has its place on the curve.
+    looks = [{line["step"] for line in read_lines(place / "smoke" / name / "evaluation.jsonl")} for name in ("ppo", "ppo-halves")]
+    assert looks == [{0, 1, 2, 3, 4}] * 2
     assert [line["training/policy_version"] for line in lines] == [0, 1, 2, 3]
     assert all(line["critic/grad_norm"] > 0 for line in lines) and lines[-1]["critic/values/mean"] != 0.0
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.agents.players import Played
-from experiments.agents.speech import Speech
+from experiments.agents.speech import Speech, engine_for
 from experiments.evaluate import EvaluationTask
 from policy.chat import Chat
-from policy.engine import Engine, make_engine
+from policy.engine import Engine
 from policy.model import no_progress_bars
 from policy.rollout import Conduct, roll_out, sampling_seed
 from simulator.scenario import Scenario
@@ -26,7 +26,7 @@ class ModelPlayer:
     def __init__(self, folder: Path, speech: Speech, user: UserSimulator, *, seed: int) -> None:
         self._speech, self._user, self._seed = speech, user, sampling_seed(seed, 0, 0)
         with no_progress_bars():
-            self.engine: Engine = make_engine(speech.engine, folder, max_context=speech.rollout.max_context)
+            self.engine: Engine = engine_for(speech, folder)
         thinking, keep = speech.engine.thinking, speech.engine.keep_thoughts
         self._chat = Chat(self.engine.tokenizer, speech.system, thinking=thinking, keep_thoughts=keep)
         self._num_tokens = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ def check_speaking(options: argparse.Namespace, agent: Agent) -> None:
     """
     if not options.temperature >= 0.0:
         raise ConfigError(f"--temperature must be at least 0, got {options.temperature:g}; 0 is greedy")
-    for name in ("max_tokens", "max_context", "concurrency"):
+    for name in ("max_tokens", "max_context", "kv_cache_mb", "concurrency"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
@@ -146,7 +147,7 @@ def check_speaking(options: argparse.Namespace, agent: Agent) -> None:
 
 
 OF_A_SERVER = ("key_env", "retries", "timeout", "max_wait", "token_limit", "no_seed", "extra_body")
-OF_WEIGHTS = ("engine", "dtype", "max_context")
+OF_WEIGHTS = ("engine", "dtype", "max_context", "kv_cache_mb")
 OF_SPEAKING = ("temperature", "system", "max_tokens")
 
 
@@ -162,6 +163,15 @@ def refuse_idle(options: argparse.Namespace, agent: Agent) -> None:
         Kind.SCRIPTED: [((*OF_A_SERVER, *OF_WEIGHTS, *OF_SPEAKING), "goes with an agent that is a model")],
     }
     for names, why in idle[agent.kind]:
-        for name in names:
-            if (given := getattr(options, name)) != options.usual[name]:
-                raise ConfigError(f"--{name.replace('_', '-')} {why}, got {given!r} with {agent.source!r}")
+        refuse_given(options, names, why, where=repr(agent.source))
+
+
+def refuse_given(options: argparse.Namespace, names: Sequence[str], why: str, *, where: str) -> None:
+    """Refuses the first of these options that was given.
+
+    Raises:
+        ConfigError: names it, says why, and with what it was given.
+    """
+    for name in names:
+        if (given := getattr(options, name)) != options.usual[name]:
+            raise ConfigError(f"--{name.replace('_', '-')} {why}, got {given!r} with {where}")

@@ -13,7 +13,17 @@ from typing import Any
 from experiments.agents.kept import check_agent, folder_of
 from experiments.agents.players import ServerAgent, SilentAgent, server_config
 from experiments.agents.questions import Answer, Messages, Question, ask_all, hash_of, read_questions
-from experiments.agents.reach import ANSWERS, AT_A_SERVER, DIALOGUES_AT_ONCE, check_speaking, server_settings, weights_folder
+from experiments.agents.reach import (
+    ANSWERS,
+    AT_A_SERVER,
+    DIALOGUES_AT_ONCE,
+    OF_SPEAKING,
+    OF_WEIGHTS,
+    check_speaking,
+    refuse_given,
+    server_settings,
+    weights_folder,
+)
 from experiments.agents.reliability import (
     FORMAT,
     RELIABILITY,
@@ -25,7 +35,7 @@ from experiments.agents.reliability import (
     read_measured,
     summarise,
 )
-from experiments.agents.speech import speech_of
+from experiments.agents.speech import engine_for, speech_of
 from experiments.agents.who import Agent, Kind, find_agent
 from experiments.exit_code import ExitCode, ended
 from experiments.keys import ConfigError, refusing
@@ -80,11 +90,14 @@ def questions_for(options: argparse.Namespace, agent: Agent) -> list[Question] |
     if options.questions is not None:
         if agent.is_embedded:
             raise ConfigError("--questions must be left out for the embedded policy, which speaks of nothing but what users told it")
+        refuse_given(options, ("num",), "goes with the embedded policy, which is asked for what users told it", where="--questions")
         return read_questions(options.questions)
     if not agent.is_embedded:
         raise ConfigError(f"--questions must name a file of questions for {agent.name}, got none; only the embedded policy needs none")
     if options.num < 1:
         raise ConfigError(f"--num must be at least 1, got {options.num}")
+    unasked = (*OF_SPEAKING, *OF_WEIGHTS, "concurrency")
+    refuse_given(options, unasked, "goes with --questions", where=f"{agent.source!r}, whose likelihoods are read off its weights")
     return None
 
 
@@ -210,11 +223,11 @@ async def asked(
 def engine_answer(options: argparse.Namespace, agent: Agent) -> tuple[Answer, Any]:
     """How a model whose weights are here answers, and how its engine is stopped."""
     from policy.chat import Chat
-    from policy.engine import Sampling, make_engine
+    from policy.engine import Sampling
     from policy.thinking import take_apart
 
     speech = speech_of(options, agent, max_turns=1)
-    engine = make_engine(speech.engine, weights_folder(agent), max_context=speech.rollout.max_context)
+    engine = engine_for(speech, weights_folder(agent))
     chat = Chat(engine.tokenizer, options.system, thinking=speech.engine.thinking, keep_thoughts=speech.engine.keep_thoughts)
     sampling = Sampling(max_tokens=speech.rollout.max_new_tokens, temperature=options.temperature)
 

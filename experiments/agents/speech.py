@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from pathlib import Path
 
 from experiments.agents.who import Agent
 from experiments.keys import ConfigError
-from policy.engine import EngineConfig, EngineDtype, EngineKind, num_positions
+from policy.engine import Engine, EngineConfig, EngineDtype, EngineKind, make_engine, num_positions
 from policy.rollout import RolloutConfig
 from policy.thinking import learnt_to_think
 
 EMBEDDED_TOKENS, EMBEDDED_CONTEXT = 40, 512
 MODEL_TOKENS, MODEL_CONTEXT = 256, 4096
+OPTIONS = {
+    "rollout.max_new_tokens": "--max-tokens",
+    "rollout.max_context": "--max-context",
+    "policy.kv_cache_mb": "--kv-cache-mb",
+}
+"""By setting of a run, the option that takes its place here."""
 LONGEST_S = 3600.0
 """Of a dialogue: a slow engine's many dialogues at once each take long."""
 
@@ -45,6 +52,7 @@ def speech_of(options: argparse.Namespace, agent: Agent, *, max_turns: int) -> S
             engine=EngineConfig(
                 engine=EngineKind(options.engine),
                 dtype=EngineDtype(options.dtype),
+                kv_cache_mb=options.kv_cache_mb or int(agent.recorded("policy.kv_cache_mb", EngineConfig.kv_cache_mb)),
                 thinking=bool(agent.recorded("policy.thinking", learnt)),
                 keep_thoughts=agent.recorded("policy.keep_thoughts", None),
             ),
@@ -58,5 +66,24 @@ def speech_of(options: argparse.Namespace, agent: Agent, *, max_turns: int) -> S
             system=options.system,
         )
     except ValueError as error:
-        named = str(error).replace("rollout.max_new_tokens", "--max-tokens").replace("rollout.max_context", "--max-context")
-        raise ConfigError(named) from error
+        raise ConfigError(in_options(str(error))) from error
+
+
+def engine_for(speech: Speech, folder: Path) -> Engine:
+    """An engine in this process that samples by the weights in a folder.
+
+    Raises:
+        ConfigError: the model cannot be loaded, or has no room.
+        RuntimeError: it did not start.
+    """
+    try:
+        return make_engine(speech.engine, folder, max_context=speech.rollout.max_context)
+    except ValueError as error:
+        raise ConfigError(in_options(str(error))) from error
+
+
+def in_options(message: str) -> str:
+    """The message with options in the place of a run's settings."""
+    for setting, option in OPTIONS.items():
+        message = message.replace(setting, option)
+    return message
