@@ -66,7 +66,7 @@ def speech_of(options: argparse.Namespace, agent: Agent, *, max_turns: int) -> S
             system=options.system,
         )
     except ValueError as error:
-        raise ConfigError(in_options(str(error))) from error
+        raise ConfigError(as_options(str(error))) from error
 
 
 def engine_for(speech: Speech, folder: Path) -> Engine:
@@ -79,10 +79,10 @@ def engine_for(speech: Speech, folder: Path) -> Engine:
     try:
         return make_engine(speech.engine, folder, max_context=speech.rollout.max_context)
     except ValueError as error:
-        raise ConfigError(in_options(str(error))) from error
+        raise ConfigError(as_options(str(error))) from error
 
 
-def in_options(message: str) -> str:
+def as_options(message: str) -> str:
     """The message with options in the place of a run's settings."""
     for setting, option in OPTIONS.items():
         message = message.replace(setting, option)
