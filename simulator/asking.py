@@ -258,9 +258,9 @@ def record_of(answer: str) -> dict[str, Any]:
         # Not strict: models, and servers that enforce a schema, let line breaks and the like stand in strings.
         record = json.loads(fenced.group(1) if fenced else answer, strict=False)
     except (ValueError, RecursionError) as error:
-        raise Unusable(f"an answer must be a JSON object, got {answer[:80]!r}") from error
+        raise Unusable(f"an answer must be a JSON object, got {answer!r}") from error
     if not isinstance(record, dict):
-        raise Unusable(f"an answer must be a JSON object, got {answer[:80]!r}")
+        raise Unusable(f"an answer must be a JSON object, got {answer!r}")
     return record
 
 

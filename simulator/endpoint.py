@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,9 @@ class Away(Passing):
     Args:
         retry_after_s: how long the server asks to be left alone; None when it does not say.
     """
+
+    asked_at: float
+    """When the call began, by the loop's clock; set by whoever made it."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -118,7 +122,8 @@ class Server:
         self.load = 0
         """Questions that are at this server or wait for a place there."""
         self.num_away = 0
-        """Times in a row that it was away or limited the rate."""
+        """Times in a row that it was away or limited the rate; calls that were under way together count once."""
+        self._away_since = -math.inf
         self.complaint = ""
         """Why it last gave nothing."""
         self._config, self._key, self._counts = config, key, counts
@@ -131,6 +136,12 @@ class Server:
     def hold(self, seconds: float) -> None:
         """Leaves it alone for a while."""
         self._held_until = max(self._held_until, self._clock() + seconds)
+
+    def count_away(self, error: Away) -> None:
+        """Counts a call that found it away, unless it had begun before the last one that was counted."""
+        if error.asked_at >= self._away_since:
+            self.num_away += 1
+            self._away_since = self._clock()
 
     def wait_s(self) -> float:
         """Seconds until it may be asked; 0 for now."""
@@ -215,7 +226,7 @@ class Server:
             content, refusal = choice["message"].get("content"), choice["message"].get("refusal")
             finish, usage = choice.get("finish_reason"), record.get("usage")
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-            raise Unusable(self.clean(f"a response must be a chat completion, got {text[:80]!r}")) from None
+            raise Unusable(self.clean(f"a response must be a chat completion, got {text!r}")) from None
         self._bill(usage if isinstance(usage, dict) else {})
         if refusal:
             raise Unusable(self.clean(f"the model refused: {refusal}"))

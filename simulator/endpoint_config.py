@@ -70,7 +70,8 @@ class EndpointConfig:
     max_backoff_s: float = 20.0
     """>= first_backoff_s: longest pause."""
     max_wait_s: float = 120.0
-    """>= 0: seconds a question waits, all pauses together, for servers that are away or limit the rate, before it fails."""
+    """>= 0: seconds a question waits, all pauses together, for servers that are away or limit the rate and before retries, before it
+    fails."""
     circuit_failures: int = 5
     """> 0: failures in a row after which a server is left alone for a while."""
     circuit_pause_s: float = 5.0
@@ -116,6 +117,8 @@ class EndpointConfig:
             raise ValueError(f"simulator.extra_body must be a JSON object, got {self.extra_body!r}") from error
         if not isinstance(parsed, dict):
             raise ValueError(f"simulator.extra_body must be a JSON object, got {self.extra_body!r}")
+        if own := sorted({"model", "messages"} & set(parsed)):
+            raise ValueError(f"simulator.extra_body must leave {' and '.join(own)} to Attune, got {self.extra_body!r}")
         return parsed
 
     def key(self) -> str:

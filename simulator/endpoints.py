@@ -146,7 +146,7 @@ class Endpoints:
         A server that is away or limits the rate costs waiting, of which there is `max_wait_s`; a request that was looked at and failed
         costs an attempt, of which there are `retries` more.
         """
-        body, clock = body_of(question, self.config), asyncio.get_running_loop().time
+        body = body_of(question, self.config)
         num_failures, waited_s = 0, 0.0
         avoid: Server | None = None
         while True:
@@ -154,7 +154,6 @@ class Endpoints:
             if server is None:
                 waited_s = await self._pause(wait_s, waited_s)
                 continue
-            asked_at = clock()
             try:
                 text = await self._ask(server, body)
                 if text is None:
@@ -163,7 +162,7 @@ class Endpoints:
             except Away as error:
                 self.counts["retries"] += 1
                 server.complaint, avoid = str(error), server
-                waited_s = await self._leave_alone(server, error, waited_s + clock() - asked_at)
+                waited_s = await self._leave_alone(server, error, waited_s)
                 continue
             except Refused as error:
                 raise SimulatorError(f"{server.url} must take the request: {error}") from None
@@ -186,9 +185,14 @@ class Endpoints:
     async def _ask(self, server: Server, body: dict[str, Any]) -> str | None:
         """An answer's text; None if the server went away while others were served there first."""
         server.load += 1
+        clock = asyncio.get_running_loop().time
         try:
             async with server.places:
+                asked_at = clock()
                 return None if server.wait_s() > 0.0 else await server.ask(body)
+        except Away as error:
+            error.asked_at = asked_at
+            raise
         finally:
             server.load -= 1
 
@@ -201,8 +205,12 @@ class Endpoints:
         return min([server for server in free if server is not avoid] or free, key=lambda server: server.load), 0.0
 
     async def _leave_alone(self, server: Server, error: Away, waited_s: float) -> float:
-        """Does as the server asked, or waits a little before anybody is asked; returns how long the question has waited in all."""
-        server.num_away += 1
+        """Does as the server asked, or waits a little before anybody is asked; returns how long the question has waited in all.
+
+        The call counts as waiting, and the time before it, for a place, does not: others were served then.
+        """
+        waited_s += asyncio.get_running_loop().time() - error.asked_at
+        server.count_away(error)
         if error.retry_after_s is None and not isinstance(error, RateLimited):
             return await self._pause(self._backoff_s(server.num_away), waited_s)
         server.hold(max(self._backoff_s(server.num_away) if error.retry_after_s is None else error.retry_after_s, SHORTEST_HOLD_S))

@@ -188,6 +188,24 @@ def test_a_rate_limit_without_a_time_is_waited_out_with_growing_pauses():
     assert second - first >= 0.05 and third - second >= 0.1
 
 
+def test_queueing_for_a_place_is_no_waiting_for_a_server_that_is_away():
+    """The fifth question is rate-limited once, after four others were served one by one for longer than a question may wait."""
+    behaviours = [slow(0.3)] * 4 + [status(429, Retry_After="0.1")]
+    with serving(Fake(*behaviours)) as server:
+        found, counts = ask_all(settings(server, concurrency=1, max_wait_s=0.8), *(question(seed=i) for i in range(5)))
+    assert found == [JUDGED["change"]] * 5 and counts["rate_limited"] == 1
+
+
+def test_questions_that_are_limited_together_count_as_one_time_in_a_row():
+    with serving(Fake(*[status(429)] * 8)) as server:
+        found, counts = ask_all(
+            settings(server, first_backoff_s=0.1, max_backoff_s=60.0, max_wait_s=5.0), *(question(seed=i) for i in range(8))
+        )
+    assert found == [JUDGED["change"]] * 8 and counts["rate_limited"] == 8
+    # Doubled eight times the pause would have been 12.8 s or more.
+    assert max(server.times) - min(server.times) < 5.0
+
+
 def test_a_wait_longer_than_allowed_fails_at_once():
     started = time.monotonic()
     with serving(Fake(always=status(429, "slow down", Retry_After="600"))) as server, pytest.raises(SimulatorError) as caught:
@@ -484,6 +502,15 @@ def test_the_key_is_in_no_exception_and_no_log_even_if_the_server_repeats_it(mon
     assert KEY not in said and KEY not in caplog.text and KEY not in repr(config)
 
 
+@pytest.mark.parametrize("answer", [lambda words: lambda request: Reply(body=words), text], ids=["no completion", "no JSON"])
+@pytest.mark.parametrize("before", [60, 180])
+def test_no_part_of_the_key_is_left_where_a_complaint_is_cut(monkeypatch, answer, before):
+    monkeypatch.setenv("MADE_UP_KEY", KEY)
+    with serving(Fake(always=answer("x" * before + KEY * 3))) as server:
+        (found,), _ = ask_all(settings(server, api_key_env="MADE_UP_KEY", retries=0), question())
+    assert isinstance(found, SimulatorError) and KEY[:4] not in str(found)
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
@@ -506,6 +533,7 @@ def test_the_key_is_in_no_exception_and_no_log_even_if_the_server_repeats_it(mon
         ({"retry_share": 1.5}, "simulator.retry_share must be in [0, 1], got 1.5"),
         ({"max_backoff_s": 0.1, "first_backoff_s": 1.0}, "simulator.max_backoff_s must be >= simulator.first_backoff_s, got 0.1"),
         ({"price_prompt": -1.0}, "simulator.price_prompt must be >= 0, got -1.0"),
+        ({"extra_body": '{"model": "x"}'}, "simulator.extra_body must leave model to Attune"),
         ({"extra_body": "[1]"}, "simulator.extra_body must be a JSON object, got '[1]'"),
         ({"extra_body": "{"}, "simulator.extra_body must be a JSON object, got '{'"),
         ({"cache": ""}, "simulator.cache must be a folder, 'default' or 'off', got ''"),
