@@ -164,7 +164,8 @@ def write_record(run: Path, draft: Path, *, runs: Path) -> None:
     config = relocated(config, named, RUNS)
     (draft / CONFIG).write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
     (draft / KEPT).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    write_columns(draft / METRICS, (rounded(line) for line in thinned(lines)))
+    # A record was thinned when it was made, as `kept.json` tells.
+    write_columns(draft / METRICS, (rounded(line) for line in (lines if (run / KEPT).is_file() else thinned(lines))))
     write_columns(draft / EVALUATION, grades(list(read_lines(run / EVALUATION))))
     write_columns(draft / TEACHER, teaching(read_lines(run / TEACHER)))
 

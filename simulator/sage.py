@@ -157,7 +157,8 @@ def profile_of(scenario: Scenario) -> dict[str, Any]:
         "cha_group": list(persona.traits),
         "task": hidden,
     }
-    return {**record, "first_talk": scenario.opening} if scenario.opening else record
+    topic = {} if scenario.goal == GOAL else {"topic": scenario.goal}
+    return {**record, **topic, **({"first_talk": scenario.opening} if scenario.opening else {})}
 
 
 def dialogue_of(record: Mapping[str, Any], *, split: Split, difficulty: Difficulty = VANILLA) -> Dialogue:

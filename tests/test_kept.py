@@ -105,6 +105,9 @@ def test_a_long_run_keeps_every_look_at_the_probe_panel(tmp_path):
     assert looks.steps == list(range(5, 1001, 5)) and looks.values == [step / 1000 for step in looks.steps]
     others = [line["step"] for line in read_lines(kept / "metrics.jsonl") if line["probe/reward"] is None]
     assert others == [step for step in range(1, 1000, 3) if step % 5]
+    # Kept once more, as when another experiment takes it over, it loses nothing.
+    keep_run(kept, tmp_path / "again", runs=tmp_path / "runs")
+    assert list(read_lines(tmp_path / "again" / "metrics.jsonl")) == list(read_lines(kept / "metrics.jsonl"))
 
 
 def test_a_few_users_can_still_be_read_the_same_in_every_run(tmp_path):

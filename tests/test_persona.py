@@ -276,6 +276,25 @@ def test_keys_come_from_the_environment_and_stand_nowhere(tmp_path, capsys, monk
     assert message.startswith("--judge-*: simulator.api_key_env must name a variable whose key") and "sk-wrong" not in message
 
 
+def test_the_key_of_the_run_goes_to_no_other_server(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("RUN_KEY", KEY)
+    with serving(FakeEndpoint(always=judging())) as server:
+        folder = model_run(tmp_path, "https://paid.example/v1", key_env="RUN_KEY")
+        judge(tmp_path, capsys, "--dialogues", str(folder), *judged_by(server.url), "--user-url", server.url)
+        assert server.keys and KEY not in server.keys
+        judge(tmp_path, capsys, "--dialogues", str(folder), *judged_by(server.url), "--user-url", server.url, "--user-key-env", "RUN_KEY")
+        assert KEY in server.keys
+
+
+def test_moody_users_are_asked_as_embedded_ones(tmp_path, capsys):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    write(folder / "dialogues.jsonl", some(1))
+    (folder / "config.yaml").write_text(json.dumps({"simulator": {"kind": "moody", "whim_prob": 0.7, "families": ["*/negative"]}}))
+    found, _ = judge(tmp_path, capsys, "--dialogues", str(folder))
+    assert found["user"] == "rule" and value(found, "quiz") is not None
+
+
 def test_what_cannot_be_judged_is_refused_before_anything_starts(tmp_path, capsys):
     one = str(write(tmp_path / "d.jsonl", some(1)))
     assert "is not there" in refused(capsys, "--dialogues", str(tmp_path / "gone.jsonl"))

@@ -153,7 +153,7 @@ def test_scenarios_of_the_built_in_world_can_be_written_and_read_as_profiles(tmp
     assert (read.family, read.persona.name, read.opening) == (family, scenario.persona.name, scenario.opening)
     assert read.language == scenario.language
     assert intention_of(native_task(scenario)) is family.intention
-    assert scenario.facts[-1].text in read.background
+    assert scenario.facts[-1].text in read.background and read.goal == scenario.goal
 
 
 def test_a_transcript_becomes_a_dialogue_and_comes_back_the_same(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from made_run import make_run
 
 from analysis.__main__ import main
@@ -53,8 +54,8 @@ class Page(HTMLParser):
         elif self._inside != "style":
             self.words += data
 
-    def data(self) -> dict[str, Any]:
-        return json.loads(next(text for attrs, text in self.scripts if attrs.get("id") == "data"))
+    def data(self, name: str = "data") -> dict[str, Any]:
+        return json.loads(next(text for attrs, text in self.scripts if attrs.get("id") == name))
 
 
 def shown(record: dict[str, Any]) -> dict[str, Any]:
@@ -187,6 +188,22 @@ def test_thinning_keeps_the_order_and_always_goes_on(tmp_path):
     assert thinner(Thinning(1, 1), 1.01) == Thinning(2, 1)
     assert thinner(Thinning(4, 1), 2.5) == Thinning(10, 1)
     assert thinner(Thinning(64, 1), 1.2) == Thinning(64, 2)
+    assert thinner(Thinning(64, 2), 1.2, in_vain=True) == Thinning(76, 3)
+
+
+def test_a_page_without_held_out_dialogues_that_is_too_large_is_thinned_to_the_end(tmp_path):
+    run = make_many(tmp_path / "run", num_groups=200, num_held_out=0)
+    found = unpack(Page(write_transcripts(run, max_bytes=1200)).data())
+    assert 1 <= len({record["uid"] for record in found}) <= 3
+
+
+@pytest.mark.parametrize(("kind", "is_offered"), [("rule", True), ("moody", False), ("llm", False)])
+def test_the_command_that_computes_changes_again_is_offered_where_it_can(tmp_path, kind, is_offered):
+    folder = make_run(tmp_path / "run")
+    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    config.setdefault("simulator", {})["kind"] = kind
+    (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    assert Page(write_transcripts(folder)).data("about")["by_rule"] is is_offered
 
 
 def test_the_five_steps_come_with_the_changes_on_demand(run):

@@ -197,7 +197,8 @@
     if (text(d.error)) detail.append(element("pre", "", text(d.error)));
     const quoted = /^[\w:\/@.+-]+$/;
     const word = (value) => (quoted.test(value) ? value : `'${value.replaceAll("'", "'\\''")}'`);
-    if (d.uid) {
+    // Only the embedded user's changes can be computed again, and of the built-in scenarios.
+    if (d.uid && about.by_rule && !d.scenario.startsWith("sage/")) {
       const sibling = d.sibling === null ? "" : ` --sibling ${d.sibling}`;
       detail.append(element("p", "note", "The five steps to each change, with every figure:"),
         element("pre", "", `python -m simulator explain ${word(about.run)} --uid ${word(d.uid)}${sibling} --step ${d.step}`));

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from analysis.drawing.style import POLICY, STYLE, VIEWER
 from analysis.packing import Record, pack
 from analysis.pages.transcripts import ENDINGS
-from analysis.runs import REPORT, TRANSCRIPTS, Run, read_torn_run
+from analysis.runs import REPORT, TRANSCRIPTS, Run, read_torn_run, setting
 from analysis.stepwise import STEP_TITLES, Stepwise
 from simulator.drafts import write_whole
 
@@ -63,7 +63,8 @@ def fitting(run: Run, max_bytes: int, *, stepwise: Stepwise | None = None) -> tu
     Raises:
         ValueError: there is none.
     """
-    thinning = Thinning()
+    thinning = before = Thinning()
+    num_before = 0
     while True:
         chosen = kept(run, thinning)
         data = pack(chosen if stepwise is None else map(stepwise.explained, chosen))
@@ -73,14 +74,22 @@ def fitting(run: Run, max_bytes: int, *, stepwise: Stepwise | None = None) -> tu
         over = len(packed.encode()) / max_bytes
         if over <= 1.0 or len({row[0] for row in data["dialogues"]}) == 1:
             return thinning, packed
-        thinning = thinner(thinning, over)
+        num = len(data["dialogues"])
+        in_vain = thinning.others > before.others and num == num_before
+        thinning, before, num_before = thinner(thinning, over, in_vain=in_vain), thinning, num
 
 
-def thinner(thinning: Thinning, over: float) -> Thinning:
-    """The next thinning to try when the page is `over` times too large."""
+def thinner(thinning: Thinning, over: float, *, in_vain: bool = False) -> Thinning:
+    """The next thinning to try when the page is `over` times too large.
+
+    Args:
+        in_vain: that of the others took nothing away.
+    """
+    rarer = max(thinning.training + 1, math.floor(thinning.training * over))
     if thinning.training < RARELY:
-        return thinning._replace(training=min(RARELY, max(thinning.training + 1, math.floor(thinning.training * over))))
-    return thinning._replace(others=max(thinning.others + 1, math.floor(thinning.others * over)))
+        return thinning._replace(training=min(RARELY, rarer))
+    others = max(thinning.others + 1, math.floor(thinning.others * over))
+    return thinning._replace(others=others, training=rarer if in_vain else thinning.training)
 
 
 def kept(run: Run, thinning: Thinning) -> Iterator[Record]:
@@ -111,7 +120,8 @@ def as_json(data: Mapping[str, Any]) -> str:
 def page(run: Run, thinning: Thinning, packed: str) -> str:
     """The whole page."""
     name = run.title.replace("/", " / ")
-    about = {"run": str(run.folder), "endings": ENDINGS, "steps": STEP_TITLES}
+    by_rule = setting(run.config, "simulator.kind", "rule") == "rule"
+    about = {"run": str(run.folder), "endings": ENDINGS, "steps": STEP_TITLES, "by_rule": by_rule}
     meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     guard = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     head = f"<head>{meta}{guard}<title>{escape(name)}: transcripts</title><style>{STYLE}{VIEWER}</style></head>"

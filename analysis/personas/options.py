@@ -43,4 +43,7 @@ def server_options(parser: argparse.ArgumentParser, who: str, title: str) -> Non
     group.add_argument(f"--{who}-format", choices=("json_schema", "json_object", "text"), help="how it is told to answer in JSON")
     group.add_argument(f"--{who}-concurrency", type=int, metavar="N", help="calls under way at one server (default 16)")
     group.add_argument(f"--{who}-retries", type=int, metavar="N", help="further attempts at an answer that cannot be read (default 4)")
+    group.add_argument(f"--{who}-timeout", type=float, metavar="S", help="seconds a call may take (default 60)")
+    group.add_argument(f"--{who}-max-wait", type=float, metavar="S", help="seconds to wait for a server that is away (default 120)")
+    group.add_argument(f"--{who}-max-tokens", type=int, metavar="N", help="of an answer, thoughts among them (default 800)")
     group.add_argument(f"--{who}-extra-body", metavar="JSON", help="further parameters of each request")

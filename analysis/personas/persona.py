@@ -72,7 +72,9 @@ def examiner_of(source: Source, options: argparse.Namespace) -> Examiner:
     """Who is asked: the embedded user, or the model that played."""
     if source.rule is not None:
         return RuleExaminer(RuleUser(source.rule))
-    settings = {**source.llm, **flag_settings(options, "user")}
+    # The key is of the servers that played: another address gets none, unless one is named with it.
+    played = {name: value for name, value in source.llm.items() if name != "api_key_env" or not options.user_url}
+    settings = {**played, **flag_settings(options, "user")}
     if "model" not in settings:
         raise ValueError("--user-model must name the model that played the user, got none; --quiz-every 0 asks it nothing")
     return ModelExaminer(reached("user", lambda: LLMUserConfig(**settings)))

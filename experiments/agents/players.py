@@ -205,5 +205,5 @@ def server_config(settings: dict[str, Any]) -> EndpointConfig:
     try:
         check_endpoints(config)
     except ValueError as error:
-        raise ValueError(of_agent(str(error)).replace("--kind must be another", "AGENT must be another")) from error
+        raise ValueError(of_agent(str(error)).replace("simulator.kind must be another", "AGENT must be another")) from error
     return config

@@ -6,7 +6,7 @@ import re
 
 SETTING = re.compile(r"simulator\.(\w+|\*)")
 NAMED = {"api_key_env": "key-env", "urls": "url", "timeout_s": "timeout", "max_wait_s": "max-wait"}
-WITHOUT_OPTION = {"retry_share"}
+WITHOUT_OPTION = {"kind", "retry_share"}
 
 
 def in_options(message: str, prefix: str = "--") -> str:
