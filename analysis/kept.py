@@ -70,12 +70,17 @@ def keep_sweep(folder: Path, out: Path | None = None) -> str:
 
     place = folder.absolute()
     # As it was named where that says enough, so that what is printed is short.
+    is_given = out is not None
     out = out or results_of(folder if len(folder.parts) > 2 else place)
     left_out = {run: reason for run in run_folders(folder) if (reason := why_unusable(run))}
     finished = [run for run in run_folders(folder) if run not in left_out]
     if not finished:
         why = "; ".join(f"{run.relative_to(folder)}: {reason}" for run, reason in list(left_out.items())[:3])
         raise ValueError(f"keep must be given a sweep with a finished run, got {str(folder)!r}; {why}")
+    records = [run for run in finished if (run / KEPT).is_file()]
+    if records and not is_given:
+        kept = f"{str(folder)!r}, where {records[0].relative_to(folder)} is a record already"
+        raise ValueError(f"keep must be given a sweep of runs, got {kept}; to copy it, name a folder with --out")
     if out.absolute().is_relative_to(place):
         raise ValueError(f"--out must lie outside the sweep's folder, got {str(out)!r}")
     keep_plan(folder, out)

@@ -121,7 +121,8 @@ def run_benchmark(args: argparse.Namespace) -> Results:
 def describe(kind: str) -> str:
     """A teacher's idea and its settings, as lines of text."""
     config, teacher = TEACHERS[kind]
-    idea = (sys.modules[teacher.__module__].__doc__ or "").splitlines()[0]
+    said = getattr(sys.modules.get(teacher.__module__), "__doc__", None) or teacher.__doc__ or "one of your own"
+    idea = said.strip().splitlines()[0]
     lines = [f"{kind}: {idea}"]
     for name, default, note in settings(config(), "teacher"):
         lines.append(f"  {name}={default}")

@@ -30,12 +30,12 @@ SAME_IN_TOYS = frozenset({"strategy_entropy"})
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The runs of a sweep's folder, `<arm>/seed_<n>`; of any other folder the folder itself.
+    """The runs of a sweep's folder, `<arm>/seed_<n>`, or of an arm's; of any other folder the folder itself.
 
     Raises:
         ValueError: there are none, and it has no metrics of its own.
     """
-    found = sorted(path for path in folder.glob("*/seed_*") if path.is_dir())
+    found = sorted(path for pattern in ("seed_*", "*/seed_*") for path in folder.glob(pattern) if path.is_dir())
     if not found:
         require_metrics(folder)
     return found or [folder]
@@ -49,7 +49,8 @@ def require_metrics(folder: Path) -> None:
     """
     path = folder / METRICS
     if not path.is_file() and not columns_of(path).is_file():
-        raise ValueError(f"--runs must name folders of runs, got {str(folder)!r}, which has no {METRICS}")
+        why = f"which has no {METRICS}" if folder.is_dir() else "which is not there"
+        raise ValueError(f"--runs must name folders of runs, got {str(folder)!r}, {why}")
 
 
 def course_of_run(folder: Path) -> Course:

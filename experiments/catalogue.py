@@ -9,7 +9,10 @@ FOLDER = Path(__file__).parent
 
 def experiments() -> dict[str, str]:
     """What each experiment is about, by name."""
-    return {path.stem: path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for path in sorted(FOLDER.glob("*.yaml"))}
+    return {
+        path.stem: path.read_text(encoding="utf-8", errors="replace").partition("\n")[0].lstrip("# ")
+        for path in sorted(FOLDER.glob("*.yaml"))
+    }
 
 
 def path_of(experiment: str) -> Path:

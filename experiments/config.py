@@ -14,7 +14,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from analysis.runs import OF_A_SITTING, PROVENANCE, leaves
+from analysis.runs import OF_A_SITTING, PROVENANCE, in_a_line, leaves
 from curriculum import TEACHERS
 from curriculum.collapse import CollapseConfig
 from experiments.catalogue import experiments, path_of
@@ -145,22 +145,49 @@ def load(experiment: str, overrides: Sequence[str] = ()) -> ExperimentConfig:
     """
     known = experiments()
     if experiment not in known:
-        close = difflib.get_close_matches(experiment, known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise ConfigError(f"there is no experiment {experiment!r}, the experiments are {', '.join(known)}{hint}")
+        raise ConfigError(f"there is no experiment {experiment!r}, the experiments are {', '.join(known)}{meant(experiment)}")
     return compose(read_experiment(experiment), parse_overrides(overrides), experiment=experiment)
 
 
-def read_experiment(experiment: str) -> dict[str, Any]:
+def meant(experiment: str) -> str:
+    """The name that was probably meant, as a question; empty where none is near."""
+    close = difflib.get_close_matches(experiment, experiments(), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def read_experiment(experiment: str, *, above: Sequence[str] = ()) -> dict[str, Any]:
     """The settings in an experiment's file, on top of those of the experiment that it names as its `base`.
 
+    Args:
+        above: the experiments whose base, or base's base, it is.
+
     Raises:
-        ConfigError: one of the files cannot be read.
+        ConfigError: one of the files cannot be read, or a base is no experiment of a single run.
     """
     own = read_yaml(path_of(experiment))
     if "base" not in own:
         return own
-    return laid_over(read_experiment(str(own.pop("base"))), own)
+    base, above = str(own.pop("base")), (*above, experiment)
+    require_base(base, above)
+    return laid_over(read_experiment(base, above=above), own)
+
+
+def require_base(base: str, above: Sequence[str]) -> None:
+    """Refuses what settings cannot be laid upon.
+
+    Args:
+        above: the experiments that it would be the base of, the nearest last.
+
+    Raises:
+        ConfigError: there is no such experiment, it is a sweep, or it is one of those above it.
+    """
+    wanted = f"base must name an experiment of a single run, got {base!r} in {path_of(above[-1]).name}"
+    if base in above:
+        raise ConfigError(f"{wanted}, which leads back to it")
+    if base not in experiments():
+        raise ConfigError(f"{wanted}; there is none{meant(base)}")
+    if "arms" in read_yaml(path_of(base)):
+        raise ConfigError(f"{wanted}, which has arms; take its own base")
 
 
 def load_saved(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
@@ -239,7 +266,7 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
     config.resampling.require(config.teacher.kind)
     if config.rollout.warmth > 0.0 and not isinstance(config.simulator, RuleUserConfig):
         raise ValueError(f"rollout.warmth must be 0 with a user that names no strategies it heard, got {config.rollout.warmth!r}")
-    if config.rollout.binary_reward_at > 0.0 and config.algorithm.turn_credit > 0.0:
+    if config.rollout.binary_reward_at > 0.0 and getattr(config.algorithm, "turn_credit", 0.0) > 0.0:
         raise ValueError(
             f"algorithm.turn_credit must be 0 with rollout.binary_reward_at={config.rollout.binary_reward_at:g}, got "
             f"{config.algorithm.turn_credit!r}: it would tell each reply what it changed, which sparse feedback does not know"
@@ -389,8 +416,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """
     try:
         tree = OmegaConf.to_container(OmegaConf.load(path))
-    except (OSError, yaml.YAMLError, OmegaConfBaseException) as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} must be a YAML file that can be read, got {in_a_line(error)}") from error
+    except (OSError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path} must be a YAML file that can be read, got {str(error).splitlines()[0]}") from error
+    if tree == {}:
+        raise ConfigError(f"{path} must hold settings by name, got none")
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} must hold settings by name, got a {type(tree).__name__}")
     return tree

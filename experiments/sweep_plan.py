@@ -53,6 +53,7 @@ from experiments.config import (
     parse_overrides,
     read_experiment,
     read_yaml,
+    require_base,
 )
 from experiments.fairness import require_alike, require_tuning
 from experiments.keys import ConfigError, checked_name
@@ -246,6 +247,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     """
     tree = read_yaml(path_of(experiment))
     require_shape(tree, path_of(experiment).name)
+    require_base(str(tree["base"]), [experiment])
     given = parse_overrides(overrides)
     for name, instead in NOT_OF_A_SWEEP.items():
         if name in given:

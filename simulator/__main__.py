@@ -139,7 +139,8 @@ def skill_shares(options: argparse.Namespace) -> str:
     from simulator.shown import read_dialogues, table_of_shares
 
     if not options.file.is_file():
-        raise ValueError(f"FILE must be the dialogues.jsonl or evaluation.jsonl of a run, got {str(options.file)!r}, which is not there")
+        what = "which is a folder" if options.file.is_dir() else "which is not there"
+        raise ValueError(f"FILE must be the dialogues.jsonl or evaluation.jsonl of a run, got {str(options.file)!r}, {what}")
     rows: dict[str, list[Dialogue]] = {}
     for record, dialogue in read_dialogues(options.file, load_bank()):
         if record.get("step", 0) < options.from_step or dialogue.outcome is Outcome.ERROR:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import re
 from pathlib import Path
@@ -13,6 +14,9 @@ import pytest
 from policy_factories import random_talks
 from tiny_student import make_outcome
 
+from curriculum import TEACHERS
+from curriculum.__main__ import describe
+from experiments.cautions import cautions
 from experiments.config import load
 from policy.algorithms import ALGORITHMS, make_algorithm
 from simulator.bank import load_bank
@@ -62,6 +66,15 @@ def test_a_teacher_of_ones_own_takes_thirty_lines_and_keeps_the_contract():
     assert copy.propose(4, policy_version=200) == teacher.propose(4, policy_version=200)
 
 
+def test_a_teacher_of_ones_own_is_listed_with_its_settings(tmp_path, monkeypatch):
+    (tmp_path / "staircase_of_ones_own.py").write_text(examples("teachers.md")[1], encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("staircase_of_ones_own")
+    monkeypatch.setitem(TEACHERS, "staircase", (module.StaircaseConfig, module.StaircaseTeacher))
+    idea, *settings = describe("staircase").splitlines()
+    assert idea == f"staircase: {module.StaircaseTeacher.__doc__.splitlines()[0]}" and any("teacher.step" in line for line in settings)
+
+
 async def talked(user: Any, reply: str, *, strictness: float) -> Dialogue:
     dialogue = await user.open(load_bank().scenarios(Split.TRAIN)[0], Difficulty.along(strictness), seed=0)
     while dialogue.outcome is None and dialogue.num_replies < 8:
@@ -89,7 +102,9 @@ def test_an_algorithm_of_ones_own_takes_thirty_lines_and_becomes_a_kind(monkeypa
     names = run_example("extending.md", 1)
     assert num_lines(examples("extending.md")[1]) <= 30
     monkeypatch.setitem(ALGORITHMS, "best_of_group", (names["BestOfGroupConfig"], names["BestOfGroup"]))
-    config = load("smoke", ["algorithm.kind=best_of_group", "algorithm.clip_high=0.3"]).algorithm
+    whole = load("smoke", ["algorithm.kind=best_of_group", "algorithm.clip_high=0.3", "rollout.binary_reward_at=70"])
+    assert not any("turn_credit" in caution for caution in cautions(whole))
+    config = whole.algorithm
     batch = random_talks(seed=3)
     advantages_BT = make_algorithm(config).targets(batch).advantages_BT
     best = set()

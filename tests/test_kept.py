@@ -81,6 +81,8 @@ def test_what_is_kept_has_a_page_that_says_what_it_lacks(tmp_path, capsys):
     assert {path.name for path in results.iterdir()} == {"report.html", "comparison.json", "frontier", "uniform"}
     assert main(["transcripts", str(results / "uniform" / "seed_0")]) == 2
     assert "which was kept without them" in capsys.readouterr().err
+    assert main(["keep", str(results)]) == 2
+    assert "where frontier/seed_0 is a record already; to copy it, name a folder with --out" in capsys.readouterr().err
 
 
 def test_a_kept_run_is_small_and_has_the_figures_of_the_whole_one(tmp_path):

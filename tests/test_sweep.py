@@ -23,7 +23,7 @@ from analysis.comparisons.sweep import read_sweep
 from experiments import catalogue
 from experiments.__main__ import main
 from experiments.choice import OF_EACH_RUN
-from experiments.config import to_plain
+from experiments.config import load, to_plain
 from experiments.exit_code import ExitCode
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
@@ -65,6 +65,31 @@ def write(tmp_path, monkeypatch):
 
 def planned(*overrides: str) -> Sweep:
     return load_sweep("made", overrides)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("base: smok\n", "base must name an experiment of a single run, got 'smok' in made.yaml; there is none; did you mean smoke?"),
+        ("base: made\n", "got 'made' in made.yaml, which leads back to it"),
+        ("base: other\n", "got 'other' in made.yaml, which has arms; take its own base"),
+        ("base: other\narms: {a: {}}\nseeds: [0]\n", "got 'other' in made.yaml, which has arms; take its own base"),
+        ("", "made.yaml must hold settings by name, got none"),
+        ("a: [1\nb: 2\n", "made.yaml must be a YAML file that can be read, got .* in line 2"),
+    ],
+)
+def test_a_file_of_ones_own_that_cannot_be_laid_upon_its_base_is_refused(write, text, complaint):
+    write().rename(write().parent / "other.yaml")
+    write(text)
+    with pytest.raises(ConfigError, match=complaint):
+        load_sweep("made") if "arms" in text else load("made")
+
+
+def test_a_file_that_is_no_utf8_is_refused_and_hides_no_other(write):
+    write().write_bytes(b"# \xe4\nbase: smoke\n")
+    assert set(catalogue.experiments()) == {"smoke", "made"} and load("smoke").experiment == "smoke"
+    with pytest.raises(ConfigError, match=r"made.yaml must be a YAML file that can be read, got 'utf-8' codec"):
+        load("made")
 
 
 def test_cells_come_seed_by_seed_with_the_settings_of_their_arm(write):
