@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 def list_teachers(args: argparse.Namespace) -> int:
     """Prints the teachers with their settings."""
     if unknown := [kind for kind in args.kind if kind not in TEACHERS]:
-        print(f"teacher.kind must be one of {', '.join(TEACHERS)}, got {unknown[0]!r}", file=sys.stderr)
+        print(f"error: teacher.kind must be one of {', '.join(TEACHERS)}, got {unknown[0]!r}", file=sys.stderr)
         return 2
     print("\n\n".join(describe(kind) for kind in args.kind or TEACHERS))
     return 0
@@ -77,7 +77,7 @@ def benchmark(args: argparse.Namespace) -> int:
     try:
         results = read(args.show, option="--show") if args.show else run_benchmark(args)
     except ValueError as error:
-        print(error, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 2
     print(tables(results, markdown=args.markdown))
     return 0
@@ -91,7 +91,7 @@ def tradeoff(args: argparse.Namespace) -> int:
             raise ValueError(f"--out must end in .svg or .png, got {str(args.out)!r}")
         draw([panel(Path(path), x, y) for path, x, y in args.panel], args.out)
     except (ValueError, ImportError) as error:
-        print(error, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 2
     print(args.out)
     return 0

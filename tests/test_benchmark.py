@@ -269,14 +269,14 @@ def test_what_cannot_be_run_is_refused_in_one_sentence_before_any_work(monkeypat
     monkeypatch.setattr("curriculum.__main__.run_jobs", lambda *_, **__: pytest.fail("work was started"))
     assert main(["benchmark", *arguments]) == 2
     out, said = capsys.readouterr()
-    assert out == "" and said.startswith(message) and said.count("\n") == 1
+    assert out == "" and said.startswith(f"error: {message}") and said.count("\n") == 1
 
 
 def test_a_file_of_something_else_is_not_shown(capsys, tmp_path):
     other = tmp_path / "other.json"
     other.write_text('{"a": {"b": [1]}}')
     assert main(["benchmark", "--show", str(other)]) == 2
-    assert capsys.readouterr().err.startswith("--show must be a file that `benchmark --out` wrote")
+    assert capsys.readouterr().err.startswith("error: --show must be a file that `benchmark --out` wrote")
 
 
 def test_a_failing_run_says_which_it_was(monkeypatch):

@@ -71,7 +71,7 @@ def test_the_picture_is_the_same_each_time(results: Path, tmp_path: Path, suffix
 def test_a_benchmark_that_is_not_there_is_told_by_the_option_that_named_it(tmp_path: Path, capsys):
     panel = ["--panel", "none.json", "S2_improving:final", "S2_improving:worst"]
     assert main(["tradeoff", *panel, "--out", str(tmp_path / "t.svg")]) == 2
-    assert capsys.readouterr().err == "--panel must be a file that `benchmark --out` wrote, got 'none.json'\n"
+    assert capsys.readouterr().err == "error: --panel must be a file that `benchmark --out` wrote, got 'none.json'\n"
 
 
 @pytest.mark.parametrize(
