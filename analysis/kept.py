@@ -37,7 +37,7 @@ from analysis.runs import (
     read_run,
     setting,
 )
-from simulator.columns import write_columns
+from simulator.columns import columns_of, write_columns
 from simulator.streams import on_the_line, read_kept
 
 TAKEN_FROM = "taken_from"
@@ -77,7 +77,8 @@ def keep_sweep(folder: Path, out: Path | None = None) -> str:
     if not finished:
         why = "; ".join(f"{run.relative_to(folder)}: {reason}" for run, reason in list(left_out.items())[:3])
         raise ValueError(f"keep must be given a sweep with a finished run, got {str(folder)!r}; {why}")
-    records = [run for run in finished if (run / KEPT).is_file()]
+    # One that was unpacked, so that its sweep could go on, has kept.json too, but lines and no columns.
+    records = [run for run in finished if columns_of(run / METRICS).is_file()]
     if records and not is_given:
         kept = f"{str(folder)!r}, where {records[0].relative_to(folder)} is a record already"
         raise ValueError(f"keep must be given a sweep of runs, got {kept}; to copy it, name a folder with --out")

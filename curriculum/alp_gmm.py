@@ -158,6 +158,8 @@ class AlpGmmTeacher(LedgerTeacher):
 class Histories:
     """Histories by name, saved together."""
 
+    may_lack = True
+
     def __init__(self, by_name: dict[str, AlpHistory]) -> None:
         self.by_name = by_name
 

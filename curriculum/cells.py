@@ -176,6 +176,8 @@ def draw(shares: np.ndarray, rng: np.random.Generator) -> int:
 class CellValues:
     """One number for each cell, NaN where there is none yet; saved as a plain list with None for NaN."""
 
+    may_lack = True
+
     def __init__(self, num_cells: int, start: float = float("nan")) -> None:
         self.values_C = np.full(num_cells, start)
 

@@ -75,25 +75,26 @@ def require_equal(name: str, value: object, expected: object) -> None:
         raise ValueError(f"{name} must be {expected!r}, got {value!r}; resume with the teacher and the version that wrote the state")
 
 
-def require_alike(name: str, saved: Any, own: Any) -> None:
+def require_alike(name: str, saved: Any, own: Any, *, may_lack: bool = False) -> None:
     """Raises ValueError unless what was saved is made like what this teacher would save: numbers where it has numbers, and so on.
 
-    Keys and lengths are not compared: lists grow, and who restores them knows how long they must be. None may stand for a mapping, and for
-    an item of a list: it is what was not known yet (a cell nobody has seen, a mixture before its first fit), and may be known here.
+    Keys and lengths are not compared: lists grow, and who restores them knows how long they must be.
+
+    Args:
+        may_lack: None may stand for what was not known when it was saved, such as a cell that nobody had seen.
     """
+    if saved is None and may_lack:
+        return
     if isinstance(own, Mapping):
-        if saved is None:
-            return
         if not isinstance(saved, Mapping):
             raise ValueError(f"{name} must be a mapping, got {saved!r}")
         for key in own.keys() & saved.keys():
-            require_alike(f"{name}.{key}", saved[key], own[key])
+            require_alike(f"{name}.{key}", saved[key], own[key], may_lack=may_lack)
     elif isinstance(own, list | tuple):
         if not isinstance(saved, list | tuple):
             raise ValueError(f"{name} must be a list, got {saved!r}")
-        known = [(i, item) for i, item in enumerate(saved if own else ()) if item is not None]
-        for i, item in known:
-            require_alike(f"{name}[{i}]", item, own[min(i, len(own) - 1)])
+        for i, item in enumerate(saved if own else ()):
+            require_alike(f"{name}[{i}]", item, own[min(i, len(own) - 1)], may_lack=may_lack)
     elif isinstance(own, Real) and not isinstance(own, bool):
         if not isinstance(saved, Real) or isinstance(saved, bool) or (math.isfinite(own) and not math.isfinite(saved)):
             raise ValueError(f"{name} must be a number, got {saved!r}")

@@ -68,8 +68,8 @@ class CollapseConfig:
     spike_high: float = 4.0
     """(0, 100]: robust standard deviations by which the gradient's norm stands out. Our proposal, after RAGEN (arXiv 2504.20073)."""
     update_kl_high: float = 0.2
-    """(0, 100], nats per token: KL from the policy that sampled to the one being trained, mean over the minibatches; rings at once. Our
-    proposal: three times the most that healthy runs of the main job show (.06)."""
+    """(0, 100], nats per token: KL from the policy that sampled to the one being trained, mean over the minibatches; rings at once, for
+    a single step or smoothed. Our proposal: three times the smoothed most that healthy runs of the main job show (.06)."""
     density_low: float = 0.25
     """(0, 1]: share of its start below which reward density, or what the best of four siblings gains, counts as lost. Our proposal, after
     the cliff in reward variance that RAGEN (arXiv 2504.20073) describes."""
@@ -118,7 +118,8 @@ class CollapseConfig:
     bounds_share: float = 0.5
     """(0, 1]: share of tasks issued at the easiest or the strictest. Our proposal."""
     gamed_gain: float = 0.1
-    """(0, 1]: by how much more than users' final emotion / 100 reward must have grown since the start. Our proposal."""
+    """(0, 1]: by how much more than users' final emotion / 100 reward must have grown since the start, without falling by as much
+    itself. Our proposal."""
     gamed_share: float = 0.33
     """(0, 1]: and the share of reward's growth that emotion's must stay below. Our proposal."""
 

@@ -262,7 +262,8 @@ def _reward_gamed(watched: Watched) -> str | None:
         return None
     config, paid, felt = watched.config, watched.now["reward"], watched.now["emotion"]
     more_paid, more_felt = paid - watched.start["reward"], felt - watched.start["emotion"]
-    is_gamed = more_paid - more_felt > config.gamed_gain and more_felt < config.gamed_share * more_paid
+    has_gained = more_paid > -config.gamed_gain and more_paid - more_felt > config.gamed_gain
+    is_gamed = has_gained and more_felt < config.gamed_share * more_paid
     says = f"Reward changed by {more_paid:+.2f} of 1 since the start, what users felt in the end by {100 * more_felt:+.0f} of 100"
     # A reward below the emotion is one that hangs on more than it, such as a form that is learnt: nothing is paid for nothing.
     return f"{says}: it is earned by something else than users who feel better." if is_gamed and paid > felt else ""

@@ -256,7 +256,10 @@ class LedgerTeacher:
         require_fields("teacher state's learned", state["learned"], self.adapting)
         for name, value in own["settings"].items():
             require_equal(f"teacher state's settings.{name}", state["settings"].get(name), value)
-        require_alike("teacher state", state, own)
+        require_alike("teacher state", {**state, "learned": {}}, own)
+        for name in self.adapting:
+            may_lack = getattr(getattr(self, name), "may_lack", False)
+            require_alike(f"teacher state.learned.{name}", state["learned"][name], own["learned"][name], may_lack=may_lack)
         try:
             # On a copy first: one that is refused half-way must leave this teacher as it was. The copy's parts would call the copy back.
             deepcopy(self)._restore_all(state)

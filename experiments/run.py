@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from analysis.pages.report import write_report
-from analysis.runs import CONFIG, SUMMARY
+from analysis.runs import CONFIG, SUMMARY, read_summary
 from analysis.wording import with_interval
 from experiments.ahead import LANE
 from experiments.beginning import settings_text, write_over
@@ -71,6 +71,7 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
                 if (folder / SUMMARY).is_file():
                     # A larger budget: while it goes on the run has not ended, and what it came to before is not lost.
                     (folder / SUMMARY).replace(folder / EARLIER)
+                if ended_at(folder / EARLIER) == tally.step:
                     # The evaluation at its end is in no checkpoint: a small one in its place keeps that point of the curve.
                     tally.tenth = -1
                 loop = RunLoop(config, folder, parts, tally, interruption)
@@ -80,6 +81,15 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
             raise
         print(f"interrupted; to go on: python -m experiments {to_go_on}", file=sys.stderr)
         return ExitCode.INTERRUPTED
+
+
+def ended_at(earlier: Path) -> int | None:
+    """The step with which a run ended before it was given a larger budget; None where it was given none, or nobody can tell."""
+    try:
+        summary = read_summary(earlier)
+    except (ValueError, OSError):
+        return None
+    return None if summary is None else summary.get("steps")
 
 
 def send_first_weights(parts: Parts) -> None:

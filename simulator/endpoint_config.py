@@ -56,7 +56,7 @@ class EndpointConfig:
     answer_format: AnswerFormat = AnswerFormat.JSON_SCHEMA
     """Weaker for servers that do not enforce a schema; every answer is checked whatever this is."""
     extra_body: str = ""
-    """JSON object of further parameters, e.g. '{"chat_template_kwargs": {"enable_thinking": false}}'."""
+    """JSON object of further parameters (but `model` and `messages`), e.g. '{"chat_template_kwargs": {"enable_thinking": false}}'."""
     concurrency: int = 16
     """> 0: calls under way at one server from one process (each engine of a run is a process)."""
     timeout_s: float = 60.0

@@ -211,9 +211,11 @@ class Endpoints:
         """
         waited_s += asyncio.get_running_loop().time() - error.asked_at
         server.count_away(error)
+        # One that had begun before a later call succeeded is not counted, and still waits.
+        pause_s = self._backoff_s(max(server.num_away, 1))
         if error.retry_after_s is None and not isinstance(error, RateLimited):
-            return await self._pause(self._backoff_s(server.num_away), waited_s)
-        server.hold(max(self._backoff_s(server.num_away) if error.retry_after_s is None else error.retry_after_s, SHORTEST_HOLD_S))
+            return await self._pause(pause_s, waited_s)
+        server.hold(max(pause_s if error.retry_after_s is None else error.retry_after_s, SHORTEST_HOLD_S))
         return waited_s
 
     def _require_retry(self, num_failures: int, server: Server, error: type[SimulatorError]) -> None:

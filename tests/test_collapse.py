@@ -278,6 +278,8 @@ def test_reward_that_rises_without_the_users_feeling_better_rings():
     assert gamed((0.1, 0.3), (0.3, 0.3)) == []
     # Users who feel worse, and a reward that does not.
     assert len(gamed((0.4, 0.4), (0.4, 0.25))) == 1
+    # Both fall: nothing was gained by it.
+    assert gamed((0.9, 0.7), (0.4, 0.03)) == []
     assert gamed((0.25, 0.28), (0.36, 0.3)) == [] and len(gamed((0.25, 0.28), (0.36, 0.3), gamed_gain=0.05)) == 1
     assert gamed((0.25, 0.28), (0.5, 0.35), gamed_share=0.2) == [] and len(gamed((0.25, 0.28), (0.5, 0.35))) == 1
 

@@ -68,6 +68,13 @@ def test_a_comparison_of_what_was_kept_is_that_of_the_runs(tmp_path):
     assert compare(read_sweep(keep(folder)), plan) == compare(read_sweep(folder), plan)
 
 
+def read_kept_of(results: Path) -> dict[str, list[dict]]:
+    """The metrics of every kept run, by its place."""
+    return {
+        str(path.parent.relative_to(results)): list(read_lines(path.parent / "metrics.jsonl")) for path in results.glob("*/*/summary.json")
+    }
+
+
 def test_what_is_kept_has_a_page_that_says_what_it_lacks(tmp_path, capsys):
     folder = made_sweep(tmp_path / "runs" / "made" / "sweep", FINALS, metrics=steps_of(), teacher=tasks_of())
     made_result(folder, "uniform", 2, finished=False)
@@ -83,6 +90,13 @@ def test_what_is_kept_has_a_page_that_says_what_it_lacks(tmp_path, capsys):
     assert "which was kept without them" in capsys.readouterr().err
     assert main(["keep", str(results)]) == 2
     assert "where frontier/seed_0 is a record already; to copy it, name a folder with --out" in capsys.readouterr().err
+    # As a sweep that goes on does: what was kept becomes runs, and these are kept once more with the others.
+    again = tmp_path / "again" / "runs"
+    for arm in ("frontier", "uniform"):
+        for seed in (0, 1):
+            unpack(results / arm / f"seed_{seed}", again / "made" / "sweep" / arm / f"seed_{seed}", runs=again)
+    keep(again / "made" / "sweep")
+    assert read_kept_of(results_beside(again) / "made" / "sweep") == read_kept_of(results)
 
 
 def test_a_kept_run_is_small_and_has_the_figures_of_the_whole_one(tmp_path):

@@ -293,6 +293,9 @@ def test_moody_users_are_asked_as_embedded_ones(tmp_path, capsys):
     (folder / "config.yaml").write_text(json.dumps({"simulator": {"kind": "moody", "whim_prob": 0.7, "families": ["*/negative"]}}))
     found, _ = judge(tmp_path, capsys, "--dialogues", str(folder))
     assert found["user"] == "rule" and value(found, "quiz") is not None
+    # Of a user of one's own nobody knows who could be asked.
+    (folder / "config.yaml").write_text(json.dumps({"simulator": {"kind": "patient"}}))
+    assert "--user-model must name the model that played the user" in refused(capsys, "--dialogues", str(folder))
 
 
 def test_what_cannot_be_judged_is_refused_before_anything_starts(tmp_path, capsys):

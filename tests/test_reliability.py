@@ -366,6 +366,8 @@ def test_a_file_of_questions_is_looked_at_first(tmp_path, line, message):
         (("http://127.0.0.1:9/v1", "--model", "m"), "--questions must name a file of questions for m, got none"),
         (("prior", "--questions", "q.jsonl"), "--questions must be left out for the embedded policy"),
         (("prior", "--num", "0"), "--num must be at least 1"),
+        (("prior", "--seed", "-1"), "--seed must be at least 0, got -1"),
+        (("prior", "--system", "\udc80"), "--system must be text that can be written"),
         (("prior", "--dtype", "bfloat16"), "--dtype goes with --questions, got 'bfloat16' with 'prior'"),
         (("prior", "--system", "hello"), "--system goes with --questions, got 'hello' with 'prior'"),
         (("http://127.0.0.1:9/v1", "--model", "m", "--questions", "q.jsonl", "--num", "9"), "--num goes with the embedded policy"),

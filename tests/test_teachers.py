@@ -247,6 +247,14 @@ def test_a_teacher_that_has_learned_goes_back_to_its_own_earlier_state(kind):
     assert teacher.state_dict() == learned
 
 
+def test_nothing_may_lack_among_numbers_that_are_always_known():
+    teacher = make_teacher("spdl")
+    state = teacher.state_dict()
+    broken = {**state["learned"], "parameters": [None, 0.0]}
+    with pytest.raises(ValueError, match=r"teacher state\.learned\.parameters\[0\] must be a number, got None"):
+        teacher.load_state_dict({**state, "learned": broken})
+
+
 @every_teacher
 def test_state_that_does_not_fit_is_refused_and_changes_nothing(kind):
     teacher = make_teacher(kind)

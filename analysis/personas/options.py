@@ -29,17 +29,22 @@ def persona_options(parser: argparse.ArgumentParser) -> None:
     who.add_argument("--judge", choices=("rule", "llm"), help="a plain rule, or a model (default: the model if named, else who played)")
     who.add_argument("--quiz-every", type=int, default=1, metavar="N", help="ask at every N-th line (default 1); 0 asks nothing")
     server_options(parser, "judge", "the model that judges")
-    server_options(parser, "user", "the model that played the user, to be asked about itself (default: as config.yaml says)")
+    title = "the model that played the user, to be asked about itself (default: as config.yaml says)"
+    server_options(parser, "user", title, no_key="without it that of config.yaml, and none at another --user-url")
     parser.add_argument("--cache", default="default", help="folder of answers of models (default as in runs; off keeps none)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write everything as JSON to this file")
 
 
-def server_options(parser: argparse.ArgumentParser, who: str, title: str) -> None:
-    """How to reach a model, as `--<who>-url` and so on."""
+def server_options(parser: argparse.ArgumentParser, who: str, title: str, *, no_key: str = "none is sent without it") -> None:
+    """How to reach a model, as `--<who>-url` and so on.
+
+    Args:
+        no_key: what happens where no variable is named.
+    """
     group = parser.add_argument_group(title)
     group.add_argument(f"--{who}-url", action="append", metavar="URL", help="an OpenAI-compatible server's address; may be given again")
     group.add_argument(f"--{who}-model", metavar="NAME", help="the model's name there")
-    group.add_argument(f"--{who}-key-env", metavar="VARIABLE", help="environment variable that holds the key; none is sent without it")
+    group.add_argument(f"--{who}-key-env", metavar="VARIABLE", help=f"environment variable that holds the key; {no_key}")
     group.add_argument(f"--{who}-format", choices=("json_schema", "json_object", "text"), help="how it is told to answer in JSON")
     group.add_argument(f"--{who}-concurrency", type=int, metavar="N", help="calls under way at one server (default 16)")
     group.add_argument(f"--{who}-retries", type=int, metavar="N", help="further attempts at an answer that cannot be read (default 4)")

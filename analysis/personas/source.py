@@ -64,8 +64,9 @@ def source_of(options: argparse.Namespace) -> Source:
     if options.num < 1:
         raise ValueError(f"--num must be at least 1, got {options.num}")
     settings = recorded_config(path).get(SETTINGS) or {}
+    recorded = str(settings.get("kind") or "rule")
     # A moody user is an embedded one, whose moods change how strict it is and not who it is.
-    kind = options.user or ("llm" if settings.get("kind") == "llm" else "rule")
+    kind = options.user or ("rule" if recorded == "moody" else recorded)
     llm = model_settings(settings) if kind == "llm" else {}
     bank = make_bank(LLMUserConfig(**{"model": "unknown", **llm})) if kind == "llm" else load_bank()
     dialogues = tuple(drawn(read_whole(path, bank), options.num, seed=options.seed))

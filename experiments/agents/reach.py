@@ -15,6 +15,7 @@ from experiments.agents.speech import speech_of
 from experiments.agents.who import PRIOR, Agent, Kind
 from experiments.agents.wording import in_options
 from experiments.keys import ConfigError
+from simulator.asking import HALF
 from simulator.endpoint_config import EndpointConfig, TokenLimit
 from simulator.endpoints import Endpoints, check_endpoints
 from simulator.ladder import AGENTS
@@ -141,6 +142,8 @@ def check_speaking(options: argparse.Namespace, agent: Agent) -> None:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+    if HALF.search(options.system):
+        raise ConfigError(f"--system must be text that can be written, got {options.system!r}")
     refuse_idle(options, agent)
     if agent.kind is Kind.SERVER:
         agent_config(server_settings(options, agent, answers=Path(ANSWERS)))

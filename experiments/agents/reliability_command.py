@@ -85,6 +85,8 @@ def questions_for(options: argparse.Namespace, agent: Agent) -> list[Question] |
         ConfigError: the agent cannot be asked so.
     """
     check_speaking(options, agent)
+    if options.seed < 0:
+        raise ConfigError(f"--seed must be at least 0, got {options.seed}")
     if agent.kind is Kind.SCRIPTED:
         raise ConfigError(f"AGENT must be a model, got the scripted {agent.source}, which knows no facts")
     if options.questions is not None:
