@@ -230,7 +230,7 @@ def test_a_torn_run_of_a_sweep_is_left_out_with_its_reason_and_the_others_are_ju
     assert "1 runs; 1 collapsed by the whole or a third" in printed and f"{metrics.parent} is left out: " in printed
     assert [sentence.startswith(f"{metrics.parent} is left out") for sentence in json.loads(out.read_text())["left_out"]] == [True]
     assert main(["alarms", "--runs", str(tmp_path / "sweep"), "nowhere"]) == 2
-    assert "got 'nowhere', which has no metrics.jsonl" in capsys.readouterr().err
+    assert "got 'nowhere', which is not there" in capsys.readouterr().err
 
 
 def test_the_command_says_how_many_runs_it_left_out(tmp_path: Path, capsys):
@@ -257,7 +257,7 @@ def test_the_command_says_how_many_runs_it_left_out(tmp_path: Path, capsys):
     ("arguments", "words"),
     [
         ([], "--runs or --students must name something"),
-        (["--runs", "nowhere"], "'nowhere', which has no metrics.jsonl"),
+        (["--runs", "nowhere"], "'nowhere', which is not there"),
         (["--students", "S1_stationary"], "got 'S1_stationary', which is not examined by strictness or never learns"),
         (["--students", "S9"], "got 'S9', which there is not"),
         (["--students", "all", "--seeds", "0"], "--seeds must be >= 1, got 0"),

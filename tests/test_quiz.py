@@ -76,6 +76,9 @@ def test_answers_are_read_strictly():
 
 def test_a_card_is_asked_only_what_it_can_answer():
     """Profiles of SAGE hold a person, a goal and a wish; that all their goals are alike leaves nothing to choose."""
-    profiles = [scenario_of(profile_of(scenario), split=Split.TRAIN) for scenario in CARDS[:60]]
-    names = [question.name for question in quiz_of(profiles[0], profiles, seed=0, turn=0)]
-    assert names == ["person", "wish"]
+    ours = [profile_of(scenario) for scenario in CARDS[:60]]
+    # SAGE's own have no topic, of which a goal would be read.
+    theirs = [{name: value for name, value in record.items() if name != "topic"} for record in ours]
+    for records, names in ((theirs, ["person", "wish"]), (ours, ["person", "goal", "wish"])):
+        profiles = [scenario_of(record, split=Split.TRAIN) for record in records]
+        assert [question.name for question in quiz_of(profiles[0], profiles, seed=0, turn=0)] == names
