@@ -159,6 +159,7 @@ class Histories:
     """Histories by name, saved together."""
 
     may_lack = True
+    """Whether None may stand in a saved state, here for a mixture before its first fit (`checks.require_alike`)."""
 
     def __init__(self, by_name: dict[str, AlpHistory]) -> None:
         self.by_name = by_name

@@ -177,6 +177,7 @@ class CellValues:
     """One number for each cell, NaN where there is none yet; saved as a plain list with None for NaN."""
 
     may_lack = True
+    """Whether None may stand in a saved state, here for a cell that nobody had seen (`checks.require_alike`)."""
 
     def __init__(self, num_cells: int, start: float = float("nan")) -> None:
         self.values_C = np.full(num_cells, start)
