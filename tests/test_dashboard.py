@@ -108,7 +108,7 @@ def test_the_health_page_shows_what_tells_a_healthy_run() -> None:
         "curriculum/reward_density",
         "actor/entropy",
         "curriculum/strictness",
-        "curriculum/strictness_of/praise",
+        "curriculum/recent/strictest",
         "collapse/updates_to_exhaustion",
         "curriculum/zero_variance_share",
         "collapse/alarms_on",
@@ -168,12 +168,50 @@ def test_what_was_issued_is_counted_by_hidden_intention() -> None:
         "curriculum/strictness_of/advice": 0.9,
         "curriculum/groups_of/praise": 2.0,
         "curriculum/groups_of/advice": 1.0,
+        "curriculum/recent/mean": 0.6,
+        "curriculum/recent/mildest": 0.3,
+        "curriculum/recent/strictest": 0.9,
     }
     pictures = board.pictures()
     assert set(pictures) == {f"curriculum/{name}" for name in ("strictness_by_family", "strictness_by_intention", "groups_by_intention")}
     # Three families have a row each, two hidden intentions as well.
     assert pictures["curriculum/strictness_by_family"].height - pictures["curriculum/strictness_by_intention"].height == 26
     assert TeachingBoard().pictures() == {}
+
+
+def test_the_band_of_strictness_spans_the_hidden_intentions_of_the_last_ten_steps() -> None:
+    board = TeachingBoard()
+    for step, family, d in (
+        (1, "praise/negative", 1.0),
+        (2, "praise/passive", 0.1),
+        (3, "advice/negative", 0.5),
+        (11, "praise/negative", 0.3),
+    ):
+        values = board.add(step, [{"event": "task", "family": family, "strictness": d}])
+    # Step 1 is ten steps back; praise has two tasks left, .1 and .3.
+    assert {name: round(values[f"curriculum/recent/{name}"], 6) for name in ("mean", "mildest", "strictest")} == {
+        "mean": 0.35,
+        "mildest": 0.2,
+        "strictest": 0.5,
+    }
+    assert board.add(12, [{"event": "outcome"}]) == {}
+
+
+def test_a_band_is_one_line_between_two_edges(tmp_path: Path) -> None:
+    write(tmp_path, {})
+    (event,) = read(tmp_path).Tensors(metadata.CONFIG_SUMMARY_TAG)
+    (band,) = [
+        chart
+        for page in layout_pb2.Layout.FromString(event.tensor_proto.string_val[0]).category
+        for chart in page.chart
+        if chart.HasField("margin")
+    ]
+    (series,) = band.margin.series
+    assert (series.lower, series.value, series.upper) == (
+        "curriculum/recent/mildest",
+        "curriculum/recent/mean",
+        "curriculum/recent/strictest",
+    )
 
 
 def test_dialogues_that_broke_are_in_no_map_of_scores() -> None:

@@ -17,7 +17,9 @@ class Chart:
 
     title: str
     tags: tuple[str, ...]
-    """Regular expressions, each for whole metric keys (docs/metrics.md)."""
+    """Regular expressions, each for whole metric keys (docs/metrics.md); of a band the keys of its line, its lower and its upper edge."""
+    is_band: bool = False
+    """Whether it is one line in a band, in place of a line for each key."""
     always: bool = True
     """Whether it stands there before anything was measured."""
 
@@ -39,6 +41,11 @@ class Page:
 def chart(title: str, *tags: str) -> Chart:
     """A chart of the metrics that match."""
     return Chart(title=title, tags=tags)
+
+
+def band(title: str, line: str, lower: str, upper: str) -> Chart:
+    """A chart of one metric between two others."""
+    return Chart(title=title, tags=(line, lower, upper), is_band=True)
 
 
 def sometimes(title: str, *tags: str) -> Chart:
@@ -63,7 +70,9 @@ HEALTH = Page(
         chart("Updates until entropy is spent; empty while it holds", "collapse/updates_to_exhaustion"),
         chart("Share of groups without contrast: should stay low", "curriculum/(zero_variance|all_low|all_high)_share"),
         chart("Difficulty: follows the agent's ability", "curriculum/strictness", "curriculum/level"),
-        chart("Strictness by hidden wish: a map is in the images tab", "curriculum/strictness_of/.*"),
+        band(
+            "Strictness by hidden wish: mildest, mean, strictest", *(f"curriculum/recent/{of}" for of in ("mean", "mildest", "strictest"))
+        ),
         chart("Collapse alarms on: should stay at 0", "collapse/(alarms_on|alarm)"),
     ),
 )
@@ -74,9 +83,10 @@ CURRICULUM = Page(
     charts=(
         chart("Strictness issued", "curriculum/(strictness|strictness_std|level)"),
         chart("Success against its target", "curriculum/(success_share|success_running|target_success|ceiling)"),
+        chart("Strictness by what users secretly want: maps are in the images tab", "curriculum/strictness_of/.*"),
         chart("Groups by what users secretly want", "curriculum/groups_of/.*"),
         sometimes("Offset by hidden intention", "curriculum/offset/.*"),
-        chart("Share of the most practised family", "curriculum/largest_family_share"),
+        sometimes("Share of the most practised family", "curriculum/largest_family_share"),
         sometimes("Share that goes back for what was forgotten", "curriculum/replay_share"),
         chart("Groups alike beyond chance: above 0 siblings act as one", "curriculum/alike_excess"),
         chart("How much a group differs within", "curriculum/(within_group_std|best_of_k_gain)"),

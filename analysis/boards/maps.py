@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,6 +17,8 @@ from simulator.dialogue import Outcome
 
 IMAGE_EVERY = 10
 """Steps between two maps of what was issued."""
+RECENT_STEPS = 10
+"""Steps whose tasks the band of strictness is drawn from: a single step has hardly a group for each hidden intention."""
 NUM_BINS = 10
 """Stretches of a run in a map: the images tab shows it small."""
 COMPARED = ("algorithm.kind", "arm", "learner.lr", "seed", "teacher.kind", "teacher.strictness", "teacher.target_success", "world_hash")
@@ -34,18 +37,22 @@ class TeachingBoard:
         self.groups: list[Group] = []
 
     def add(self, step: int, records: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-        """Takes in the tasks of a step; returns its scalars by hidden intention: mean strictness and number of groups."""
+        """Takes in the tasks of a step; returns its scalars by hidden intention, if there were any, and how far these lie apart."""
         issued = [
             Group(step, str(record["family"]), float(record["strictness"]), None)
             for record in records
             if record.get("event") == "task" and "family" in record
         ]
         self.groups += issued
-        by_intention: dict[str, list[float]] = {}
-        for group in issued:
-            by_intention.setdefault(group.intention, []).append(group.strictness)
-        values = {f"curriculum/strictness_of/{intention}": fmean(found) for intention, found in by_intention.items()}
-        return values | {f"curriculum/groups_of/{intention}": float(len(found)) for intention, found in by_intention.items()}
+        if not issued:
+            return {}
+        values: dict[str, float] = {}
+        for intention, found in strictness_by_intention(issued).items():
+            values |= {f"curriculum/strictness_of/{intention}": fmean(found), f"curriculum/groups_of/{intention}": float(len(found))}
+        recent = takewhile(lambda group: group.step > step - RECENT_STEPS, reversed(self.groups))
+        means = [fmean(found) for found in strictness_by_intention(recent).values()]
+        of_recent = {"mean": fmean(means), "mildest": min(means), "strictest": max(means)}
+        return values | {f"curriculum/recent/{name}": value for name, value in of_recent.items()}
 
     def pictures(self) -> dict[str, Picture]:
         """How strict each hidden intention and each family was practised, and how often, so far; nothing before the first task."""
@@ -68,6 +75,14 @@ class TeachingBoard:
             "curriculum/strictness_by_intention": strictness,
             "curriculum/groups_by_intention": groups,
         }
+
+
+def strictness_by_intention(groups: Iterable[Group]) -> dict[str, list[float]]:
+    """The strictness of these groups, by what their users secretly want."""
+    found: dict[str, list[float]] = {}
+    for group in groups:
+        found.setdefault(group.intention, []).append(group.strictness)
+    return found
 
 
 def evaluation_picture(records: Iterable[Mapping[str, Any]]) -> Picture | None:
