@@ -21,11 +21,13 @@ from analysis.drawing.plots import Line, Row, line_chart, number_line
 from analysis.drawing.ticks import ticks_between
 from analysis.pages.before_after import BeforeAfter, Gain, before_after
 from analysis.pages.report import write_report
+from analysis.pages.run_figures import training_figures
 from analysis.pages.sections import repeat
 from analysis.pages.verdict import caveat, verdict
 from analysis.runs import Run, read_run
 from analysis.teaching import Group, by_time
 from analysis.wording import duration
+from experiments.recorder import Recorder
 
 VOID = {"meta", "br", "link", "img"}
 
@@ -170,6 +172,17 @@ def test_every_figure_lies_beside_the_page_with_its_numbers(finished):
     reward = list(csv.DictReader((folder / "reward.csv").open(encoding="utf-8")))
     assert len(reward) == 80 and reward[0]["line"] == "mean"
     assert float(reward[0]["value"]) == pytest.approx(read_run(finished.parent).series("reward/mean").values[0], rel=1e-5)
+
+
+@pytest.mark.parametrize(("paid", "names"), [(0.4, ["mean", "success rate"]), (0.9, ["mean", "success rate", "felt"])])
+def test_what_users_felt_is_drawn_where_a_run_is_paid_for_something_else(tmp_path, paid, names):
+    (tmp_path / "config.yaml").write_text("seed: 0\n", encoding="utf-8")
+    recorder = Recorder(tmp_path)
+    for step in (1, 2, 3):
+        recorder.metrics(step, {"reward/mean": paid, "reward/success_rate": 0.2, "reward/emotion": 0.4 + 1e-9})
+    recorder.close()
+    reward = training_figures(read_run(tmp_path))[0]
+    assert list(dict.fromkeys(row[0] for row in reward.rows)) == names
 
 
 def test_the_files_of_a_figure_are_exchanged_and_not_written_over(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ MAX_GROUPS = 2000
 """Groups that are drawn; of more, every so many."""
 NUM_BINS = 24
 """Stretches of a run in the map of what was issued."""
+FELT = "felt"
+"""A line that most runs need not draw: they are paid for it."""
 ROWS = (
     ("L0, only gives advice", "reference.L0", "plain"),
     ("before training", "start", "before"),
@@ -45,10 +48,11 @@ CURVES = (
     Curve(
         "reward",
         "Reward",
-        {"mean": "reward/mean", "success rate": "reward/success_rate"},
+        {"mean": "reward/mean", "success rate": "reward/success_rate", FELT: "reward/emotion"},
         SHARE,
-        "What the run is paid for (the users' final emotion / 100, unless its settings say otherwise), and the share of users who were "
-        "pleased. An adaptive teacher holds both near a target by asking for more.",
+        "What the run is paid for, and the share of users who were pleased. If it is not paid the users' final emotion / 100, that is "
+        "drawn too (felt): the further below the mean, the more the reward is gamed. An adaptive teacher holds both near a target by "
+        "asking for more.",
     ),
     Curve(
         "reward_density",
@@ -89,11 +93,18 @@ def training_figures(run: Run) -> list[Figure]:
     marks, figures = alarm_steps(run), []
     for curve in CURVES:
         lines = [Line(name=name, xs=series.steps, ys=series.values) for name, key in curve.keys.items() for series in [run.series(key)]]
+        lines = [line for line in lines if line.name != FELT or not lies_on(line, lines[0])]
         rows = [(line.name, x, y) for line in lines for x, y in zip(line.xs, line.ys, strict=True)]
         plot = line_chart(lines, x_label="step", y_range=curve.y_range, alarms=marks)
         header = ("line", "step", "value")
         figures.append(Figure(name=curve.name, title=curve.title, plot=plot, caption=curve.caption, header=header, rows=rows))
     return figures
+
+
+def lies_on(line: Line, other: Line) -> bool:
+    """Whether a line would hide another, or has no points."""
+    here, there = dict(zip(line.xs, line.ys, strict=True)), dict(zip(other.xs, other.ys, strict=True))
+    return all(math.isclose(y, there.get(x, math.nan), abs_tol=1e-6) for x, y in here.items())
 
 
 def scores_figure(run: Run) -> Figure | None:
