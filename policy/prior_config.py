@@ -81,3 +81,19 @@ class PriorConfig:
         for name in ("hints_share", "taking_up_share", "knowhow_share", "knowhow_prob", "user_share"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"policy.prior.{name} must be in [0, 1], got {getattr(self, name)!r}")
+        for before, name in (("hints_share", "taking_up_share"), ("taking_up_share", "knowhow_share")):
+            if getattr(self, name) < getattr(self, before):
+                least = f"{before} ({getattr(self, before):g})"
+                raise ValueError(f"policy.prior.{name} must be at least {least}, which ends before it, got {getattr(self, name)!r}")
+        self._check_demonstrations()
+
+    def _check_demonstrations(self) -> None:
+        # Here and not where they are defined: that module's text is part of what a prior is kept under.
+        shown, keys = self.demonstrations, "policy.prior.demonstrations"
+        if shown.num_replies < 1:
+            raise ValueError(f"{keys}.num_replies must be at least 1, got {shown.num_replies!r}")
+        most_open = 1.0 - DemonstrationConfig().skilled(self.knowhow_prob).veiled_prob
+        if shown.open_prob > most_open:
+            raise ValueError(
+                f"{keys}.open_prob must be at most {most_open:g}, got {shown.open_prob!r}: the other users of the know-how lesson are veiled"
+            )

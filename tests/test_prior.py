@@ -195,3 +195,17 @@ def test_settings_out_of_range_are_named(field: str, value: float):
 def test_open_and_veiled_users_are_shares_of_one_whole():
     with pytest.raises(ValueError, match=r"policy\.prior\.demonstrations\.veiled_prob must be at most 1 - open_prob, got 0\.6"):
         DemonstrationConfig(open_prob=0.5, veiled_prob=0.6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"hints_share": 0.5}, r"taking_up_share must be at least hints_share \(0\.5\), which ends before it, got 0\.39"),
+        ({"knowhow_share": 0.3}, r"knowhow_share must be at least taking_up_share \(0\.39\), which ends before it, got 0\.3"),
+        ({"demonstrations": DemonstrationConfig(num_replies=0)}, r"demonstrations\.num_replies must be at least 1, got 0"),
+        ({"demonstrations": DemonstrationConfig(open_prob=0.7)}, r"demonstrations\.open_prob must be at most 0\.6, got 0\.7"),
+    ],
+)
+def test_a_recipe_whose_lessons_cannot_be_given_is_refused(settings, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        PriorConfig(**settings)
