@@ -87,10 +87,18 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
     sweep = load_sweep(options.experiment, options.overrides)
     cell = sweep.cell(*options.cell) if options.cell else None
     if options.dry_run and cell:
+        from experiments.same_run import refuse_other
         from experiments.sealed import check_sealed
+        from experiments.sweep import closing_score, is_done
 
         config, folder = sweep.config(cell), sweep.run_folder(cell)
-        check_sealed(config, folder, resuming=(folder / "config.yaml").is_file())
+        resuming = (folder / "config.yaml").is_file()
+        check_sealed(config, folder, resuming=resuming)
+        refuse_other(sweep, cell)
+        if is_done(sweep, cell):
+            print(f"# {folder} has ended: {closing_score(sweep, cell)}")
+            return 0
+        config.resume = str(folder) if resuming else ""
         print(plan(config, folder))
         return 0
     if options.dry_run:
@@ -104,14 +112,18 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
 
 def foreseen(sweep: Sweep) -> Iterator[str]:
     """What else is known of a sweep before it is run: what it takes over, what it loses, and why it would be refused."""
-    from experiments.sweep import check_opening, lost_by_words, refused_arms
+    from experiments.keys import refusing
+    from experiments.sweep import check_opening, lost_by_words, refused_arms, torn_runs
     from experiments.taking_over import began_otherwise, kept_runs
 
     kept = kept_runs(sweep)
     yield from (*lost_by_words(sweep), *kept.sentences(len(sweep.cells())), *began_otherwise(sweep, kept))
     yield from refused_arms(sweep, kept.usable).values()
     try:
+        yield from torn_runs(sweep).values()
         check_opening(sweep, kept.usable)
+        with refusing():
+            sweep.planned.refuse_other(sweep.folder)
     except ConfigError as error:
         yield f"it would be refused: {error}"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from analysis.runs import leaves
 from experiments.config import ExperimentConfig, load, read_experiment
 from experiments.keys import ConfigError
+from experiments.same_run import defaults_of
 from policy.learner_config import LearnerConfig
 from simulator.scenario import Split
 
@@ -78,7 +79,10 @@ def lost_settings(before: ExperimentConfig, now: ExperimentConfig, *, called: st
     found = []
     for group in ("algorithm", "simulator"):
         was, has = (dict(leaves(asdict(getattr(config, group)))) for config in (before, now))
-        lost = {name: value for name, value in was.items() if name in has and has[name] != value and name != "kind"}
+        # What was given along with the new kind stands otherwise than by its default, and is not lost.
+        usual = dict(leaves(defaults_of(getattr(now, group))))
+        lost = {name: value for name, value in was.items() if name in has and has[name] != value and has[name] == usual.get(name)}
+        lost.pop("kind", None)
         if was["kind"] != has["kind"] and lost:
             settings = " ".join(f"{group}.{name}={value}" for name, value in lost.items())
             found.append(f"NOTE {group}.kind={has['kind']} begins with its own defaults; {called} has for {was['kind']}: {settings}")

@@ -66,8 +66,8 @@ class Choice:
 
     @property
     def rejected(self) -> set[str]:
-        """Candidates that were not chosen."""
-        return {arm for pick in self.picks for arm in pick.means if arm != pick.arm}
+        """Candidates that were not chosen, those among them that were no candidates yet when the choice was made."""
+        return {arm for pick in self.picks for arm in (*pick.means, *self.candidates.get(pick.pattern, ())) if arm != pick.arm}
 
     @property
     def num_open(self) -> int:
@@ -80,7 +80,9 @@ class Choice:
             yield f"not chosen yet, so all candidates are listed: {self.why_not}"
         for pick in self.picks:
             means = ", ".join(f"{arm} {mean:.2f}" for arm, mean in pick.means.items())
-            yield f"{pick.arm} is the best {pick.pattern} on seeds {self.seeds} of {self.origin} ({self.endpoint}: {means})"
+            later = [arm for arm in self.candidates.get(pick.pattern, ()) if arm not in pick.means]
+            but = f"; {', '.join(later)} came later and is not among them" if later else ""
+            yield f"{pick.arm} is the best {pick.pattern} on seeds {self.seeds} of {self.origin} ({self.endpoint}: {means}){but}"
 
     def keep(self, folder: Path) -> None:
         """Writes it down for all later sittings.

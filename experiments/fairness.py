@@ -28,7 +28,7 @@ def require_alike(configs: Mapping[str, ExperimentConfig], *, differ: Sequence[s
     shared = {arm: shared_settings(config) for arm, config in configs.items()}
     known = set().union(*shared.values())
     for about in differ:
-        if about.startswith(ALWAYS_EQUAL):
+        if any(name.startswith(about) for name in known if name.startswith(ALWAYS_EQUAL)) or about.startswith(ALWAYS_EQUAL):
             raise ConfigError(f"differ must name no part of budget or evaluation, got {about!r}; arms have equal cost and one measure")
         if not any(name.startswith(about) for name in known):
             raise ConfigError(f"differ must name what arms have to share otherwise ({', '.join(EQUAL)}), got {about!r}")

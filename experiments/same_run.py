@@ -8,6 +8,7 @@ from dataclasses import MISSING, asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.copies import why_no_copy
+from analysis.kept import relocated
 from analysis.runs import CONFIG, METRICS, PROVENANCE, leaves, read_config, read_run, setting
 from experiments.config import DEFAULT_KINDS, MAY_CHANGE, ExperimentConfig, defaults_for, load, load_saved, read_experiment, to_plain
 from experiments.keys import ConfigError
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from experiments.sweep_plan import Cell, Sweep
 
 MAY_DIFFER = (*(name for name in MAY_CHANGE if name not in ("budget.", "teacher.trace")), "name", "experiment", "sealed.again")
-"""Settings that change nothing about how a run comes out, by the beginnings of their names."""
+"""Settings that change nothing about how a run comes out, by the beginnings of their names. A trace is the same if it lies in the same
+place beneath the runs."""
 OF_A_PLACE = ("cluster.", "checkpoint.", "resume", "runs", "name", "experiment", "sealed.")
 """Settings that say where and when a run was made and not what it was."""
 PLACE_OF_A_RUN = ("experiment", "name", "runs", "resume")
@@ -37,6 +39,8 @@ def refuse_other(sweep: Sweep, cell: Cell) -> None:
     """
     folder = sweep.run_folder(cell)
     if not (folder / CONFIG).is_file():
+        if folder.is_dir() and any(folder.iterdir()):
+            raise TornRun(f"{cell} has no {CONFIG}: it was broken off before, or it was deleted; delete {folder} to run it anew")
         return
     try:
         began_in = setting(read_config(folder / CONFIG), f"{PROVENANCE}.world_hash")
@@ -52,8 +56,8 @@ def refuse_other(sweep: Sweep, cell: Cell) -> None:
         ) from error
     if began_in != world_hash():
         raise ConfigError(f"{folder} was run in world {began_in}, this is {world_hash()}; take another name= for the sweep")
-    # Through the schema, so that a setting which did not exist then stands at its default.
-    if found := next(differences(saved, sweep.config(cell)), None):
+    # Through the schema, so that a setting which did not exist then stands at its default; all runs together may have moved.
+    if found := next(differences(relocated(saved, str(saved["runs"]), str(sweep.runs)), sweep.config(cell)), None):
         name, before, now = found
         raise ConfigError(f"{folder} was run with {name}={before!r}, this sweep wants {now!r}; take another name= for the sweep")
     try:

@@ -12,7 +12,7 @@ import contextlib
 import fcntl
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,7 +101,7 @@ def opening_sealed(config: ExperimentConfig, folder: Path) -> Iterator[None]:
     root.mkdir(parents=True, exist_ok=True)
     with (root / MARKS).open("a", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        is_marked = any((mark.run, mark.world_hash, mark.again) == (mine.run, mine.world_hash, mine.again) for mark in read_marks(root))
+        is_marked = any(replace(mark, seeds=mine.seeds, time=mine.time) == mine for mark in read_marks(root))
         if not is_marked:
             check_sealed(config, folder, resuming=bool(config.resume))
         yield
@@ -126,8 +126,11 @@ def mark_of(config: ExperimentConfig, folder: Path) -> Mark:
 
 def root_of(config: ExperimentConfig, folder: Path) -> Path:
     """The folder of all runs, also of a run that was moved since."""
-    runs = Path(config.runs)
-    return runs if Path(folder).absolute().is_relative_to(runs.absolute()) else Path(folder).absolute().parents[1]
+    runs, place = Path(config.runs), Path(folder).absolute()
+    if place.is_relative_to(runs.absolute()):
+        return runs
+    # A single run is <runs>/<experiment>/<name>; one of a sweep, which alone is told its seeds, lies two folders deeper.
+    return place.parents[3 if config.sealed.seeds else 1]
 
 
 def known_marks(runs: Path) -> Iterator[Mark]:

@@ -29,7 +29,7 @@ from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, s
 from experiments.agents.who import EMBEDDED
 from experiments.catalogue import path_of
 from experiments.cautions import lost_settings
-from experiments.config import BudgetConfig, compose, laid_over, load_saved, read_experiment, read_yaml
+from experiments.config import BudgetConfig, ExperimentConfig, compose, laid_over, load_saved, read_experiment, read_yaml
 from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
 from experiments.interruption import SIGNALS, Interruption
@@ -39,7 +39,7 @@ from experiments.preflight import check
 from experiments.same_run import TornRun, refuse_other
 from experiments.sealed import check_sealed
 from experiments.sweep_plan import Cell, Sweep
-from experiments.taking_over import began_otherwise, is_begun, is_record, kept_runs, plan_apart, record_of
+from experiments.taking_over import began_otherwise, kept_runs, plan_apart
 from experiments.teaching import check_teacher
 from policy.prior_place import prior_folder
 from simulator.progress import as_clock
@@ -194,23 +194,31 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
             raise ConfigError(f"{cell} replays {need}, which must have ended before; run that first: {first}")
     folder = sweep.run_folder(cell)
     resuming = (folder / CONFIG).is_file()
-    if resuming:
-        refuse_other(sweep, cell)
+    refuse_other(sweep, cell)
     if is_done(sweep, cell):
         print(f"{folder} has ended: {closing_score(sweep, cell)}", file=sys.stderr)
         return ExitCode.FINISHED
-    config = load_saved(folder / CONFIG, [f"resume={folder}", *sweep.for_resumed()]) if resuming else sweep.config(cell)
+    config = settings_to_go_on(sweep, cell) if resuming else sweep.config(cell)
+    if not resuming and folder.is_dir():
+        folder.rmdir()
     check(config, folder, resuming=resuming)
     keep_plan(sweep)
     config.name = folder.name
     return run(config, folder, to_go_on=shlex.join(words_of(sweep, cell)))
 
 
+def settings_to_go_on(sweep: Sweep, cell: Cell) -> ExperimentConfig:
+    """The settings of a run that goes on, wherever it and the others lie by now."""
+    folder, wanted = sweep.run_folder(cell), sweep.config(cell)
+    config = load_saved(folder / CONFIG, [f"resume={folder}", *sweep.for_resumed()])
+    # The teacher is the same (`refuse_other`), but for the place of a trace.
+    config.runs, config.teacher = wanted.runs, wanted.teacher
+    return config
+
+
 def place_kept(sweep: Sweep, cells: Sequence[Cell]) -> None:
     """Unpacks those of some runs that were kept and are not there, as the sweep as a whole would."""
-    if any(is_record(record_of(sweep, cell)) and not is_begun(sweep.run_folder(cell)) for cell in cells):
-        kept = kept_runs(sweep)
-        kept.place(sweep, [cell for cell in cells if cell in kept.usable])
+    kept_runs(sweep, among=cells).place(sweep)
 
 
 class Sitting:

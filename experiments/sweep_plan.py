@@ -292,7 +292,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
         Plan(contrasts=sweep.planned.contrasts, primary=primary, threshold=sweep.planned.threshold)
     except ValueError as error:
         raise ConfigError(f"{path_of(experiment).name}: {str(error).replace('--', '')}") from error
-    if "choose" in tree:
+    if tree.get("choose") is not None:
         all_arms = {arm: reached(settings, base, given) for arm, settings in chosen_arms(tree["arms"], list(tree["arms"])).items()}
         sweep = chosen(sweep, tree["choose"], all_arms=all_arms)
     check(sweep, all_arms=list(tree["arms"]))
@@ -318,6 +318,8 @@ def require_shape(tree: Mapping[str, Any], file: str) -> None:
         raise ConfigError(f"{name} must be a table of names and what belongs to them, got {tree[name]!r} in {file}")
     for name in (name for name in LISTS if tree.get(name) is not None and not isinstance(tree[name], list)):
         raise ConfigError(f"{name} must be a list, got {tree[name]!r} in {file}")
+    for name in (name for name in LISTS if not all(isinstance(item, str) for item in tree.get(name) or ())):
+        raise ConfigError(f"{name} must be a list of text, got {tree[name]!r} in {file}; put each in quotes, without a space after a colon")
     for name in (name for name in tree.get("read") or () if name not in ENDPOINTS):
         raise ConfigError(f"read must name endpoints ({', '.join(ENDPOINTS)}), got {name!r} in {file}")
     if isinstance(tree.get("threshold", 0), bool) or not isinstance(tree.get("threshold", 0), int | float):

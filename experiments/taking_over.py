@@ -11,7 +11,7 @@ initial weights, whatever its arm is called. Runs that copy another, and what th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,10 +65,15 @@ def named(cells: Sequence[Cell]) -> str:
     return ", ".join(map(str, cells[:NAMED])) + (f" and {len(cells) - NAMED} more" if len(cells) > NAMED else "")
 
 
-def kept_runs(sweep: Sweep) -> KeptRuns:
-    """Looks at every record of a run that the sweep has not begun."""
+def kept_runs(sweep: Sweep, *, among: Collection[Cell] | None = None) -> KeptRuns:
+    """Looks at every record of a run that the sweep has not begun.
+
+    Args:
+        among: the runs that are asked about, with those that they copy; None for all.
+    """
     kept = KeptRuns(results_of(sweep.folder))
-    waiting = [cell for cell in sweep.cells() if not is_begun(sweep.run_folder(cell))]
+    asked = [cell for cell in sweep.cells() if among is None or cell in among]
+    waiting = [cell for cell in asked if not is_begun(sweep.run_folder(cell))]
     own = [cell for cell in waiting if is_record(record_of(sweep, cell))]
     other_plan = plan_apart(sweep) if own else ""
 

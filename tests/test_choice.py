@@ -92,6 +92,15 @@ def test_the_best_of_each_kind_by_the_mean_over_the_seeds_is_kept_and_the_others
     assert "fixed_0.5 is the best fixed_* on seeds 0-1 of grid/sweep (heldout.auc: fixed_0.1 32.50, fixed_0.5 36.00)" in found.sentences()
 
 
+def test_a_candidate_that_came_after_the_choice_is_not_among_the_arms(grid):
+    chosen(grid).keep(grid / "final" / "judged")
+    found = read_choice(
+        WANTED, (*ARMS, "fixed_0.7"), asked=ARMS, folder=grid / "final" / "judged", runs=grid, endpoint="heldout.auc", config_of=config_of
+    )
+    assert found.rejected == {"fixed_0.1", "fixed_0.7", "linear_fast"}
+    assert any(said.endswith("fixed_0.5 36.00); fixed_0.7 came later and is not among them") for said in found.sentences())
+
+
 def test_what_was_chosen_stays_chosen_whatever_happens_to_the_other_sweep(grid):
     chosen(grid).keep(grid / "final" / "judged")
     made_sweep(grid / "grid" / "other", FINALS)

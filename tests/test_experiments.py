@@ -144,6 +144,9 @@ def test_settings_of_the_file_that_another_algorithm_does_not_take_over_are_name
         "NOTE algorithm.kind=ppo begins with its own defaults; adaptive_curriculum has for grpo: "
         "algorithm.entropy_coef=0.03 algorithm.turn_credit=0.9 algorithm.turn_discount=0.6"
     )
+    # What was given with the new kind is not lost.
+    (note,) = cautions(load("adaptive_curriculum", ["algorithm.kind=ppo", "algorithm.entropy_coef=0.01", "algorithm.turn_credit=0.5"]))
+    assert note.endswith(" has for grpo: algorithm.turn_discount=0.6")
     # An undiscounted PPO unlearns here (docs/decisions.md): what the file leaves at its kind's default is lost as well.
     given = ["algorithm.kind=ppo", "algorithm.turn_credit=0.9", "algorithm.turn_discount=0.6", "algorithm.entropy_coef=0.03"]
     for quiet in (given, ["algorithm.normalise_by=group"], ["teacher.kind=linear"]):

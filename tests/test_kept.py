@@ -412,6 +412,12 @@ def test_the_same_run_of_another_experiment_is_taken_over_whatever_its_arm_is_ca
     assert read_run(results_beside(earlier.runs) / "other" / "sweep" / "half" / "seed_3").config["experiment"] == "other"
 
 
+def test_a_run_by_itself_is_done_where_another_experiment_kept_it(earlier, write, capsys):  # noqa: F811
+    write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
+    assert run_arm(load_sweep("other", [f"runs={earlier.runs}"]), Cell("half", 3)) == 0
+    assert "half/seed_3 has ended" in capsys.readouterr().err
+
+
 def test_a_sweep_without_runs_of_its_own_takes_those_over_that_began_as_its_runs_would(earlier, write, prior):  # noqa: F811
     write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
     sweep = load_sweep("other", [f"runs={earlier.runs}"])

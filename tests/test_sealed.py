@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -12,7 +14,7 @@ from analysis.results import MARKS
 from experiments import sealed
 from experiments.config import load
 from experiments.keys import ConfigError
-from experiments.sealed import check_sealed, opening_sealed, read_marks
+from experiments.sealed import check_sealed, mark_of, opening_sealed, read_marks
 from experiments.sweep_plan import Cell, load_sweep
 
 
@@ -58,6 +60,19 @@ def test_another_teacher_another_world_and_the_held_out_half_are_free(at, monkey
     judge(*at("smoke/third", split="heldout"))
     monkeypatch.setattr(sealed, "world_hash", lambda: "another")
     judge(*at("smoke/fourth"))
+
+
+def test_another_teacher_in_the_same_folder_leaves_a_mark_of_its_own(at):
+    judge(*at("smoke/first"))
+    judge(*at("smoke/first", "teacher.kind=uniform"))
+    with pytest.raises(ConfigError, match="was opened for uniform in world"):
+        check_sealed(*at("smoke/second", "teacher.kind=uniform"), resuming=False)
+
+
+@pytest.mark.parametrize(("place", "seeds"), [("smoke/first", ""), ("made/sweep/frontier/seed_0", "sealed.seeds=[0,1]")])
+def test_a_run_that_was_moved_is_of_the_opening_that_it_was_of(at, tmp_path, place, seeds):
+    config, _ = at(place, "runs=elsewhere", *filter(None, [seeds]))
+    assert mark_of(config, tmp_path / place) == replace(mark_of(at(place, *filter(None, [seeds]))[0], tmp_path / place), time=ANY)
 
 
 def test_graded_and_binary_rewards_are_two_questions_and_thresholds_are_none(at):

@@ -30,7 +30,7 @@ from experiments.keys import ConfigError
 from experiments.one_writer import only_writer
 from experiments.same_run import differences, refuse_other
 from experiments.sealed import opening_sealed
-from experiments.sweep import Running, Sitting, compare_arms, goes_first, keep_plan, run_arm, run_sweep
+from experiments.sweep import Running, Sitting, compare_arms, goes_first, keep_plan, run_arm, run_sweep, settings_to_go_on
 from experiments.sweep_plan import Cell, Sweep, describe, is_sweep, load_sweep
 from simulator.bank import world_hash
 
@@ -301,6 +301,11 @@ def test_plans_that_cannot_be_run_are_refused_in_a_sentence(write, overrides, me
         ("{kind: fixed, strictness: 0.5}}", "{kind: fixed}, budget: {policy_tokens: 9000}}", "budget.policy_tokens must be the same"),
         ("{kind: fixed, strictness: 0.5}}", "{kind: fixed, strictness: 1.5}}", "arm fixed: teacher.strictness must be in [0, 1]"),
         ('"frontier:fixed"', '"frontier:fixd"', "contrasts must look like first:second"),
+        (
+            '"frontier:fixed"',
+            "frontier: fixed",
+            "contrasts must be a list of text, got [{'frontier': 'fixed'}] in made.yaml; put each in quotes",
+        ),
         ("parallel: 2", "side_by_side: 2", "got 'side_by_side' in made.yaml"),
         ("seeds: [3, 5]", "seeds: [3]", "arm replayed replays another seed's run, so the file's seeds must be at least two, got 3"),
         ('"frontier:fixed"', '"fixed:fixed"', "made.yaml: contrast must name two arms, got 'fixed' twice"),
@@ -329,6 +334,9 @@ def test_files_that_are_no_fair_sweep_are_refused_in_a_sentence(write, before, a
     ("added", "message"),
     [
         ("differ: [learner.lr]", "differ must name what arms have to share otherwise"),
+        ("differ: [budget]", "differ must name no part of budget or evaluation, got 'budget'"),
+        ("differ: ['']", "differ must name no part of budget or evaluation, got ''"),
+        ("differ: [1]", "differ must be a list of text, got [1] in made.yaml"),
         ("differ: [budget.policy_tokens]", "differ must name no part of budget or evaluation, got 'budget.policy_tokens'"),
         ("tuning: {frontier: much}", "tuning must be told of every arm, got none of fixed"),
         ("tuning: {frontier: much, fixt: none}", "tuning must be told of the arms frontier, fixed, replayed, got 'fixt'"),
@@ -353,6 +361,12 @@ def test_arms_may_differ_in_what_the_experiment_is_about_and_in_nothing_else(wri
     write(f"{of_two_priors}differ: [policy.prior.seed]\n")
     with pytest.raises(ConfigError, match=r"policy.prior.knowhow_prob must be the same"):
         planned()
+
+
+def test_a_key_without_a_value_says_nothing(write):
+    write(f"{PLAN}choose:\ndiffer:\n")
+    sweep = planned()
+    assert sweep.choice is None and sweep.differ == ()
 
 
 def test_dry_run_says_what_would_be_run_and_starts_nothing(write, tmp_path, capsys):
@@ -388,6 +402,34 @@ def test_a_run_of_other_settings_is_not_taken_for_one_of_this_sweep(write):
     found = {name: (before, now) for name, before, now in differences(saved, config)}
     assert found["teacher.strictness"] == (0.7, 0.5)
     assert "runs" not in found and "seed" not in found
+
+
+def test_a_dry_run_says_that_a_run_which_is_there_is_another_one_or_has_ended(write, tmp_path, capsys):
+    write()
+    runs = f"runs={tmp_path / 'runs'}"
+    folder = finished(planned(runs), Cell("fixed", 3))
+    refused = f"{folder} was run with learner.lr="
+    assert main(["made", runs, "learner.lr=0.1", "--dry-run"]) == 0
+    assert f"# it would be refused: {refused}" in capsys.readouterr().out
+    assert main(["made", runs, "learner.lr=0.1", "--cell", "fixed", "3", "--dry-run"]) == 2 and refused in capsys.readouterr().err
+    assert main(["made", runs, "--cell", "fixed", "3", "--dry-run"]) == 0
+    assert capsys.readouterr().out == f"# {folder} has ended: held-out 60.0\n"
+    (folder / "summary.json").unlink()
+    assert main(["made", runs, "--cell", "fixed", "3", "--dry-run"]) == 0 and f"# continues {folder}" in capsys.readouterr().out
+    (folder / "config.yaml").unlink()
+    assert main(["made", runs, "--dry-run"]) == 0
+    assert f"# fixed seed 3 has no config.yaml: it was broken off before, or it was deleted; delete {folder}" in capsys.readouterr().out
+
+
+def test_a_run_that_copies_another_goes_on_where_all_were_moved(write, tmp_path):
+    write()
+    finished(planned(f"runs={tmp_path / 'runs'}"), cell := Cell("replayed", 3))
+    (tmp_path / "runs").rename(tmp_path / "moved")
+    sweep = planned(f"runs={tmp_path / 'moved'}")
+    refuse_other(sweep, cell)
+    config = settings_to_go_on(sweep, cell)
+    assert config.teacher.trace == str(tmp_path / "moved" / "made" / "sweep" / "frontier" / "seed_5" / "teacher.jsonl")
+    assert config.runs == str(tmp_path / "moved") and config.resume == str(sweep.run_folder(cell))
 
 
 def test_a_run_begun_before_a_setting_existed_is_of_this_sweep_still(write, tmp_path):
