@@ -81,7 +81,7 @@ def share_of(groups: Sequence[Group], families: Sequence[str]) -> float | None:
 
 
 def moody_share(run: Run) -> float | None:
-    """Share of the groups issued to the families that have moods; None where no family has, or the log cannot be read.
+    """Share of the groups issued to the families that may have moods; None of other users, or where the log cannot be read.
 
     Where `simulator.whim_prob` is 0 it is what the same families get without them.
     """

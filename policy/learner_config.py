@@ -20,7 +20,7 @@ class LearnerConfig:
     """>= 0; decoupled, on all parameters. The update is small enough without it, and it would pull at the prior."""
     pull_to_start: float = 0.0
     """In [0, 1); share of the way back to the weights that the policy began with, by which every update ends. What is not practised then
-    fades with a half-life of ln 2 / pull updates (.02: 34), as skills do in nature; 0 forgets only what other practice overwrites."""
+    fades with a half-life of ln 2 / -ln(1 - pull) updates (.02: 34), as skills do; 0 forgets only what other practice overwrites."""
     warmup_steps: int = 0
     """>= 0; optimiser steps over which the step size grows linearly to `lr`."""
     lr_end: float = 1.0

@@ -95,5 +95,5 @@ class PriorConfig:
         most_open = 1.0 - DemonstrationConfig().skilled(self.knowhow_prob).veiled_prob
         if shown.open_prob > most_open:
             raise ValueError(
-                f"{keys}.open_prob must be at most {most_open:g}, got {shown.open_prob!r}: the other users of the know-how lesson are veiled"
+                f"{keys}.open_prob must be at most {most_open:g}, got {shown.open_prob!r}: other users of the know-how lesson are veiled"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from simulator.bank import world_hash
 from simulator.dialogue import Dialogue, Turn
 from simulator.figures import signed
 from simulator.five_steps import five_steps
+from simulator.moody_user import MoodyUserConfig
 from simulator.register import Register
 from simulator.replay import (
     HELD_OUT_UID,
@@ -42,11 +43,12 @@ def explain_dialogues(options: argparse.Namespace) -> int:
         raise ValueError(f"--num must be at least 0, got {options.num}")
     config = recorded_config(path)
     flags = {name: getattr(options, name) for name in ("register", "momentum", "start_emotion", "quantise", "preset")}
-    for line in other_world(config):
-        print(line)
+    worlds = dict.fromkeys([(config.get("provenance") or {}).get("world_hash")])
     tally = Tally()
     for number, record, dialogue in chosen(path, selection):
         settings = user_settings(flags, record.get(SETTINGS) or {}, config.get(SETTINGS) or {})
+        if world := record.get("world_hash"):
+            worlds[str(world)] = None
         try:
             turns = list(replay(dialogue, settings))
         except ValueError as error:
@@ -54,15 +56,15 @@ def explain_dialogues(options: argparse.Namespace) -> int:
         tally.add(name_of(number, record), turns)
         if tally.num_dialogues <= options.num:
             print(*in_full(name_of(number, record), dialogue, turns, settings), sep="\n")
-    print(*tally.lines(path), sep="\n")
+    print(*other_worlds(worlds), *tally.lines(path), sep="\n")
     return DIFFERS if tally.differing else 0
 
 
-def other_world(config: Mapping[str, Any]) -> Iterator[str]:
-    """A warning where a run was recorded in another state of the world."""
-    recorded = (config.get("provenance") or {}).get("world_hash")
-    if recorded and recorded != world_hash():
-        yield f"note: recorded in world {recorded}, replayed in world {world_hash()}: differences may come from that"
+def other_worlds(recorded: Iterable[str | None]) -> Iterator[str]:
+    """A warning for each other state of the world in which a run or a chat was recorded."""
+    for world in recorded:
+        if world and world != world_hash():
+            yield f"note: recorded in world {world}, replayed in world {world_hash()}: differences may come from that"
 
 
 class Tally:
@@ -112,6 +114,8 @@ def in_full(name: str, dialogue: Dialogue, turns: list[Replayed], config: RuleUs
             yield from wrapped(f"             recorded {what}:   ", worded(turn.recorded, what))
             yield from wrapped(f"             recomputed {what}: ", worded(turn.recomputed, what))
         if turn.explanation is not None:
+            if (mood := turn.explanation.dialogue.difficulty) != difficulty:
+                yield f"             in a mood: strictness {mood.strictness:g}, impatience {mood.impatience:g}"
             for number, (title, text) in enumerate(five_steps(turn.explanation).named(), start=1):
                 yield from wrapped(f"             {number} {title}: ", text, hanging=15)
     yield ""
@@ -123,7 +127,10 @@ def settings_in_words(config: RuleUserConfig) -> str:
         return "preset sage: fitted on SAGE's recorded users, with their changes and momentum, start at 40"
     rounding = "rounded to SAGE's changes" if config.quantise else "in whole points"
     register = config.register or Register.OPEN
-    return f"register {register}, momentum {config.momentum:g}, start at {config.start_emotion}, changes {rounding}"
+    moods = ""
+    if isinstance(config, MoodyUserConfig):
+        moods = f", moods at {config.whim_prob:g} of the replies to training users of {', '.join(config.families)}"
+    return f"register {register}, momentum {config.momentum:g}, start at {config.start_emotion}, changes {rounding}{moods}"
 
 
 def compared(turn: Replayed) -> str:

@@ -19,7 +19,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 from simulator.dialogue import Dialogue
-from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import FAMILIES, Family, Split
 from simulator.user import Reaction
 
@@ -37,6 +37,10 @@ class MoodyUserConfig(RuleUserConfig):
         super().__post_init__()
         if not 0.0 <= self.whim_prob <= 1.0:
             raise ValueError(f"simulator.whim_prob must be in [0, 1], got {self.whim_prob!r}")
+        if self.whim_prob and self.preset is Preset.SAGE:
+            raise ValueError("simulator.preset must be training with moods, got sage: there difficulty, and so a mood, does not enter")
+        if not self.families:
+            raise ValueError("simulator.families must name families, got none; simulator.kind=rule has no moods")
         for pattern in self.families:
             if not fnmatch.filter(map(str, FAMILIES), pattern):
                 raise ValueError(

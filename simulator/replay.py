@@ -10,6 +10,7 @@ from typing import Any
 from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.explanation import Explanation, explain_reply
+from simulator.moody_user import MoodyUser, MoodyUserConfig
 from simulator.register import Register
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage_steps import SageExplanation, explain_by_sage
@@ -18,12 +19,18 @@ from simulator.shown import read_dialogues
 CONFIG, DIALOGUES, EVALUATION = "config.yaml", "dialogues.jsonl", "evaluation.jsonl"
 SETTINGS = "simulator"
 """Where a run's config, and the record of a chat, hold the user's settings."""
+AGENT = "agent"
+"""What the config of an evaluation has, and that of a run has not."""
 TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "momentum": ((int, float), "a number"),
     "start_emotion": (int, "a whole number"),
     "quantise": (bool, "true or false"),
+    "whim_prob": ((int, float), "a number"),
+    "families": (list, "a list of patterns"),
 }
 """What recorded settings of the user can be, and how that is said."""
+BY_RULE: Mapping[str, type[RuleUserConfig]] = {"rule": RuleUserConfig, "moody": MoodyUserConfig}
+"""Kinds of user whose recorded changes can be computed again."""
 HELD_OUT_UID = "eval:"
 """How the uid of a held-out dialogue begins."""
 
@@ -81,21 +88,29 @@ def replay(dialogue: Dialogue, config: RuleUserConfig) -> Iterator[Replayed]:
     Raises:
         ValueError: a turn lacks what the rule is to be compared with.
     """
-    user, turns = RuleUser(config), dialogue.turns
+    user, turns = user_of(config), dialogue.turns
     require_feelings(dialogue)
     opening = user.begin(dialogue.scenario, dialogue.difficulty, seed=dialogue.seed).turns[0]
     yield Replayed(reply="", recorded=turns[0], recomputed=opening, explanation=None)
     for index, turn in enumerate(turns[:-1]):
         if turn.speaker is Speaker.AGENT:
             before = replace(dialogue, turns=turns[:index], outcome=None)
+            recomputed = user.answer(before, turn.text).turn
+            if isinstance(user, MoodyUser):
+                before = user.in_mood(before, turn.text)
             yield Replayed(
                 reply=turn.text,
                 recorded=turns[index + 1],
-                recomputed=user.answer(before, turn.text).turn,
+                recomputed=recomputed,
                 explanation=explain_by_sage(before, turn.text)
                 if config.preset is Preset.SAGE
                 else explain_reply(before, turn.text, config),
             )
+
+
+def user_of(config: RuleUserConfig) -> RuleUser:
+    """The user who follows a rule with these settings, moods among them."""
+    return MoodyUser(config) if isinstance(config, MoodyUserConfig) else RuleUser(config)
 
 
 def require_feelings(dialogue: Dialogue) -> None:
@@ -141,7 +156,8 @@ def transcript_file(source: Path, *, evaluation: bool) -> Path:
     path = source
     if source.is_dir():
         # What an evaluation of any agent leaves behind is all held out, and in one file.
-        path = source / (EVALUATION if evaluation and (source / EVALUATION).is_file() else DIALOGUES)
+        is_run = AGENT not in recorded_config(source / CONFIG)
+        path = source / (EVALUATION if evaluation and is_run else DIALOGUES)
     if not path.is_file():
         raise ValueError(f"DIALOGUE must be a JSONL file of ours or a run's folder, got {str(source)!r}; {path} is not there")
     return path
@@ -172,17 +188,19 @@ def recorded_config(path: Path) -> dict[str, Any]:
 
 
 def user_settings(*sources: Mapping[str, Any]) -> RuleUserConfig:
-    """The user's settings, of several sources the first that has each; what is None says nothing.
+    """The user's settings, of several sources the first that has each; what is None says nothing. A moody user's hold its moods.
 
     Raises:
         ValueError: a setting is not one that the embedded user can have.
     """
     kind = next((source["kind"] for source in sources if source.get("kind") is not None), "rule")
-    if kind != "rule":
-        raise ValueError(f"simulator.kind must be rule, got {kind!r}: only the embedded user follows a rule that can be replayed")
+    if kind not in BY_RULE:
+        known = " or ".join(BY_RULE)
+        raise ValueError(f"simulator.kind must be {known}, got {kind!r}: only the embedded user follows a rule that can be replayed")
+    config = BY_RULE[kind]
     found: dict[str, Any] = {}
     for source in reversed(sources):
-        found |= {field.name: source[field.name] for field in fields(RuleUserConfig) if source.get(field.name) is not None}
+        found |= {field.name: source[field.name] for field in fields(config) if source.get(field.name) is not None}
     for name, (types, what) in TYPES.items():
         if name in found and (not isinstance(found[name], types) or isinstance(found[name], bool) != (types is bool)):
             raise ValueError(f"simulator.{name} must be {what}, got {found[name]!r}")
@@ -190,4 +208,4 @@ def user_settings(*sources: Mapping[str, Any]) -> RuleUserConfig:
         found["register"] = Register(found["register"])
     if "preset" in found:
         found["preset"] = Preset(found["preset"])
-    return RuleUserConfig(**found)
+    return config(**found)

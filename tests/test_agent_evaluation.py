@@ -386,6 +386,17 @@ def test_a_dry_run_plans_and_writes_nothing(tmp_path, capsys):
     assert "dialogues 540, of at most 8 replies: up to 4,320 replies" in out and not (tmp_path / "a").exists()
 
 
+def test_a_dry_run_says_what_is_kept_and_which_key_is_lacking(tmp_path, capsys):
+    words = ["evaluate", "http://127.0.0.1:9/v1", "--model", "m", "--key-env", "UNSET_KEY", "--out", str(tmp_path / "b"), "--dry-run"]
+    assert main(words) == 0
+    assert "# it would be refused: --key-env must name an environment variable that is set, got 'UNSET_KEY'" in capsys.readouterr().out
+    evaluate(tmp_path / "a", "L1", *SMALL)
+    capsys.readouterr()
+    assert main(["evaluate", "L1", *SMALL, "--out", str(tmp_path / "a"), "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "are kept" in out and "refused" not in out
+
+
 def test_another_evaluation_is_not_written_over(tmp_path, capsys):
     evaluate(tmp_path / "a", "L1", "--num-scenarios", "1", "--strictness", "0.1")
     capsys.readouterr()

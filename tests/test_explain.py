@@ -13,10 +13,11 @@ from simulator.bank import load_bank, world_hash
 from simulator.dialogue import Dialogue
 from simulator.difficulty import Difficulty
 from simulator.ladder import AGENTS, play
+from simulator.moody_user import MoodyUser, MoodyUserConfig
 from simulator.register import Register
 from simulator.replay import replay, user_settings
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Split
+from simulator.scenario import PersonaType, Split
 
 WORLD = RuleUserConfig(register=Register.WORLD)
 CONFIG = """experiment: smoke
@@ -67,8 +68,26 @@ def test_a_run_is_replayed_with_the_settings_of_its_config(tmp_path, capsys):
 def test_an_evaluation_of_an_agent_has_its_held_out_dialogues_among_the_others(tmp_path, capsys):
     run = make_run(tmp_path / "run")
     (run / "evaluation.jsonl").rename(run / "dialogues.jsonl")
+    assert main(["explain", str(run), "--uid", "eval:one"]) == 2
+    assert f"{run / 'evaluation.jsonl'} is not there" in capsys.readouterr().err
+    with (run / "config.yaml").open("a") as config:
+        config.write("agent: {kind: scripted}\n")
     assert main(["explain", str(run), "--uid", "eval:one"]) == 0
     assert "1 dialogue" in capsys.readouterr().out
+
+
+def test_moods_are_replayed_and_told(tmp_path, capsys):
+    settings = {"whim_prob": 0.7, "families": ["*/negative"], "register": Register.WORLD}
+    (scenario, *_) = [one for one in load_bank().scenarios(Split.TRAIN) if one.family.persona is PersonaType.NEGATIVE]
+    dialogue = play(AGENTS["L3"], scenario, Difficulty.along(0.5), seed=3, user=MoodyUser(MoodyUserConfig(**settings)))
+    path = write(tmp_path / "dialogues.jsonl", {"step": 1, **dialogue.to_dict()})
+    assert main(["explain", str(path), "--register", "world", "--num", "0"]) == 1
+    (tmp_path / "config.yaml").write_text(json.dumps({"simulator": {"kind": "moody", **settings}}))
+    capsys.readouterr()
+    assert main(["explain", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "moods at 0.7 of the replies to training users of */negative" in out and "in a mood: strictness 1, impatience 1" in out
+    assert out.rstrip().endswith("all are the same")
 
 
 def test_flags_count_more_than_the_config(tmp_path, capsys):
@@ -152,6 +171,10 @@ def test_dialogues_are_selected(tmp_path, capsys, selection, num):
 def test_another_world_is_said(tmp_path, capsys):
     assert main(["explain", str(make_run(tmp_path / "run", world="01ab")), "--num", "0"]) == 0
     assert "note: recorded in world 01ab, replayed in world" in capsys.readouterr().out
+    # A chat tells its world itself.
+    chat = write(tmp_path / "chat.jsonl", {"world_hash": "02ab", **played().to_dict()}, {"world_hash": world_hash(), **played().to_dict()})
+    assert main(["explain", str(chat), "--register", "world", "--num", "0"]) == 0
+    assert capsys.readouterr().out.count("note: recorded in world 02ab") == 1
 
 
 def test_an_unfinished_and_an_unanswered_dialogue_are_replayed_as_far_as_they_go(tmp_path, capsys):
@@ -177,7 +200,7 @@ def test_an_unfinished_and_an_unanswered_dialogue_are_replayed_as_far_as_they_go
         ({"simulator": {"momentum": "x"}}, "simulator.momentum must be a number, got 'x'"),
         ({"simulator": {"quantise": 1}}, "simulator.quantise must be true or false, got 1"),
         ({"simulator": {"start_emotion": True}}, "simulator.start_emotion must be a whole number, got True"),
-        ({"simulator": {"kind": "llm"}}, "simulator.kind must be rule, got 'llm'"),
+        ({"simulator": {"kind": "llm"}}, "simulator.kind must be rule or moody, got 'llm'"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused_in_one_sentence(tmp_path, capsys, spoil, complaint):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from policy_factories import random_batch, tiny_model
@@ -33,8 +31,17 @@ def test_an_update_ends_with_a_step_of_that_share_towards_the_start() -> None:
     assert keeps.policy_version == fades.policy_version == 1
 
 
-def test_the_half_life_that_the_setting_names() -> None:
-    assert round(math.log(0.5) / math.log(1.0 - 0.02)) == 34
+def test_after_the_half_life_that_the_setting_names_half_of_what_was_learnt_is_left() -> None:
+    prior, batch = tiny_model(), random_batch(seed=0)
+    with torch.no_grad():
+        for tensor in prior.parameters():
+            tensor.zero_()
+    # Nothing but the pull moves the weights: what lies between them and the prior's zeros is what was learnt.
+    student = Learner(LearnerConfig(lr=1e-12, pull_to_start=0.02), Grpo(GrpoConfig()), tiny_model(), start=prior)
+    before = weights(student)
+    for _ in range(34):
+        student.update(batch, student.algorithm.targets(batch))
+    torch.testing.assert_close(weights(student), 0.5 * before, rtol=0.01, atol=1e-6)
 
 
 def test_where_there_are_adapters_nothing_can_be_pulled() -> None:

@@ -10,7 +10,7 @@ from simulator.difficulty import Difficulty
 from simulator.ladder import AGENTS, play
 from simulator.moody_user import MoodyUser, MoodyUserConfig
 from simulator.register import Register
-from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import PersonaType, Split
 from simulator.users import make_user
 
@@ -69,6 +69,11 @@ def test_with_moods_it_matters_less_what_the_agent_does():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        (
+            {"preset": Preset.SAGE},
+            "simulator.preset must be training with moods, got sage: there difficulty, and so a mood, does not enter",
+        ),
+        ({"families": []}, "simulator.families must name families, got none; simulator.kind=rule has no moods"),
         ({"whim_prob": 1.5}, r"simulator.whim_prob must be in \[0, 1\], got 1.5"),
         ({"families": ["*/cheerful"]}, "simulator.families must be patterns such as .* got '\\*/cheerful', which fits none"),
     ],

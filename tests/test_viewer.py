@@ -197,7 +197,7 @@ def test_a_page_without_held_out_dialogues_that_is_too_large_is_thinned_to_the_e
     assert 1 <= len({record["uid"] for record in found}) <= 3
 
 
-@pytest.mark.parametrize(("kind", "is_offered"), [("rule", True), ("moody", False), ("llm", False)])
+@pytest.mark.parametrize(("kind", "is_offered"), [("rule", True), ("moody", True), ("llm", False)])
 def test_the_command_that_computes_changes_again_is_offered_where_it_can(tmp_path, kind, is_offered):
     folder = make_run(tmp_path / "run")
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))

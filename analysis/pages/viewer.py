@@ -15,6 +15,7 @@ from analysis.pages.transcripts import ENDINGS
 from analysis.runs import REPORT, TRANSCRIPTS, Run, read_torn_run, setting
 from analysis.stepwise import STEP_TITLES, Stepwise
 from simulator.drafts import write_whole
+from simulator.replay import BY_RULE
 
 MAX_BYTES = 20_000_000
 """Of the packed dialogues: what a browser still opens at once."""
@@ -120,7 +121,7 @@ def as_json(data: Mapping[str, Any]) -> str:
 def page(run: Run, thinning: Thinning, packed: str) -> str:
     """The whole page."""
     name = run.title.replace("/", " / ")
-    by_rule = setting(run.config, "simulator.kind", "rule") == "rule"
+    by_rule = setting(run.config, "simulator.kind", "rule") in BY_RULE
     about = {"run": str(run.folder), "endings": ENDINGS, "steps": STEP_TITLES, "by_rule": by_rule}
     meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     guard = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'

@@ -73,6 +73,9 @@ class Judge(Protocol):
 class Examiner(Protocol):
     """Puts questions to whoever plays a user."""
 
+    complaint: str
+    """Why it last could not."""
+
     async def ask(self, dialogue: Dialogue, questions: Sequence[QuizQuestion]) -> QuizVerdict | None:
         """Asks at the end of a dialogue as it stands, apart from it; without turns before it begins. None where that failed."""
         ...
@@ -145,6 +148,8 @@ class RuleExaminer:
     Args:
         user: as it was set in the dialogues.
     """
+
+    complaint = ""
 
     def __init__(self, user: RuleUser) -> None:
         self._user = user

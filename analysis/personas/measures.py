@@ -134,6 +134,7 @@ def table(found: dict[str, Any]) -> str:
         head,
         f"judge: {found['judge']}; {found['num_judged']} lines judged; could not be and count nowhere: {found['num_line_errors']} lines, "
         f"{found['num_quiz_errors']} rounds of questions, strictness of {found['num_unrated']} dialogues",
+        *(f"the last complaint about the {who}: {said}" for who, said in found.get("complaints", {}).items()),
         "",
         f"{'':24}{'all [95 %]':21}{'drift a turn [95 %]':28}" + "".join(f"{f'd={level}':>10}" for level in levels),
     ]

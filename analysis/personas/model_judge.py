@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.personas.judges import LineVerdict, QuizVerdict, lines_of
+from analysis.personas.wording import in_options, of_judge
 from simulator.asking import Messages, Unusable, object_of, quoted, record_of, string_of
 from simulator.dialogue import Dialogue, Speaker
 from simulator.endpoint import Question
@@ -56,7 +57,7 @@ class ModelJudge:
         try:
             return await self.endpoints.ask(question, lambda answer: read_line(answer, num_earlier=number))
         except SimulatorError as error:
-            self.complaint = str(error)
+            self.complaint = of_judge(str(error))
             return None
 
     async def demands(self, dialogue: Dialogue) -> float | None:
@@ -66,7 +67,7 @@ class ModelJudge:
         try:
             return await self.endpoints.ask(_question("demands", text, schema), read_demands)
         except SimulatorError as error:
-            self.complaint = str(error)
+            self.complaint = of_judge(str(error))
             return None
 
     async def close(self) -> None:
@@ -78,7 +79,7 @@ class ModelExaminer:
     """Asks the model that plays the user, with its own prompt and history.
 
     Args:
-        endpoints: of the user, not of the judge.
+        endpoints: of the user, not of the judge; what it complained of last stands in `complaint`.
     """
 
     def __init__(self, endpoints: Endpoints) -> None:
@@ -92,7 +93,7 @@ class ModelExaminer:
         try:
             letters = await self.endpoints.ask(question, lambda answer: read_quiz(answer, questions))
         except SimulatorError as error:
-            self.complaint = str(error)
+            self.complaint = in_options(str(error), "--user-")
             return None
         right = sum(letters[question.name] == question.letter for question in questions)
         return QuizVerdict(num_questions=len(questions), num_answered=len(questions), num_right=right)

@@ -26,7 +26,11 @@ def persona_options(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--seed", type=int, default=0, help="of draws, play, options' order and intervals (default 0)")
     who = parser.add_argument_group("who plays and who judges")
     who.add_argument("--user", choices=("rule", "llm"), help="who played them (default: as the run's config.yaml says, else rule)")
-    who.add_argument("--judge", choices=("rule", "llm"), help="a plain rule, or a model (default: the model if named, else who played)")
+    who.add_argument(
+        "--judge",
+        choices=("rule", "llm"),
+        help="a plain rule, or a model (default: the model if one is named or one played, else the rule)",
+    )
     who.add_argument("--quiz-every", type=int, default=1, metavar="N", help="ask at every N-th line (default 1); 0 asks nothing")
     server_options(parser, "judge", "the model that judges")
     title = "the model that played the user, to be asked about itself (default: as config.yaml says)"

@@ -17,6 +17,7 @@ from analysis.personas.judges import Examiner, Judge, QuizVerdict, RuleExaminer,
 from analysis.personas.measures import BEFORE, Examined, measures, table
 from analysis.personas.model_judge import ModelExaminer, ModelJudge
 from analysis.personas.source import Source, flag_settings, source_of
+from analysis.personas.wording import in_options, of_judge
 from simulator.dialogue import Dialogue
 from simulator.drafts import write_whole
 from simulator.endpoint_config import EndpointConfig
@@ -43,7 +44,7 @@ def persona(options: argparse.Namespace) -> str:
             raise ValueError(f"--{name} must be in [0, 1], got {wrong[0]!r}")
     judges = judge_endpoints(options)
     source = source_of(options)
-    judge_kind = options.judge or ("llm" if judges else source.kind)
+    judge_kind = options.judge or ("llm" if judges or source.kind == "llm" else "rule")
     if judge_kind == "llm" and judges is None:
         raise ValueError("--judge-model must name the model that judges, got none; give --judge-url as well, or --judge rule")
     if judge_kind == "rule" and any(dialogue.scenario.language != "en" for dialogue in source.dialogues):
@@ -54,7 +55,9 @@ def persona(options: argparse.Namespace) -> str:
     found = measures(examined, seed=options.seed)
     if found["num_judged"] == 0:
         raise ValueError(f"the judge must give answers that can be read, got none in {found['num_line_errors']}: {judge.complaint}")
+    complaints = {"judge": judge.complaint, "user": examiner.complaint if examiner else ""}
     found = {"source": source.name, "user": source.kind, "judge": judge_kind, **found}
+    found["complaints"] = {who: said for who, said in complaints.items() if said}
     if options.out is not None:
         write_whole(options.out, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     return table(found)
@@ -84,14 +87,15 @@ def reached(who: str, make: Callable[[], EndpointConfig]) -> Endpoints:
     """Servers that answer.
 
     Raises:
-        ValueError: they do not, or a setting is wrong; says whose.
+        ValueError: they do not, or a setting is wrong; in the words of the command line.
     """
     try:
         config = make()
         check_endpoints(config)
         return Endpoints(config)
     except ValueError as error:
-        raise ValueError(f"--{who}-*: {error}") from None
+        said = of_judge(str(error)) if who == "judge" else in_options(str(error), "--user-")
+        raise ValueError(said) from None
 
 
 async def _examine(source: Source, judge: Judge, examiner: Examiner | None, options: argparse.Namespace) -> list[Examined]:

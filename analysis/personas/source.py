@@ -17,7 +17,7 @@ from simulator.endpoint_config import AnswerFormat, TokenLimit
 from simulator.ladder import AGENTS, play
 from simulator.llm_user import LLMUserConfig
 from simulator.progress import Progress
-from simulator.replay import SETTINGS, recorded_config, require_feelings, transcript_file, user_settings
+from simulator.replay import BY_RULE, SETTINGS, recorded_config, require_feelings, transcript_file, user_settings
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Split
 from simulator.shown import read_dialogues
@@ -45,7 +45,7 @@ class Source:
     name: str
     dialogues: tuple[Dialogue, ...]
     kind: str
-    """`rule` or `llm`."""
+    """Of the user: `rule`, `moody`, `llm`, or one of somebody's own."""
     bank: Bank
     rule: RuleUserConfig | None
     llm: dict[str, Any]
@@ -64,15 +64,14 @@ def source_of(options: argparse.Namespace) -> Source:
     if options.num < 1:
         raise ValueError(f"--num must be at least 1, got {options.num}")
     settings = recorded_config(path).get(SETTINGS) or {}
-    recorded = str(settings.get("kind") or "rule")
-    # A moody user is an embedded one, whose moods change how strict it is and not who it is.
-    kind = options.user or ("rule" if recorded == "moody" else recorded)
+    kind = options.user or str(settings.get("kind") or "rule")
     llm = model_settings(settings) if kind == "llm" else {}
     bank = make_bank(LLMUserConfig(**{"model": "unknown", **llm})) if kind == "llm" else load_bank()
     dialogues = tuple(drawn(read_whole(path, bank), options.num, seed=options.seed))
     if not dialogues:
         raise ValueError(f"{path} must hold a dialogue that was answered, got none")
-    rule = user_settings({key: value for key, value in settings.items() if key != "kind"}) if kind == "rule" else None
+    # A moody user's moods change how strict it is and not who it is.
+    rule = user_settings({**settings, "kind": kind}) if kind in BY_RULE else None
     return Source(name=str(path), dialogues=dialogues, kind=kind, bank=bank, rule=rule, llm=llm)
 
 

@@ -14,16 +14,19 @@ from analysis.runs import METRICS
 from experiments.agents import agent_json
 from experiments.agents.judge import CapabilityJudge, judged
 from experiments.agents.kept import about, check_folder, config_of, folder_of
-from experiments.agents.players import Played, Player
+from experiments.agents.players import Played, Player, agent_config
 from experiments.agents.playing import Dialogues, play_all
 from experiments.agents.reach import (
+    ANSWERS,
     AT_A_SERVER,
     DIALOGUES_AT_ONCE,
     check_speaking,
     judge_config,
+    lacking_keys,
     make_player,
     reached_judge,
     reached_user,
+    server_settings,
     usage,
 )
 from experiments.agents.setting import Setting, make_setting
@@ -164,19 +167,26 @@ async def play_and_judge(
 
 
 def plan(options: argparse.Namespace, agent: Agent, setting: Setting, folder: Path) -> str:
-    """What would be played, with whom, and where it would go."""
-    num = len(setting.tasks()) * options.samples
+    """What would be played, with whom, where it would go, and which key is lacking."""
+    dialogues = Dialogues(folder, setting, samples=options.samples)
+    with refusing():
+        num, num_kept = len(dialogues.tasks), len(dialogues.sound())
+    asked: dict[str, Any] = {"--judge-": judge_config(options)}
+    if num_kept < num:
+        asked["--user-"] = setting.user_config
+        asked["--"] = agent_config(server_settings(options, agent, answers=folder / ANSWERS)) if agent.kind is Kind.SERVER else None
     shown = setting.to_dict()
     user = ", ".join(f"{name} {value}" for name, value in shown["user"].items())
     grid = " ".join(map("{:g}".format, setting.strictness))
-    at_most = num * setting.max_turns
+    at_most, kept = num * setting.max_turns, f"; {num_kept} are kept" if num_kept else ""
     return "\n".join(
         [
             f"# would write {folder}",
             f"# agent     {agent.name}: {agent.kind}, {agent.source}{f', model {options.model}' if options.model else ''}",
             f"# scenarios {len(setting.scenarios)} of {setting.bank_name}, strictness {grid}, {options.samples} with each user",
-            f"# dialogues {num}, of at most {setting.max_turns} replies: up to {at_most:,} replies of the agent",
+            f"# dialogues {num}, of at most {setting.max_turns} replies: up to {at_most:,} replies of the agent{kept}",
             f"# user      {user}",
             f"# judge     {options.judge_model or ('rules' if options.user == 'rule' else 'nobody')}",
+            *(f"# it would be refused: {sentence}" for sentence in lacking_keys(asked)),
         ]
     )

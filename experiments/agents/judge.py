@@ -15,11 +15,11 @@ from typing import Any
 
 from analysis.clusters import Estimate
 from analysis.personas.model_judge import card_text, numbered, seed_of
+from analysis.personas.wording import of_judge
 from experiments.agents.capabilities import CAPABILITIES
 from experiments.agents.intervals import ratio
 from experiments.agents.players import Played
 from experiments.agents.playing import PATIENCE
-from experiments.agents.wording import of_judge
 from simulator.asking import Unusable, object_of, quoted, record_of, string_of
 from simulator.dialogue import Dialogue
 from simulator.endpoint import Question

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from analysis.personas.source import flag_settings, model_settings
+from analysis.personas.wording import in_options
 from experiments.agents.judge import CapabilityJudge
 from experiments.agents.players import Player, Scripted, ServerAgent, WordsPlayer, agent_config, server_config
 from experiments.agents.setting import Setting
 from experiments.agents.speech import speech_of
 from experiments.agents.who import PRIOR, Agent, Kind
-from experiments.agents.wording import in_options
 from experiments.keys import ConfigError
 from simulator.asking import HALF
 from simulator.endpoint_config import EndpointConfig, TokenLimit
@@ -118,6 +118,20 @@ def judge_config(options: argparse.Namespace) -> EndpointConfig | None:
         return EndpointConfig(**model_settings(flag_settings(options, "judge")))
     except ValueError as error:
         raise ConfigError(in_options(str(error), "--judge-")) from error
+
+
+def lacking_keys(configs: Mapping[str, Any]) -> Iterator[str]:
+    """Which environment variables hold no key although they should, a sentence each.
+
+    Args:
+        configs: by beginning of its options, settings of a server; others ask nobody.
+    """
+    for prefix, config in configs.items():
+        try:
+            if isinstance(config, EndpointConfig):
+                config.key()
+        except ValueError as error:
+            yield in_options(str(error), prefix)
 
 
 def usage(user: UserSimulator, player: Player | None, judge: CapabilityJudge | None) -> dict[str, dict[str, float]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.agents.kept import check_agent, folder_of
-from experiments.agents.players import ServerAgent, SilentAgent, server_config
+from experiments.agents.players import ServerAgent, SilentAgent, agent_config, server_config
 from experiments.agents.questions import Answer, Messages, Question, ask_all, hash_of, read_questions
 from experiments.agents.reach import (
     ANSWERS,
@@ -20,6 +20,7 @@ from experiments.agents.reach import (
     OF_SPEAKING,
     OF_WEIGHTS,
     check_speaking,
+    lacking_keys,
     refuse_given,
     server_settings,
     weights_folder,
@@ -75,6 +76,9 @@ def checked(options: argparse.Namespace) -> int:
     num = len(questions) if questions is not None else options.num
     what = f"the questions of {options.questions}" if questions is not None else "facts that users told"
     print(f"# would ask {agent.name} ({agent.kind}, {agent.source}) {num} times three: {what}\n# would write {folder / RELIABILITY}")
+    if agent.kind is Kind.SERVER:
+        for sentence in lacking_keys({"--": agent_config(server_settings(options, agent, answers=folder / ANSWERS))}):
+            print(f"# it would be refused: {sentence}")
     return ExitCode.FINISHED
 
 

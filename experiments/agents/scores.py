@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from analysis.personas.wording import in_options
 from experiments.agents.intervals import ratio, resampled
 from experiments.agents.players import Played
-from experiments.agents.wording import in_options, last_line
+from experiments.agents.wording import last_line
 from experiments.evaluate import Graded, band, summarise, worst_mean
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Outcome
 

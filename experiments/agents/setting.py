@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis.personas.source import flag_settings, model_settings
+from analysis.personas.wording import in_options
 from experiments.agents.options import GRID
 from experiments.agents.who import Agent, Kind
-from experiments.agents.wording import in_options
 from experiments.evaluate import EvaluationTask, grid_tasks, spread
 from experiments.keys import ConfigError
 from simulator.bank import Bank, load_bank, preset_hash, world_hash
