@@ -181,13 +181,25 @@ def require_run(folder: Path) -> None:
     """
     if not folder.is_dir():
         raise ValueError(f"run must be a run's folder, got {str(folder)!r}; there is no such folder")
-    missing = [name for name in (CONFIG, METRICS) if not any(path.is_file() for path in (folder / name, columns_of(folder / name)))]
+    missing = lacking_files(folder)
     if missing:
-        beneath = sorted({path.parent for pattern in (CONFIG, f"*/{CONFIG}", f"*/*/{CONFIG}") for path in folder.glob(pattern)} - {folder})
-        sweeps = sorted({path.parent.parent for path in folder.glob("*/*/seed_*")})
-        beneath, what = (sweeps, "sweeps") if sweeps and not beneath else (beneath, "runs")
+        found = sorted(path.parent for depth in ("*/", "*/*/") for path in folder.glob(depth + CONFIG) if not lacking_files(path.parent))
+        sweeps = sorted({path.parents[1] for depth in ("*/*/", "*/*/*/") for path in folder.glob(f"{depth}seed_*")})
+        # An evaluation of an agent looks like a run without steps.
+        runs = [path for path in found if not is_empty(path / METRICS)]
+        what, beneath = next((pair for pair in (("runs", runs), ("sweeps", sweeps), ("runs", found)) if pair[1]), ("", []))
         hint = f"{what} beneath it: {', '.join(map(str, beneath[:5]))}" if beneath else f"it has no {' and no '.join(missing)}"
         raise ValueError(f"run must be a run's folder, got {str(folder)!r}; {hint}")
+
+
+def lacking_files(folder: Path) -> list[str]:
+    """Which of the files that every run has are not in a folder."""
+    return [name for name in (CONFIG, METRICS) if not any(path.is_file() for path in (folder / name, columns_of(folder / name)))]
+
+
+def is_empty(path: Path) -> bool:
+    """Whether a file is there and nothing in it."""
+    return path.is_file() and path.stat().st_size == 0
 
 
 def read_config(path: Path) -> dict[str, Any]:

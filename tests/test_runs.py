@@ -28,7 +28,7 @@ def write_lines(path: Path, *lines: str) -> Path:
 
 
 def small_run(folder: Path, *, metrics: str = '{"step": 1, "reward/mean": 0.5}\n', config: str = "experiment: smoke\nseed: 3\n") -> Path:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(config, encoding="utf-8")
     (folder / "metrics.jsonl").write_text(metrics, encoding="utf-8")
     return folder
@@ -104,6 +104,19 @@ def test_an_empty_folder_is_no_run(tmp_path):
 def test_a_folder_of_runs_names_the_runs_beneath_it(tmp_path):
     small_run(tmp_path / "seed1")
     with pytest.raises(ValueError, match=f"runs beneath it: {re.escape(str(tmp_path / 'seed1'))}$"):
+        read_run(tmp_path)
+
+
+def test_runs_with_steps_are_named_before_sweeps_and_those_before_evaluations(tmp_path):
+    small_run(tmp_path / "evaluate" / "agent")
+    (tmp_path / "evaluate" / "agent" / "metrics.jsonl").write_text("")
+    with pytest.raises(ValueError, match=r"runs beneath it: .*evaluate/agent$"):
+        read_run(tmp_path)
+    small_run(tmp_path / "made" / "sweep" / "frontier" / "seed_0")
+    with pytest.raises(ValueError, match=r"sweeps beneath it: .*made/sweep$"):
+        read_run(tmp_path)
+    small_run(tmp_path / "smoke" / "first")
+    with pytest.raises(ValueError, match=r"runs beneath it: .*smoke/first$"):
         read_run(tmp_path)
 
 
