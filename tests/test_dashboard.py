@@ -179,7 +179,7 @@ def test_what_was_issued_is_counted_by_hidden_intention() -> None:
     assert TeachingBoard().pictures() == {}
 
 
-def test_the_band_of_strictness_spans_the_hidden_intentions_of_the_last_ten_steps() -> None:
+def test_how_far_hidden_intentions_lie_apart_is_told_of_the_last_ten_steps() -> None:
     board = TeachingBoard()
     for step, family, d in (
         (1, "praise/negative", 1.0),
@@ -195,23 +195,6 @@ def test_the_band_of_strictness_spans_the_hidden_intentions_of_the_last_ten_step
         "strictest": 0.5,
     }
     assert board.add(12, [{"event": "outcome"}]) == {}
-
-
-def test_a_band_is_one_line_between_two_edges(tmp_path: Path) -> None:
-    write(tmp_path, {})
-    (event,) = read(tmp_path).Tensors(metadata.CONFIG_SUMMARY_TAG)
-    (band,) = [
-        chart
-        for page in layout_pb2.Layout.FromString(event.tensor_proto.string_val[0]).category
-        for chart in page.chart
-        if chart.HasField("margin")
-    ]
-    (series,) = band.margin.series
-    assert (series.lower, series.value, series.upper) == (
-        "curriculum/recent/mildest",
-        "curriculum/recent/mean",
-        "curriculum/recent/strictest",
-    )
 
 
 def test_dialogues_that_broke_are_in_no_map_of_scores() -> None:

@@ -134,10 +134,5 @@ def category(page: Page) -> layout_pb2.Category:
 
 
 def chart_message(chart: Chart) -> layout_pb2.Chart:
-    """A chart as the plugin's message."""
-    if chart.is_band:
-        line, lower, upper = chart.tags
-        series = layout_pb2.MarginChartContent.Series(value=line, lower=lower, upper=upper)
-        return layout_pb2.Chart(title=chart.title, margin=layout_pb2.MarginChartContent(series=[series]))
-    # The plugin matches from the start of a tag, so each expression is closed at its end.
+    """A chart as the plugin's message; the plugin matches from the start of a tag, so each expression is closed at its end."""
     return layout_pb2.Chart(title=chart.title, multiline=layout_pb2.MultilineChartContent(tag=[f"^(?:{tag})$" for tag in chart.tags]))

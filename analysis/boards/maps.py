@@ -18,7 +18,7 @@ from simulator.dialogue import Outcome
 IMAGE_EVERY = 10
 """Steps between two maps of what was issued."""
 RECENT_STEPS = 10
-"""Steps whose tasks the band of strictness is drawn from: a single step has hardly a group for each hidden intention."""
+"""Steps whose tasks tell how far hidden intentions lie apart: a single step has hardly a group for each hidden intention."""
 NUM_BINS = 10
 """Stretches of a run in a map: the images tab shows it small."""
 COMPARED = ("algorithm.kind", "arm", "learner.lr", "seed", "teacher.kind", "teacher.strictness", "teacher.target_success", "world_hash")
