@@ -15,7 +15,7 @@ from typing import Any
 from simulator.bank import load_bank
 from simulator.dialogue import Speaker, require_turn
 from simulator.difficulty import VANILLA
-from simulator.sage import EMOTION_STATES, LOWEST_STATE, PERSONA_TYPES, outcome_of
+from simulator.sage import EMOTION_STATES, LOWEST_STATE, PERSONA_TYPES, outcome_of, profile_of
 from simulator.scenario import Family, HiddenIntention, Scenario
 
 
@@ -45,26 +45,34 @@ OUR_FIELDS = ("scenario_id", "family", "hidden_intention", "difficulty", "seed",
 PLANNING_FIELDS = ("activity", "TargetCompletion", "content", "analyse", "change")
 HEARD = re.compile(r"heard: ([a-z_]+(?:, [a-z_]+)*)")
 """How strategies stand in SAGE's `planning.content`, which says what a reply expresses."""
+OF_SAGE = "sage/"
+"""How ids of scenarios begin that are SAGE's profiles; its own records have the rest."""
+NO_PROFILES: Mapping[str, Scenario] = {}
 Record = Mapping[str, Any]
 
 
-def to_sage(record: Record, *, bare: bool = False, apart: Counter[str] | None = None) -> dict[str, Any]:
+def to_sage(
+    record: Record, *, bare: bool = False, apart: Counter[str] | None = None, profiles: Mapping[str, Scenario] = NO_PROFILES
+) -> dict[str, Any]:
     """Our record as one of SAGE's.
 
     Args:
         bare: leave out what SAGE's format has no place for.
         apart: counts the fields that have none.
+        profiles: by id, scenarios that are not of the built-in world; who the user of another one is stays empty.
 
     Raises:
         ValueError: a field is missing or has a value that the format does not know.
     """
     ours = {key: value for key, value in record.items() if key != Format.SAGE}
-    native = merged(_sage_of(ours), record.get(Format.SAGE, {}))
+    native = merged(_sage_of(ours, profiles), record.get(Format.SAGE, {}))
     rest = difference(ours, _ours_of(native))
     return _with_rest(native, rest, Format.ATTUNE, bare=bare, apart=apart)
 
 
-def from_sage(native: Record, *, bare: bool = False, apart: Counter[str] | None = None) -> dict[str, Any]:
+def from_sage(
+    native: Record, *, bare: bool = False, apart: Counter[str] | None = None, profiles: Mapping[str, Scenario] = NO_PROFILES
+) -> dict[str, Any]:
     """One of SAGE's records as ours; the arguments are those of `to_sage`.
 
     The user of SAGE knows one difficulty, which stands where RLVER's "vanilla" does; a seed it has not, so that it is 0.
@@ -72,7 +80,7 @@ def from_sage(native: Record, *, bare: bool = False, apart: Counter[str] | None 
     theirs = {key: value for key, value in native.items() if key != Format.ATTUNE}
     found = merged(_ours_of(theirs), native.get(Format.ATTUNE, {}))
     ours = {key: found[key] for key in (*(key for key in found if key not in OUR_FIELDS), *OUR_FIELDS)}
-    rest = difference(theirs, _sage_of(ours))
+    rest = difference(theirs, _sage_of(ours, profiles))
     return _with_rest(ours, rest, Format.SAGE, bare=bare, apart=apart)
 
 
@@ -109,14 +117,14 @@ def _names(rest: Record) -> set[str]:
     return names
 
 
-def _sage_of(record: Record) -> dict[str, Any]:
+def _sage_of(record: Record, profiles: Mapping[str, Scenario]) -> dict[str, Any]:
     """Our record in SAGE's fields alone."""
     require(record, OUR_FIELDS)
     require(record["difficulty"], tuple(VANILLA.to_dict()), where="difficulty.")
     family = Family.parse(record["family"])
-    card = _card(record["scenario_id"])
+    card = _card(record["scenario_id"], profiles)
     values = {
-        "id": record["scenario_id"],
+        "id": record["scenario_id"].removeprefix(OF_SAGE),
         "emo_point": record["emotion"],
         "emo_state": next((name for bound, name in EMOTION_STATES if record["emotion"] >= bound), LOWEST_STATE),
         "target": TARGET,
@@ -151,7 +159,7 @@ def _ours_of(native: Record) -> dict[str, Any]:
     scenario = load_bank().by_id.get(native["id"])
     turns = [_turn_of(message, number) for number, message in enumerate(native["history"], start=1)]
     return {
-        "scenario_id": native["id"],
+        "scenario_id": native["id"] if scenario else f"{OF_SAGE}{native['id']}",
         "family": str(family),
         "hidden_intention": native["task"] if scenario is None else scenario.hidden_intention,
         "difficulty": VANILLA.to_dict(),
@@ -200,8 +208,11 @@ def _check(turn: dict[str, Any] | Record, number: int) -> Any:
     return turn
 
 
-def _card(scenario_id: str) -> dict[str, str]:
-    """Who the user is and what happened, in words; empty for a scenario that is not of the built-in world."""
+def _card(scenario_id: str, profiles: Mapping[str, Scenario]) -> dict[str, str]:
+    """Who the user is and what happened, in words; empty for a scenario that is neither of the built-in world nor among the profiles."""
+    if profile := profiles.get(scenario_id):
+        native = profile_of(profile)
+        return {"player": native["player"], "scene": native["scene"], "topic": profile.goal}
     scenario: Scenario | None = load_bank().by_id.get(scenario_id)
     if scenario is None:
         return {"player": "", "scene": "", "topic": ""}

@@ -17,6 +17,7 @@ from simulator.convert import Format, format_of, from_sage, to_sage
 from simulator.dialogue import Outcome
 from simulator.drafts import draft_of
 from simulator.jsonl import read_jsonl
+from simulator.sage import read_profiles
 
 
 @dataclass
@@ -26,6 +27,8 @@ class Converted:
     num: int = 0
     num_errors: int = 0
     """ERROR dialogues, left out: SAGE's format would show them as ordinary ones."""
+    num_nameless: int = 0
+    """Records of SAGE that do not say who the user is."""
     apart: Counter[str] = field(default_factory=Counter)
     """In how many records a field had no place in the other format."""
 
@@ -33,24 +36,25 @@ class Converted:
 def convert(options: argparse.Namespace) -> str:
     """Converts the file that was named; returns what is to be said about it."""
     wanted = None if options.to is None else Format(options.to)
-    to, done = convert_file(options.source, options.target, to=wanted, bare=options.bare, force=options.force)
+    to, done = convert_file(options.source, options.target, to=wanted, bare=options.bare, force=options.force, profiles=options.profiles)
     return summary(options.target, to, done, bare=options.bare)
 
 
 def convert_file(
-    source: Path, target: Path, *, to: Format | None = None, bare: bool = False, force: bool = False
+    source: Path, target: Path, *, to: Format | None = None, bare: bool = False, force: bool = False, profiles: Path | None = None
 ) -> tuple[Format, Converted]:
     """Converts a file of one record a line; gzipped or not, as `source` is and as the name of `target` says.
 
     Args:
         to: the wanted format; None takes the one that `source` is not in.
         force: write over a file that is there.
+        profiles: a native file of the profiles on which dialogues were played, whose cards and scenes go into SAGE's records.
 
     Returns:
         The format of `target`, and what became of the records.
 
     Raises:
-        ValueError: a line is broken or lacks a field (its number is named), or `target` is there.
+        ValueError: a line is broken or lacks a field (its number is named), `target` is there, or the profiles cannot be read.
     """
     if not source.is_file():
         raise ValueError(f"SOURCE must be a file of transcripts, got {str(source)!r}, which is not there")
@@ -58,7 +62,7 @@ def convert_file(
         raise ValueError(f"TARGET must be new, got {str(target)!r}; --force writes over it")
     if not target.parent.is_dir():
         raise ValueError(f"TARGET must lie in a folder that is there, got {str(target)!r}")
-    done = Converted()
+    done, known = Converted(), {} if profiles is None else {scenario.scenario_id: scenario for scenario in read_profiles(profiles)}
     with draft_of(target) as draft:
         with _writing(draft, gzipped=target.suffix == ".gz") as file:
             for number, record in read_jsonl(source, what="a JSON object"):
@@ -69,7 +73,8 @@ def convert_file(
                     if record.get("outcome") == Outcome.ERROR:
                         done.num_errors += 1
                         continue
-                    found = (to_sage if to is Format.SAGE else from_sage)(record, bare=bare, apart=done.apart)
+                    found = (to_sage if to is Format.SAGE else from_sage)(record, bare=bare, apart=done.apart, profiles=known)
+                    done.num_nameless += to is Format.SAGE and not found["player"]
                 except (ValueError, TypeError, AttributeError) as error:
                     raise ValueError(f"{source} line {number}: {error}") from error
                 done.num += 1
@@ -104,6 +109,8 @@ def summary(target: Path, to: Format, done: Converted, *, bare: bool) -> str:
     lines = [f"{target}: {done.num:,} dialogue{'' if done.num == 1 else 's'} in {to}'s format"]
     if done.num_errors:
         lines.append(f"  left out: {done.num_errors:,} that ended in an error, which SAGE's format cannot say")
+    if done.num_nameless:
+        lines.append(f"  without player and scene: {done.num_nameless:,}, whose scenarios are not built in; --profiles FILE has them")
     if done.apart:
         fate = "lost, since it has no place for them" if bare else f"kept under {other(to).value!r}, since it has no place for them"
         fields = ", ".join(f"{name} ({num:,})" for name, num in sorted(done.apart.items()))

@@ -67,6 +67,8 @@ def convert_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", choices=("sage", "attune"), help="the wanted format (default: the one that SOURCE is not in)")
     parser.add_argument("--bare", action="store_true", help="leave out what the format has no place for, instead of keeping it apart")
     parser.add_argument("--force", action="store_true", help="write over TARGET")
+    help_text = "SAGE's profiles that the dialogues were played on: who they are goes into SAGE's records, and is not kept in ours"
+    parser.add_argument("--profiles", type=Path, metavar="FILE", help=help_text)
 
 
 def calibrate_options(parser: argparse.ArgumentParser) -> None:

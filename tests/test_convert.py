@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from simulator.dialogue import Dialogue, Outcome
 from simulator.difficulty import VANILLA, Difficulty
 from simulator.ladder import AGENTS, play
 from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.sage import read_profiles, read_transcripts, transcript_of, write_profiles
 from simulator.scenario import HiddenIntention, PersonaType, Split
 
 PUBLISHED = sorted((Path(__file__).resolve().parents[2] / "shared" / "sage" / "dataset").glob("*/*.jsonl.gz"))
@@ -111,7 +113,7 @@ def test_our_record_becomes_sages_by_hand():
 
 def test_sages_record_becomes_ours_by_hand():
     record = from_sage(theirs(), bare=True)
-    assert (record["scenario_id"], record["family"], record["outcome"]) == ("0-1-2", "listened/passive", "max_turns")
+    assert (record["scenario_id"], record["family"], record["outcome"]) == ("sage/0-1-2", "listened/passive", "max_turns")
     assert (record["difficulty"], record["seed"], record["error"]) == (VANILLA.to_dict(), 0, "")
     assert record["turns"][2] == {"speaker": "user", "text": "没什么。", "emotion": 45, "change": 5, "thought": "still alone"}
 
@@ -182,6 +184,35 @@ def test_converted_dialogues_are_read_as_ours(tmp_path, capsys):
     record = json.loads((tmp_path / "back.jsonl").read_text())
     dialogue = Dialogue.from_dict(record, scenario=load_bank().scenario(record["scenario_id"]))
     assert dialogue.outcome is Outcome(ours()["outcome"]) and "has no place" not in said
+
+
+def test_dialogues_on_profiles_become_sages_own_where_the_profiles_are_given(tmp_path, capsys):
+    """What was played on a profile is read as a native transcript, whole; without the file it lacks who the user is, which is said."""
+    scenario = load_bank().scenarios(Split.TRAIN)[0]
+    write_profiles(tmp_path / "profiles.jsonl", [replace(scenario, scenario_id="0-1-2")])
+    (profile,) = read_profiles(tmp_path / "profiles.jsonl")
+    (played,) = read_transcripts(write(tmp_path / "native.jsonl", transcript_of(replace(talk(), scenario=profile))))
+    source = write(tmp_path / "dialogues.jsonl", {"step": 0, **played.to_dict()})
+    assert "without player and scene: 1, whose scenarios are not built in" in convert(capsys, source, tmp_path / "bare.jsonl")
+    assert "without player" not in convert(capsys, source, tmp_path / "sage.jsonl", "--profiles", tmp_path / "profiles.jsonl")
+    (read,) = read_transcripts(tmp_path / "sage.jsonl")
+    # SAGE's records name what is hidden by one of eight labels.
+    label = TASKS[profile.family.intention]
+    assert read.scenario == replace(profile, hidden_intention=label, opening=read.scenario.opening, split=Split.HELDOUT)
+    assert [(turn.text, turn.emotion, turn.change) for turn in read.turns] == [
+        (turn.text, turn.emotion, turn.change) for turn in played.turns
+    ]
+    convert(capsys, tmp_path / "sage.jsonl", tmp_path / "back.jsonl", "--profiles", tmp_path / "profiles.jsonl")
+    assert (tmp_path / "back.jsonl").read_bytes() == source.read_bytes()
+    # And the other way: what is SAGE's is ours with the id under which the profiles are read.
+    convert(capsys, source, tmp_path / "bare.jsonl", "--profiles", tmp_path / "profiles.jsonl", "--bare", "--force")
+    convert(capsys, tmp_path / "bare.jsonl", tmp_path / "ours.jsonl")
+    assert json.loads((tmp_path / "ours.jsonl").read_text())["scenario_id"] == profile.scenario_id
+
+
+def talk() -> Dialogue:
+    """Two replies, at least."""
+    return play(AGENTS["L2"], load_bank().scenarios(Split.TRAIN)[0], Difficulty.along(0.4), seed=7, user=RuleUser(RuleUserConfig()))
 
 
 def test_what_is_lost_is_named(tmp_path, capsys):
