@@ -185,8 +185,10 @@ def fit_mixture(points_ND: np.ndarray, *, seed: int) -> dict[str, Any]:
     """The mixture of least AIC on rows (x, alp), as JSON-able `weights`, `means` and `covariances` over x; weights follow mean alp."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
+    from threadpoolctl import threadpool_limits
 
-    with warnings.catch_warnings():
+    # A few hundred rows: threads beside busy engines only wait for each other (minutes for what takes seconds).
+    with warnings.catch_warnings(), threadpool_limits(limits=1):
         # More components than distinct points, or no convergence in 100 steps: AIC then chooses another.
         warnings.simplefilter("ignore", ConvergenceWarning)
         ks = range(2, MAX_COMPONENTS + 1)

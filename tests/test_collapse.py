@@ -332,6 +332,12 @@ def test_missing_and_nan_values_neither_ring_nor_clear():
     assert [monitor.observe(step, {}) for step in range(20)] == [[]] * 20
     gaps = [monitor.observe(step, dict.fromkeys(INDICATORS, math.nan)) for step in range(20)]
     assert gaps == [[]] * 20 and monitor.now == {}
+    watch(monitor, num_steps=10)
+    assert names(watch(monitor, first=10, num_steps=6, mismatch=0.5)) == ["mismatch"]
+    for step in range(16, 40):
+        assert monitor.observe(step, {} if step % 2 else dict.fromkeys(INDICATORS, math.nan)) == []
+    assert monitor.metrics()["collapse/alarms_on"] == 1.0
+    assert watch(monitor, first=40, num_steps=5, mismatch=0.5) == []
 
 
 def test_start_of_zero_density_makes_no_ratio():

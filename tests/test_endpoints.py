@@ -165,8 +165,8 @@ def test_a_change_beyond_the_bounds_is_clipped():
 
 
 def test_a_server_too_slow_is_given_up_in_time():
-    with serving(Fake(slow(1.0))) as server:
-        assert ask(settings(server, timeout_s=0.2)) == JUDGED["change"]
+    with serving(Fake(slow(6.0))) as server:
+        assert ask(settings(server, timeout_s=2.0)) == JUDGED["change"]
     assert len(server.requests) == 2
     with serving(Fake(always=slow(0.3))) as server, pytest.raises(SimulatorError, match=r"no answer within simulator.timeout_s=0.1 s"):
         ask(settings(server, timeout_s=0.1, retries=1))
@@ -476,13 +476,13 @@ def test_a_model_that_is_not_served_is_named_with_those_that_are():
             "simulator.urls must be base addresses, such as http://127.0.0.1:8000/v1, got '{url}': HTTP 404 no such",
         ),
         (status(500, "boom"), "simulator.urls must name servers that answer, got '{url}': HTTP 500 boom"),
-        (slow(0.5), "simulator.urls must name servers that answer, got '{url}': no answer within simulator.timeout_s=0.2 s"),
+        (slow(6.0), "simulator.urls must name servers that answer, got '{url}': no answer within simulator.timeout_s=2 s"),
     ],
     ids=["setting", "path", "broken", "slow"],
 )
 def test_what_will_not_work_is_said_before_the_work(behaviour, complaint):
     with serving(Fake(always=behaviour)) as server:
-        assert refusal(settings(server, timeout_s=0.2)).startswith(complaint.format(url=server.url))
+        assert refusal(settings(server, timeout_s=2.0)).startswith(complaint.format(url=server.url))
 
 
 def test_a_rate_limit_is_no_reason_not_to_begin():

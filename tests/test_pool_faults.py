@@ -75,8 +75,11 @@ def test_workers_that_are_killed_stopped_or_hang_lose_no_dialogue(folder, tmp_pa
         # Killed in mid-dialogue: the dialogues of its two groups are lost and played again, by weights of the newest version.
         tasks = tasks_of("slow", "slow", "plain", "plain", group_size=2)
         pool.submit(tasks)
-        time.sleep(0.4)
-        os.kill(workers_of_this_process()[0].pid, signal.SIGKILL)
+        victim, patience = workers_of_this_process()[0].pid, time.monotonic() + 120.0
+        while not (tmp_path / f"reached-{victim}").exists() and time.monotonic() < patience:
+            time.sleep(0.05)
+        os.kill(victim, signal.SIGKILL)
+        (tmp_path / "go").touch()
         groups = pool.ready(4)
         assert [group.task for group in groups] == tasks
         assert {rollout.policy_versions for group in groups for rollout in group.rollouts} == {(4, 4)}

@@ -66,6 +66,10 @@ def test_a_design_that_is_none_is_refused(wrong, complaint):
         minimal_detectable_effect(**{"num_pairs": 5, "sd": 1.0, **wrong})
 
 
+def test_there_are_kept_comparisons_to_look_at():
+    assert len(list(RESULTS.glob("*/*/comparison.json"))) > 10
+
+
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*/comparison.json")), ids=lambda path: path.parent.parent.name)
 def test_a_kept_comparison_states_what_the_code_says_its_pairs_could_have_found(path):
     found = json.loads(path.read_text(encoding="utf-8"))

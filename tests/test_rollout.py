@@ -193,9 +193,10 @@ def test_dialogue_is_truncated_when_a_whole_reply_no_longer_fits():
 
 
 def test_no_rollout_is_longer_than_its_context():
-    rollout = play(max_new_tokens=8, max_context=14)
+    # The prompt has 4 tokens; a reply of 8 that was cut off, its end and the user's answer would make 16.
+    rollout = play(engine=FakeEngine((tuple(ids("x") * 8), "length")), max_new_tokens=8, max_context=14)
     assert rollout.dialogue.outcome is Outcome.TRUNCATED
-    assert len(rollout.token_ids) <= 14
+    assert len(rollout.token_ids) == 14 and rollout.num_sampled == 8
 
 
 def test_failure_is_tried_again_from_the_opening():

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from analysis.personas.judges import says_outright
 from simulator.bank import load_bank, read_toml
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
@@ -82,7 +83,7 @@ def test_hints_shrink_with_reserve():
 def test_the_hidden_intention_is_never_said_outright():
     for scenario in load_bank().scenarios(Split.TRAIN)[:60]:
         dialogue = play(AGENTS["L6"], scenario, Difficulty.along(0.3), seed=0, user=USER)
-        assert not any(scenario.hidden_intention in turn.text for turn in dialogue.turns)
+        assert not any(says_outright(turn.text, scenario) for turn in dialogue.turns if turn.speaker is Speaker.USER)
 
 
 def test_stuffing_every_strategy_into_one_reply_does_not_pay():

@@ -208,6 +208,10 @@ def test_a_run_whose_summary_cannot_be_read_is_not_resumed(tmp_path):
         check_unfinished(load("smoke", []), folder)
 
 
+def test_there_are_kept_runs_to_look_at():
+    assert len(RECORDS) > 200
+
+
 @pytest.mark.parametrize("record", RECORDS[::12], ids=lambda record: "/".join(record.parts[-4:]))
 def test_what_was_kept_of_real_runs_is_whole(record):
     assert read_result(record).curve

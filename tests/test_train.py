@@ -104,7 +104,8 @@ def test_the_summary_has_exactly_the_stable_keys(whole):
 
 def test_engines_and_trainer_agree_and_every_update_arrives(whole):
     lines = list(read_lines(whole[0] / METRICS))
-    assert max(line["training/rollout_logprob_abs_diff_mean"] or 0.0 for line in lines) < 1e-5
+    measured = [diff for line in lines if (diff := line["training/rollout_logprob_abs_diff_mean"]) is not None]
+    assert measured and max(measured) < 1e-5
     assert max(line["rollout/arrival_logprob_diff"] for line in lines) < 1e-4
     assert lines[-1]["training/policy_version"] > 0
 
@@ -164,8 +165,9 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(place, whole):
     while len(list(read_lines(folder / METRICS))) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
     kill_without_orphans(process)
-    assert newest_checkpoint(folder) is not None and not (folder / "summary.json").exists()
-    finish(start(place, f"resume={folder}"))
+    goes_on_from = newest_checkpoint(folder).name.replace("_", " ")
+    assert goes_on_from != "step 0" and not (folder / "summary.json").exists()
+    assert f"after {goes_on_from}" in finish(start(place, f"resume={folder}"))
 
     for name in (TEACHER, DIALOGUES, EVALUATION):
         assert (folder / name).read_text() == (whole[0] / name).read_text()
@@ -173,6 +175,11 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(place, whole):
     assert len(pairs) == NUM_STEPS
     for ours, theirs in pairs:
         assert untimed(ours) == untimed(theirs)
+    ended, undisturbed = (json.loads((path / "summary.json").read_text()) for path in (folder, whole[0]))
+    of_a_sitting = {"name", "wall_s", "cpu_s"}
+    assert {name: ended[name] for name in ended if name not in of_a_sitting} == {
+        name: undisturbed[name] for name in undisturbed if name not in of_a_sitting
+    }
 
 
 def test_a_run_whose_newest_checkpoint_is_torn_goes_on_from_the_one_before_and_says_so(place, whole):

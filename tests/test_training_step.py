@@ -130,11 +130,22 @@ def test_groups_without_contrast_are_played_anew_billed_and_heard_but_not_traine
 
 
 def test_groups_with_contrast_are_trained_on_and_the_weights_fade_towards_the_start(run):
-    training, _ = run(
-        "resampling.max_rounds=2", "resampling.contrast=reward", "learner.pull_to_start=0.5", "teacher.strictness=0.3", "teacher.kind=fixed"
-    )
-    metrics, _ = training.step()
-    assert metrics["perf/trained_num_tokens"] > 0.0 and training.parts.learner.policy_version == 1
+    contrast = ("resampling.max_rounds=2", "resampling.contrast=reward", "teacher.strictness=0.3", "teacher.kind=fixed")
+    weights = []
+    for pull in ("0.0", "0.5"):
+        training, _ = run(*contrast, f"learner.pull_to_start={pull}")
+        start = flat(training)
+        metrics, _ = training.step()
+        assert metrics["perf/trained_num_tokens"] > 0.0 and training.parts.learner.policy_version == 1
+        weights.append(flat(training))
+    kept, faded = weights
+    assert not torch.equal(kept, start)
+    torch.testing.assert_close(faded, kept + 0.5 * (start - kept), rtol=1e-4, atol=1e-6)
+
+
+def flat(training: TrainingRun) -> torch.Tensor:
+    """All weights of the policy in one row."""
+    return torch.cat([tensor.detach().flatten().clone() for _, tensor in training.parts.learner.weights()])
 
 
 def test_a_teacher_hears_the_panel_every_time_it_is_played(run):

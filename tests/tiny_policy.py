@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from pathlib import Path
 
@@ -127,10 +128,25 @@ class NumberingUser:
         return Reaction(turn=Turn(speaker=Speaker.USER, text=text, emotion=dialogue.emotion + 2, change=2))
 
 
-class HangingUser(NumberingUser):
+class GatedUser(NumberingUser):
+    """In slow dialogues it says that it was reached, by a file with its process's number, and answers once `go` lies in the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def react(self, dialogue, reply):
+        if dialogue.scenario.scenario_id == "slow":
+            (self._folder / f"reached-{os.getpid()}").touch()
+            while not (self._folder / "go").exists():
+                await asyncio.sleep(0.02)
+        return await super().react(dialogue, reply)
+
+
+class HangingUser(GatedUser):
     """Makes the engine beside it hang in a step, once for each file that says so."""
 
     def __init__(self, order: Path) -> None:
+        super().__init__(order.parent)
         self._order = order
 
     async def react(self, dialogue, reply):
