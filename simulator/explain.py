@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from simulator.bank import world_hash
+from simulator.bank import Bank, load_bank, world_hash
 from simulator.dialogue import Dialogue, Turn
 from simulator.figures import signed
 from simulator.five_steps import five_steps
@@ -26,6 +26,7 @@ from simulator.replay import (
     user_settings,
 )
 from simulator.rule_user import Preset, RuleUserConfig
+from simulator.sage import read_profiles
 
 WIDTH = 118
 DIFFERS = 1
@@ -45,7 +46,7 @@ def explain_dialogues(options: argparse.Namespace) -> int:
     flags = {name: getattr(options, name) for name in ("register", "momentum", "start_emotion", "quantise", "preset")}
     worlds = dict.fromkeys([(config.get("provenance") or {}).get("world_hash")])
     tally = Tally()
-    for number, record, dialogue in chosen(path, selection):
+    for number, record, dialogue in chosen(path, selection, bank_of(options.profiles)):
         settings = user_settings(flags, record.get(SETTINGS) or {}, config.get(SETTINGS) or {})
         if world := record.get("world_hash"):
             worlds[str(world)] = None
@@ -58,6 +59,13 @@ def explain_dialogues(options: argparse.Namespace) -> int:
             print(*in_full(name_of(number, record), dialogue, turns, settings), sep="\n")
     print(*other_worlds(worlds), *tally.lines(path), sep="\n")
     return DIFFERS if tally.differing else 0
+
+
+def bank_of(profiles: Path | None) -> Bank:
+    """The built-in scenarios, or those of a native file of profiles."""
+    if profiles is None:
+        return load_bank()
+    return Bank(by_id={scenario.scenario_id: scenario for scenario in read_profiles(profiles)})
 
 
 def other_worlds(recorded: Iterable[str | None]) -> Iterator[str]:

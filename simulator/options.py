@@ -38,6 +38,7 @@ def explain_options(parser: argparse.ArgumentParser) -> None:
     parser.description = "Exit code 0: every change is the one that the rule gives; 1: one differs; 2: it could not be replayed."
     parser.add_argument("dialogue", type=Path, metavar="DIALOGUE", help="a JSONL file of ours, or a run's folder")
     parser.add_argument("--evaluation", action="store_true", help="of a run's folder the held-out dialogues, not those of training")
+    parser.add_argument("--profiles", type=Path, metavar="FILE", help="SAGE's profiles, of dialogues that were played on them")
     parser.add_argument("--uid", help="only dialogues of this uid")
     parser.add_argument("--sibling", type=int, help="only this one of a group")
     parser.add_argument("--step", type=int, help="only dialogues of this step")

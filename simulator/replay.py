@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from simulator.bank import load_bank
+from simulator.bank import Bank
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.explanation import Explanation, explain_reply
 from simulator.moody_user import MoodyUser, MoodyUserConfig
@@ -129,14 +129,14 @@ def require_feelings(dialogue: Dialogue) -> None:
             raise ValueError(f"turn {number} must hold an emotion{' and a change' if number > 1 else ''}, got neither or one of them")
 
 
-def chosen(path: Path, selection: Selection) -> Iterator[tuple[int, Mapping[str, Any], Dialogue]]:
+def chosen(path: Path, selection: Selection, bank: Bank) -> Iterator[tuple[int, Mapping[str, Any], Dialogue]]:
     """The dialogues of a file that are meant, each with its number and record.
 
     Raises:
-        ValueError: a line is no dialogue of this world, or none is meant.
+        ValueError: a line is no dialogue on a scenario of the bank, or none is meant.
     """
     num_taken = 0
-    for number, (record, dialogue) in enumerate(read_dialogues(path, load_bank()), start=1):
+    for number, (record, dialogue) in enumerate(read_dialogues(path, bank), start=1):
         if selection.takes(record, number):
             num_taken += 1
             yield number, record, dialogue

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from simulator.__main__ import main
 from simulator.bank import load_bank, world_hash
-from simulator.dialogue import Dialogue
-from simulator.difficulty import Difficulty
+from simulator.dialogue import Dialogue, Speaker, Turn
+from simulator.difficulty import VANILLA, Difficulty
 from simulator.ladder import AGENTS, play
 from simulator.moody_user import MoodyUser, MoodyUserConfig
 from simulator.register import Register
 from simulator.replay import replay, user_settings
-from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.rule_user import Preset, RuleUser, RuleUserConfig
+from simulator.sage import read_profiles, write_profiles
 from simulator.scenario import PersonaType, Split
 
 WORLD = RuleUserConfig(register=Register.WORLD)
@@ -88,6 +90,19 @@ def test_moods_are_replayed_and_told(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "moods at 0.7 of the replies to training users of */negative" in out and "in a mood: strictness 1, impatience 1" in out
     assert out.rstrip().endswith("all are the same")
+
+
+def test_dialogues_on_profiles_are_replayed_with_the_profiles(tmp_path, capsys):
+    (scenario, *_) = load_bank().scenarios(Split.TRAIN)
+    write_profiles(tmp_path / "profiles.jsonl", [replace(scenario, scenario_id="0-1-2")])
+    (profile,) = read_profiles(tmp_path / "profiles.jsonl")
+    user, reply = RuleUser(RuleUserConfig(preset=Preset.SAGE)), "我在听，你慢慢说。"
+    opened = user.begin(profile, VANILLA, seed=0)
+    dialogue = opened.then(Turn(speaker=Speaker.AGENT, text=reply), user.answer(opened, reply).turn)
+    path = write(tmp_path / "dialogues.jsonl", {"simulator": {"preset": "sage"}, **dialogue.to_dict()})
+    assert main(["explain", str(path)]) == 2 and "got 'sage/0-1-2'" in capsys.readouterr().err
+    assert main(["explain", str(path), "--profiles", str(tmp_path / "profiles.jsonl")]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("all are the same")
 
 
 def test_flags_count_more_than_the_config(tmp_path, capsys):
