@@ -200,6 +200,7 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
         return ExitCode.FINISHED
     config = settings_to_go_on(sweep, cell) if resuming else sweep.config(cell)
     if not resuming and folder.is_dir():
+        # Empty, or it would have been refused: killed between making the folder and writing into it.
         folder.rmdir()
     check(config, folder, resuming=resuming)
     keep_plan(sweep)

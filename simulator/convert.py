@@ -15,7 +15,7 @@ from typing import Any
 from simulator.bank import load_bank
 from simulator.dialogue import Speaker, require_turn
 from simulator.difficulty import VANILLA
-from simulator.sage import EMOTION_STATES, LOWEST_STATE, PERSONA_TYPES, outcome_of, profile_of
+from simulator.sage import EMOTION_STATES, LOWEST_STATE, OF_SAGE, PERSONA_TYPES, outcome_of, profile_of
 from simulator.scenario import Family, HiddenIntention, Scenario
 
 
@@ -45,8 +45,6 @@ OUR_FIELDS = ("scenario_id", "family", "hidden_intention", "difficulty", "seed",
 PLANNING_FIELDS = ("activity", "TargetCompletion", "content", "analyse", "change")
 HEARD = re.compile(r"heard: ([a-z_]+(?:, [a-z_]+)*)")
 """How strategies stand in SAGE's `planning.content`, which says what a reply expresses."""
-OF_SAGE = "sage/"
-"""How ids of scenarios begin that are SAGE's profiles; its own records have the rest."""
 NO_PROFILES: Mapping[str, Scenario] = {}
 Record = Mapping[str, Any]
 

@@ -17,7 +17,7 @@ from simulator.convert import Format, format_of, from_sage, to_sage
 from simulator.dialogue import Outcome
 from simulator.drafts import draft_of
 from simulator.jsonl import read_jsonl
-from simulator.sage import read_profiles
+from simulator.sage import profiles_by_id
 
 
 @dataclass
@@ -62,7 +62,7 @@ def convert_file(
         raise ValueError(f"TARGET must be new, got {str(target)!r}; --force writes over it")
     if not target.parent.is_dir():
         raise ValueError(f"TARGET must lie in a folder that is there, got {str(target)!r}")
-    done, known = Converted(), {} if profiles is None else {scenario.scenario_id: scenario for scenario in read_profiles(profiles)}
+    done, known = Converted(), {} if profiles is None else profiles_by_id(profiles)
     with draft_of(target) as draft:
         with _writing(draft, gzipped=target.suffix == ".gz") as file:
             for number, record in read_jsonl(source, what="a JSON object"):

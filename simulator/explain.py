@@ -26,7 +26,7 @@ from simulator.replay import (
     user_settings,
 )
 from simulator.rule_user import Preset, RuleUserConfig
-from simulator.sage import read_profiles
+from simulator.sage import profiles_by_id
 
 WIDTH = 118
 DIFFERS = 1
@@ -63,9 +63,7 @@ def explain_dialogues(options: argparse.Namespace) -> int:
 
 def bank_of(profiles: Path | None) -> Bank:
     """The built-in scenarios, or those of a native file of profiles."""
-    if profiles is None:
-        return load_bank()
-    return Bank(by_id={scenario.scenario_id: scenario for scenario in read_profiles(profiles)})
+    return load_bank() if profiles is None else Bank(by_id=profiles_by_id(profiles))
 
 
 def other_worlds(recorded: Iterable[str | None]) -> Iterator[str]:

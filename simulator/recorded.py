@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simulator.dialogue import Dialogue
-from simulator.sage import read_profiles, read_transcripts
+from simulator.sage import profiles_by_id, read_transcripts
 
 RESULT = re.compile(r"(?P<agent>.+?)(?:_result)?\.jsonl(?:\.gz)?")
 SIMULATOR = "_based_simulator"
@@ -55,7 +55,7 @@ def with_profiles(files: Sequence[RecordedFile], path: Path) -> list[RecordedFil
     Raises:
         ValueError: the file cannot be read, or has none of the profiles.
     """
-    known = {scenario.scenario_id: scenario for scenario in read_profiles(path)}
+    known = profiles_by_id(path)
     ids = {dialogue.scenario.scenario_id for file in files for dialogue in file.dialogues}
     missing = sorted(ids - set(known))
     if len(missing) == len(ids):

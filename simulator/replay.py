@@ -156,8 +156,8 @@ def transcript_file(source: Path, *, evaluation: bool) -> Path:
     path = source
     if source.is_dir():
         # What an evaluation of any agent leaves behind is all held out, and in one file.
-        is_run = AGENT not in recorded_config(source / CONFIG)
-        path = source / (EVALUATION if evaluation and is_run else DIALOGUES)
+        is_apart = evaluation and AGENT not in recorded_config(source / CONFIG)
+        path = source / (EVALUATION if is_apart else DIALOGUES)
     if not path.is_file():
         raise ValueError(f"DIALOGUE must be a JSONL file of ours or a run's folder, got {str(source)!r}; {path} is not there")
     return path

@@ -34,6 +34,8 @@ TASKS = {
 }
 """The word by which a native `task` tells its kind, and how we put that task where a scenario does not have it in these words."""
 PERSONA_TYPES = {"负面型": PersonaType.NEGATIVE, "被动型": PersonaType.PASSIVE, "回避型": PersonaType.AVOIDANT}
+OF_SAGE = "sage/"
+"""How ids of scenarios begin that are SAGE's profiles; its own records have the rest."""
 GOAL = "想找人说说这件事"
 """Of a profile that names no topic."""
 HIDDEN_SECTION = re.compile(r"\n?#+[ ]*隐藏主题[:：]\s*\**\s*(?P<hidden>\S[^\n]*?)\s*\Z")
@@ -60,6 +62,15 @@ def read_profiles(path: str | Path, *, split: Split = Split.TRAIN) -> list[Scena
             raise ValueError(f"{path} line {number} must have an id of its own, got that of line {seen[scenario.scenario_id]}")
         seen[scenario.scenario_id] = number
     return [scenario for _, scenario in scenarios]
+
+
+def profiles_by_id(path: str | Path) -> dict[str, Scenario]:
+    """The profiles of a native file by the id of their scenario.
+
+    Raises:
+        ValueError: as `read_profiles` does.
+    """
+    return {scenario.scenario_id: scenario for scenario in read_profiles(path)}
 
 
 def write_profiles(path: str | Path, scenarios: Iterable[Scenario]) -> None:
@@ -121,7 +132,7 @@ def scenario_of(record: Mapping[str, Any], *, split: Split) -> Scenario:
     background = scene[: section.start()] if section else scene
     opening = _text(record, "first_talk", missing="")
     return Scenario(
-        scenario_id=f"sage/{_text(record, 'id')}",
+        scenario_id=f"{OF_SAGE}{_text(record, 'id')}",
         family=Family(intention=intention_of(hidden), persona=kind),
         persona=Persona(
             name=_named(card, "姓名"),
@@ -150,7 +161,7 @@ def profile_of(scenario: Scenario) -> dict[str, Any]:
     card = persona.card or f"* 姓名：{persona.name}\n* 年龄：{persona.age}岁\n* 职业：{persona.occupation}"
     names = {kind: name for name, kind in PERSONA_TYPES.items()}
     record = {
-        "id": scenario.scenario_id.removeprefix("sage/"),
+        "id": scenario.scenario_id.removeprefix(OF_SAGE),
         "player": card,
         "scene": f"{scenario.background}{facts}\n####隐藏主题:\n***{hidden}",
         "main_cha": names[persona.persona_type],
