@@ -1,6 +1,6 @@
 """Files that start engines go first: two processes share the files, and the long ones must not be what one of them is left with.
 
-No test hears of what the sealed half was opened for in this checkout.
+No test hears of what the sealed half was opened for in this checkout. Whoever asks for `write` gets a sweep's file (`sweep_file`).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from sweep_file import write  # noqa: F401 (a fixture, of several files)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from made_run import make_run
 from made_sweep import begin_with, made_result, made_sweep, steps_of, tasks_of
+from sweep_file import PLAN, planned
 from test_report import read_page
-from test_sweep import PLAN, planned, write  # noqa: F401 (a fixture)
 
 from analysis.__main__ import main
 from analysis.comparisons.comparison import compare
@@ -255,7 +255,7 @@ def prior(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def earlier(write, tmp_path, prior):  # noqa: F811
+def earlier(write, tmp_path, prior):
     """A sweep of three arms and two seeds of which all but one run were made, kept, and then lost."""
     write()
     sweep = planned(f"runs={tmp_path / 'runs'}")
@@ -313,7 +313,7 @@ def test_kept_runs_that_say_what_would_be_written_now_need_not_go_through_the_sc
         ({"name": None}, False),
     ],
 )
-def test_a_file_says_the_same_with_defaults_for_what_it_lacks_and_with_nothing_else(write, changed, same):  # noqa: F811
+def test_a_file_says_the_same_with_defaults_for_what_it_lacks_and_with_nothing_else(write, changed, same):
     write(PLAN.replace("budget: {policy_tokens: 5000}", "budget: {policy_tokens: 5000, steps: 1}"))
     config = planned().config(Cell("fixed", 3))
     assert says_the_same({**to_plain(config), **changed}, config) is same
@@ -398,7 +398,7 @@ contrasts: ["leader:half"]
 """
 
 
-def test_the_same_run_of_another_experiment_is_taken_over_whatever_its_arm_is_called(earlier, write, capsys):  # noqa: F811
+def test_the_same_run_of_another_experiment_is_taken_over_whatever_its_arm_is_called(earlier, write, capsys):
     write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
     sweep = load_sweep("other", [f"runs={earlier.runs}"])
     kept, results = kept_runs(sweep), results_beside(earlier.runs) / "made" / "sweep"
@@ -413,13 +413,13 @@ def test_the_same_run_of_another_experiment_is_taken_over_whatever_its_arm_is_ca
     assert read_run(results_beside(earlier.runs) / "other" / "sweep" / "half" / "seed_3").config["experiment"] == "other"
 
 
-def test_a_run_by_itself_is_done_where_another_experiment_kept_it(earlier, write, capsys):  # noqa: F811
+def test_a_run_by_itself_is_done_where_another_experiment_kept_it(earlier, write, capsys):
     write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
     assert run_arm(load_sweep("other", [f"runs={earlier.runs}"]), Cell("half", 3)) == 0
     assert "half/seed_3 has ended" in capsys.readouterr().err
 
 
-def test_a_sweep_without_runs_of_its_own_takes_those_over_that_began_as_its_runs_would(earlier, write, prior):  # noqa: F811
+def test_a_sweep_without_runs_of_its_own_takes_those_over_that_began_as_its_runs_would(earlier, write, prior):
     write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
     sweep = load_sweep("other", [f"runs={earlier.runs}"])
     assert Cell("half", 3) in kept_runs(sweep).usable
@@ -431,7 +431,7 @@ def test_a_sweep_without_runs_of_its_own_takes_those_over_that_began_as_its_runs
     assert not kept_runs(sweep).usable
 
 
-def test_runs_of_another_experiment_are_left_where_they_began_with_other_weights_than_the_sweeps_own(earlier, write):  # noqa: F811
+def test_runs_of_another_experiment_are_left_where_they_began_with_other_weights_than_the_sweeps_own(earlier, write):
     write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
     sweep = load_sweep("other", [f"runs={earlier.runs}"])
     made = results_beside(earlier.runs) / "made" / "sweep"
@@ -447,7 +447,7 @@ def test_runs_of_another_experiment_are_left_where_they_began_with_other_weights
     assert not kept_runs(sweep).usable
 
 
-def test_a_record_that_lacks_a_setting_of_today_is_taken_over_and_what_copied_it_too(earlier, write):  # noqa: F811
+def test_a_record_that_lacks_a_setting_of_today_is_taken_over_and_what_copied_it_too(earlier, write):
     write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
     other = load_sweep("other", [f"runs={earlier.runs}"])
     kept_runs(other).place(other)
@@ -473,7 +473,7 @@ def test_a_sweep_that_is_refused_leaves_nothing_behind(earlier):
 
 
 @pytest.mark.parametrize("changed", ["name=mine", "algorithm.turn_credit=0.5", "evaluation.split=sealed"])
-def test_runs_of_another_experiment_are_not_taken_over_where_they_are_others_or_were_not_asked_for(earlier, write, changed):  # noqa: F811
+def test_runs_of_another_experiment_are_not_taken_over_where_they_are_others_or_were_not_asked_for(earlier, write, changed):
     write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
     assert kept_runs(load_sweep("other", [f"runs={earlier.runs}", changed])).usable == {}
 
