@@ -17,6 +17,7 @@ from curriculum.arms import RECORDED, Arm, configure, parse_arms
 from curriculum.benchmark import check_jobs
 from curriculum.collapse import RULES, CollapseConfig
 from curriculum.courses import course_of_run, course_of_student, runs_in
+from curriculum.evidence import INDICATOR_METRICS
 from curriculum.students import STUDENTS
 from simulator.drafts import write_whole
 from simulator.output import check_out
@@ -151,6 +152,9 @@ def table(verdicts: Mapping[str, Sequence[Verdict]], measured: set[str]) -> str:
     if any(map(_undecided, verdicts.values())):
         left_out = "; ".join(f"{_undecided(each)} by the {name}" for name, each in verdicts.items())
         lines.append(f"left out, low at the end for fewer than {LOW_UPDATES} updates: {left_out}")
+    if any(map(_unexamined, verdicts.values())):
+        left_out = "; ".join(f"{_unexamined(each)} by the {name}" for name, each in verdicts.items())
+        lines.append(f"left out, without any look at the panel ({', '.join(INDICATOR_METRICS[cell] for cell in CELLS)}): {left_out}")
     lines.append(f"{'alarm':22}{'evidence':11}{'precision':26}{'recall':26}{'median lead':12}")
     rows = [(name, quality(name, judged)) for name in ("collapse", *RULES)]
     rang = {name for verdict in judged for name in verdict.first}
@@ -172,6 +176,7 @@ def report(verdicts: Mapping[str, Sequence[Verdict]], config: CollapseConfig) ->
             "num_runs": len(judged),
             "num_collapsed": _collapsed(judged),
             "num_undecided": _undecided(judged),
+            "num_unexamined": _unexamined(judged),
             "alarms": {name: dict(_figures(name, judged)) for name in ("collapse", *RULES)},
             "runs": [asdict(verdict) for verdict in judged],
         }
@@ -201,7 +206,11 @@ def _collapsed(verdicts: Iterable[Verdict]) -> int:
 
 
 def _undecided(verdicts: Iterable[Verdict]) -> int:
-    return sum(verdict.undecided for verdict in verdicts)
+    return sum(verdict.undecided and verdict.examined for verdict in verdicts)
+
+
+def _unexamined(verdicts: Iterable[Verdict]) -> int:
+    return sum(not verdict.examined for verdict in verdicts)
 
 
 def _or_zero(value: float) -> float:

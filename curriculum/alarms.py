@@ -48,7 +48,9 @@ class Verdict:
     onset: int | None
     first: Mapping[str, int]
     undecided: bool = False
-    """It ended low before the label could be given."""
+    """It ended low before the label could be given, or was never examined."""
+    examined: bool = True
+    """Whether its panel was ever looked at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +115,12 @@ def onset_of(course: Course, cells: Iterable[str] = CELLS) -> int | None:
 def undecided_of(course: Course, cells: Sequence[str] = CELLS) -> bool:
     """Whether no cell of the panel fell for long enough, and one was still low at the end; or the panel was never looked at."""
     looks = [course.series(cell) for cell in cells]
-    return onset_of(course, cells) is None and (not any(steps for steps, _ in looks) or any(is_undecided(*series) for series in looks))
+    return onset_of(course, cells) is None and (not examined(course, cells) or any(is_undecided(*series) for series in looks))
+
+
+def examined(course: Course, cells: Sequence[str] = CELLS) -> bool:
+    """Whether the panel was ever looked at."""
+    return any(cell in values for values in course.values for cell in cells)
 
 
 def first_rings(course: Course, config: CollapseConfig) -> dict[str, int]:
@@ -136,7 +143,13 @@ def judge(course: Course, config: CollapseConfig, labels: Mapping[str, Sequence[
     """
     first = first_rings(course, config)
     return {
-        label: Verdict(name=course.name, onset=onset_of(course, cells), first=first, undecided=undecided_of(course, cells))
+        label: Verdict(
+            name=course.name,
+            onset=onset_of(course, cells),
+            first=first,
+            undecided=undecided_of(course, cells),
+            examined=examined(course, cells),
+        )
         for label, cells in labels.items()
     }
 

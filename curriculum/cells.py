@@ -196,8 +196,8 @@ class CellWindows:
     """The latest entries of each cell, each a short list of numbers."""
 
     def __init__(self, num_cells: int, size: int) -> None:
-        self._size = size
-        self.entries: list[deque[list[float]]] = [deque(maxlen=size) for _ in range(num_cells)]
+        self._size = int(size)
+        self.entries: list[deque[list[float]]] = [deque(maxlen=self._size) for _ in range(num_cells)]
 
     def state_dict(self) -> list[list[list[float]]]:
         """By cell, oldest first."""

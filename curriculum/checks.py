@@ -53,6 +53,13 @@ def require_between(name: str, value: float, low: float, high: float) -> None:
         raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {value!r}")
 
 
+def require_whole(name: str, value: Any, least: int) -> int:
+    """The value as an int; raises ValueError unless it is a whole number, numpy's included, of at least `least`."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
 def require_one_of(name: str, value: object, allowed: Sequence[object]) -> None:
     """Raises ValueError unless `value` is one of those allowed."""
     if value not in allowed:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from curriculum.checks import require_equal, require_fields
+from curriculum.checks import require_alike, require_equal, require_fields
 from curriculum.collapse_config import CollapseConfig
-from curriculum.evidence import AT_ONCE, INDICATOR_METRICS, PANEL, RULES, UNLEARNED_FALL, Evidence
+from curriculum.evidence import AT_ONCE, INDICATOR_METRICS, PANEL, RULES, SHARES, UNLEARNED_FALL, Evidence
 from curriculum.indicators.outcomes import largest_fall
 from curriculum.indicators.trends import EntropyLaw, fall_within, fit_entropy_law, spike_score, theil_sen_slope, updates_until
 
@@ -28,11 +28,15 @@ LOGGED = ("entropy", "reward_density", "all_low_share", "all_high_share", "repet
 
 SHARES_OF_START = ("entropy", "reward_density", "reply_length", "strategy_entropy")
 """Indicators whose share of their start is a metric."""
+ROUNDING = 1e-6
+"""By which a share may miss [0, 1]."""
 MAX_LOOKS = 64
 """Latest looks at the probe panel on which the law of reward and entropy is fitted."""
 MIN_LOOKS = 8
 """Looks below which it is not."""
-STATE_VERSION = 6
+STATE_VERSION = 7
+ENDLESS = 1e6
+"""What an infinite value counts as: far above every threshold, and small enough to be averaged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,14 +78,21 @@ class CollapseMonitor:
         """Takes in what one update showed.
 
         Args:
-            values: by the names in `INDICATORS`; missing and NaN ones leave their indicator as it was.
+            values: by the names in `INDICATORS`; missing ones, None and NaN leave their indicator as it was.
 
         Returns:
             The alarms that fire at this step; each fires once until its condition has been gone for `patience` updates.
+
+        Raises:
+            ValueError: a name that is none of the indicators, or a share that is not in [0, 1].
         """
         if strangers := sorted(set(values) - set(INDICATORS)):
             raise ValueError(f"collapse indicators must be among {sorted(INDICATORS)}, got {strangers}")
-        known = {name: float(value) for name, value in values.items() if math.isfinite(value)}
+        measured = {name: float(value) for name, value in values.items() if value is not None}
+        known = {name: min(max(value, -ENDLESS), ENDLESS) for name, value in measured.items() if not math.isnan(value)}
+        for name in sorted(SHARES & known.keys()):
+            if not -ROUNDING <= known[name] <= 1.0 + ROUNDING:
+                raise ValueError(f"collapse indicator {name} must be in [0, 1], got {known[name]!r}")
         self.latest |= known
         for name, value in known.items():
             self._smooth(name, value)
@@ -187,14 +198,33 @@ class CollapseMonitor:
         """Everything that adapts, JSON-able and exact."""
         windows = {name: list(getattr(self, attribute)) for name, attribute in _WINDOWS.items()}
         windows["looks"] = [list(look) for look in self._looks]
-        return {"version": STATE_VERSION, **windows, **{name: dict(getattr(self, attribute)) for name, attribute in _STATE.items()}}
+        values = {name: dict(getattr(self, attribute)) for name, attribute in _STATE.items()}
+        return {"version": STATE_VERSION, "settings": self._settings(), **windows, **values}
+
+    def _settings(self) -> dict[str, int]:
+        """Without these a saved average or window cannot be gone on with."""
+        return {name: getattr(self.config, name) for name in ("start_updates", "entropy_window")}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores `state_dict()`; refuses another version, missing or unknown fields with a ValueError."""
+        """Restores `state_dict()`.
+
+        Raises:
+            ValueError: another version, other settings, missing or unknown fields, or values that no monitor writes; the monitor is then
+                unchanged.
+        """
+        if not isinstance(state, Mapping):
+            raise ValueError(f"collapse state must be a mapping, got {type(state).__name__}")
         require_equal("collapse state's version", state.get("version"), STATE_VERSION)
-        require_fields("collapse state", state, ("version", *_WINDOWS, *_STATE))
+        require_fields("collapse state", state, ("version", "settings", *_WINDOWS, *_STATE))
+        require_equal("collapse state's settings", state["settings"], self._settings())
         require_fields("collapse state's held", state["held"], self._held)
         require_fields("collapse state's active", state["active"], self._held)
+        require_alike("collapse state", {name: state[name] for name in ("held", "active")}, self.state_dict())
+        for name in sorted(_STATE.keys() - {"held", "active"}):
+            require_alike(f"collapse state.{name}", state[name], dict.fromkeys(INDICATORS, 0.0))
+            require_fields(f"collapse state.{name}", state[name], INDICATOR_METRICS.keys() & state[name].keys())
+        for name in _WINDOWS:
+            require_alike(f"collapse state.{name}", state[name], [[0.0, 0.0] if name == "looks" else 0.0])
         for name, attribute in _STATE.items():
             setattr(self, attribute, dict(state[name]))
         for name, attribute in _WINDOWS.items():

@@ -65,8 +65,13 @@ def course_of_run(folder: Path) -> Course:
     if last < num_steps:
         raise ValueError(f"{folder / METRICS} ends at step {last} of the {num_steps} that the summary counts")
     keys = INDICATOR_METRICS.items()
-    values = [{name: float(line[key]) for name, key in keys if isinstance(line.get(key), int | float)} for line in lines]
+    values = [{name: float(line[key]) for name, key in keys if _is_measured(line.get(key))} for line in lines]
     return Course(name=str(folder), steps=[line["step"] for line in lines], values=values)
+
+
+def _is_measured(value: object) -> bool:
+    """Whether a line holds a number there: not null, and not the NaN that other trainers write."""
+    return isinstance(value, int | float) and not math.isnan(value)
 
 
 def steps_counted(folder: Path) -> int:

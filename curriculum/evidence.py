@@ -56,6 +56,11 @@ INDICATOR_METRICS = {
 }
 """What is watched, by name, and the metric of a run (docs/metrics.md) that it is; a step may leave some out or give NaN."""
 
+SHARES = frozenset(
+    "effective_share all_low_share all_high_share groups_effective bounds_share repetition own_overlap bleu_siblings bleu_prompts"
+    " distinct_2 truncated retrieval reward emotion probe_reward probe_easy probe_middle probe_hard".split()
+)
+"""Indicators in [0, 1]: shares of something, and rewards."""
 PANEL = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
 """The fixed panel and its cells, of which the monitor keeps the best."""
 UNLEARNED_FALL = 0.05

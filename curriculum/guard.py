@@ -5,6 +5,7 @@ Source: our own; on toy students it neither helped nor hurt, so switch it off to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -78,7 +79,7 @@ class EntropyGuard:
 
     def on_update(self, stats: UpdateStats, *, success: float, target: float) -> dict[str, Any] | None:
         """Takes in an update and the success share of late; returns the decision with its inputs, if one was taken."""
-        finite = stats.entropy == stats.entropy and stats.reward_density == stats.reward_density
+        finite = math.isfinite(stats.entropy) and math.isfinite(stats.reward_density)
         if not self.config.enabled or not finite:
             return None
         memory = self._memory

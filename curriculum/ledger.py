@@ -12,17 +12,18 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields
+from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from curriculum.allocation import AllocationConfig, FamilyAllocation, ScenarioDecks
-from curriculum.checks import require_alike, require_between, require_equal, require_fields, settle_types
+from curriculum.checks import require_alike, require_between, require_equal, require_fields, require_whole, settle_types
 from curriculum.teacher import FamilyKey, GroupOutcome, Mode, TaskSpec, UpdateStats
 from simulator.difficulty import Difficulty
 from simulator.scenario import Family
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 MAX_PENDING_DECISIONS = 1000
 """Decisions kept when nobody collects them; older ones are dropped so that memory stays flat."""
 
@@ -79,7 +80,11 @@ class LedgerTeacher:
 
     kind: ClassVar[str]
     adapting: ClassVar[tuple[str, ...]] = ()
-    """Attributes that change with what is observed: JSON-able, or with a `state_dict` and `load_state_dict` of their own."""
+    """Attributes that change with what is observed: JSON-able, or with a `state_dict` and `load_state_dict` of their own.
+
+    A JSON-able one must keep its make, because a saved value is held against the present one: numbers that may have a fraction begin as
+    floats, and a dict has text for keys and all of them from the start. What grows otherwise is an object with a state of its own.
+    """
     plans_by_proposal: ClassVar[bool] = False
     """Whether its plan goes on with each proposal, so that more than one in a step would hurry it."""
 
@@ -93,23 +98,25 @@ class LedgerTeacher:
     ) -> None:
         """
         Args:
-            scenarios: training scenario ids by family; every family needs at least one. Families are Attune's or any strings.
+            scenarios: training scenario ids, text, by family; every family needs at least one. Families are Attune's or any text that is
+                not the name of one of them.
             group_size: rollouts per task, at least 2.
             seed: decides everything this teacher leaves to chance, and the seeds of its tasks; at least 0.
         """
-        empty = [str(family) for family, ids in scenarios.items() if not ids]
-        if not scenarios or empty:
-            raise ValueError(f"teacher.scenarios must hold at least one scenario in each family, got none in {empty or 'any'}")
-        if group_size < 2:
+        require_scenarios(scenarios)
+        if not isinstance(group_size, Integral) or group_size < 2:
             raise ValueError(f"teacher.group_size must be at least 2, got {group_size!r}; groups of one have no baseline")
+        seed = require_whole("teacher.seed", seed, 0)
         self.config = config
         self.families: tuple[FamilyKey, ...] = tuple(sorted(scenarios, key=str))
         self.rng = np.random.default_rng(seed)
         self.allocation = FamilyAllocation(config.allocation, self.families)
-        self._group_size = group_size
+        self._group_size = int(group_size)
         self._seed = seed
         self._decks = ScenarioDecks({family: scenarios[family] for family in self.families})
         self._step = 0
+        self.policy_version = 0
+        """Of the latest proposal."""
         self._outstanding: dict[str, TaskSpec] = {}
         self._decisions: deque[dict[str, Any]] = deque(maxlen=MAX_PENDING_DECISIONS)
         self._counts = {"observed": 0, "ignored": 0, "too_few_survivors": 0, "expired": 0, "probes": 0}
@@ -140,9 +147,16 @@ class LedgerTeacher:
         """Takes in what the optimiser step did."""
 
     def propose(self, num_groups: int, *, policy_version: int) -> list[TaskSpec]:
-        """The next `num_groups` tasks, entered in the ledger."""
-        if num_groups < 1:
-            raise ValueError(f"num_groups must be at least 1, got {num_groups!r}")
+        """The next `num_groups` tasks, entered in the ledger.
+
+        Args:
+            policy_version: updates that the policy has had, one more with each. It never falls, also not after a resume: what was observed
+                fades with the updates since.
+        """
+        num_groups = require_whole("num_groups", num_groups, 1)
+        self.policy_version = policy_version = require_whole("policy_version", policy_version, self.policy_version)
+        if self._step == 0 and (strangers := [name for name in self.adapting if not hasattr(self, name)]):
+            raise ValueError(f"{type(self).__name__}.adapting must name attributes of the teacher, got {strangers}")
         self._step += 1
         families = self.choose_families(num_groups)
         tasks = [self._issue(slot, family, share, policy_version) for slot, (family, share) in enumerate(families)]
@@ -229,6 +243,7 @@ class LedgerTeacher:
             "settings": self._settings(),
             "seed": self._seed,
             "step": self._step,
+            "policy_version": self.policy_version,
             "rng": deepcopy(self.rng.bit_generator.state),
             "outstanding": [task_to_record(task) for task in self._outstanding.values()],
             "scenarios": self._decks.state_dict(),
@@ -254,8 +269,9 @@ class LedgerTeacher:
         require_fields("teacher state", state, own)
         require_fields("teacher state's counts", state["counts"], self._counts)
         require_fields("teacher state's learned", state["learned"], self.adapting)
+        require_fields("teacher state's settings", state["settings"], own["settings"])
         for name, value in own["settings"].items():
-            require_equal(f"teacher state's settings.{name}", state["settings"].get(name), value)
+            require_equal(f"teacher state's settings.{name}", state["settings"][name], value)
         require_alike("teacher state", {**state, "learned": {}}, own)
         for name in self.adapting:
             may_lack = getattr(getattr(self, name), "may_lack", False)
@@ -279,6 +295,7 @@ class LedgerTeacher:
         self.rng.bit_generator.state = deepcopy(state["rng"])
         self._seed = state["seed"]
         self._step = state["step"]
+        self.policy_version = state["policy_version"]
         self._outstanding = {record["uid"]: task_from_record(record) for record in state["outstanding"]}
         self._decisions = deque(deepcopy(state["decisions"]), maxlen=MAX_PENDING_DECISIONS)
         self._counts = dict(state["counts"])
@@ -292,6 +309,22 @@ class LedgerTeacher:
         if isinstance(current, dict):
             require_fields(f"teacher state's {name}", saved, current)
         setattr(self, name, deepcopy(saved))
+
+
+def require_scenarios(scenarios: Mapping[Any, Sequence[str]]) -> None:
+    """Raises ValueError unless every family has a name that a saved state can hold, and at least one scenario."""
+    if not isinstance(scenarios, Mapping):
+        raise ValueError(f"teacher.scenarios must be a mapping from families to scenario ids, got {type(scenarios).__name__}")
+    for family, ids in scenarios.items():
+        if not isinstance(family, Family | str):
+            raise ValueError(f"teacher.scenarios must name each family by text, got {family!r}")
+        if isinstance(family, str) and parse_family(family) != family:
+            raise ValueError(f"teacher.scenarios must give Attune's own families as Family.parse(...), got the text {family!r}")
+        if isinstance(ids, str) or not isinstance(ids, Sequence) or not all(isinstance(each, str) for each in ids):
+            raise ValueError(f"teacher.scenarios must give each family a list of ids, each of them text, got {ids!r} for {str(family)!r}")
+    empty = [str(family) for family, ids in scenarios.items() if not ids]
+    if not scenarios or empty:
+        raise ValueError(f"teacher.scenarios must hold at least one scenario in each family, got none in {empty or 'any'}")
 
 
 def task_seed(seed: int, step: int, slot: int) -> int:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Protocol
 
-from curriculum.checks import require_between
+from curriculum.checks import require_between, require_one_of
 from simulator.difficulty import Difficulty
 from simulator.scenario import Family
 
@@ -41,6 +41,10 @@ class Status(StrEnum):
     SIMULATOR_ERROR = "simulator_error"
 
 
+_STATUSES = frozenset(Status)
+"""Text is equal to the member that it names."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
     """One group to roll out. Travels with every rollout, so an outcome is credited to the difficulty that was issued."""
@@ -62,17 +66,22 @@ class TaskSpec:
 
     def __post_init__(self) -> None:
         require_between("task.strictness", self.strictness, 0.0, 1.0)
+        require_one_of("task.mode", self.mode, tuple(Mode))
+        object.__setattr__(self, "mode", Mode(self.mode))
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupOutcome:
-    """One finished group; per-rollout values in the order of the group, broken rollouts included and marked by their status."""
+    """One finished group; per-rollout values in the order of the group, broken rollouts included and marked by their status.
+
+    Values may be numpy's or torch's; they are kept as Python's own, so that what a teacher learns can be saved as JSON.
+    """
 
     task: TaskSpec
     rewards: tuple[float, ...]
     """[G] in [0, 1]; NaN where the status is SIMULATOR_ERROR."""
     successes: tuple[bool, ...]
-    """[G] final emotion >= `teacher.success_emotion`."""
+    """[G] final emotion >= `teacher.success_emotion`; in another trainer, whatever counts as solved there."""
     num_tokens: tuple[int, ...]
     """[G] tokens the policy sampled."""
     statuses: tuple[Status, ...]
@@ -85,8 +94,20 @@ class GroupOutcome:
         lengths = {len(self.rewards), len(self.successes), len(self.num_tokens), len(self.statuses)}
         if len(lengths) > 1:
             raise ValueError(f"outcome must have one value for each rollout in every column, got columns of {sorted(lengths)}")
+        if lengths != {self.task.group_size}:
+            said = f"got {len(self.rewards)} of {self.task.group_size}"
+            raise ValueError(f"outcome must have every rollout of its task, those that broke marked by their status, {said}")
         if stray := [reward for reward in self.rewards if not (LEAST <= reward <= MOST or reward != reward)]:
             raise ValueError(f"outcome.rewards must be in [0, 1], or NaN for a rollout that broke, got {stray[0]!r}")
+        if strange := [success for success in self.successes if success not in (0, 1)]:
+            raise ValueError(f"outcome.successes must be true or false for every rollout, got {strange[0]!r}")
+        if unknown := [status for status in self.statuses if status not in _STATUSES]:
+            require_one_of("outcome.statuses", unknown[0], tuple(Status))
+        settle = object.__setattr__
+        settle(self, "rewards", tuple(map(float, self.rewards)))
+        settle(self, "successes", tuple(map(bool, self.successes)))
+        settle(self, "num_tokens", tuple(map(int, self.num_tokens)))
+        settle(self, "statuses", tuple(map(Status, self.statuses)))
 
     @cached_property
     def surviving(self) -> tuple[int, ...]:
@@ -118,6 +139,14 @@ class UpdateStats:
     """Share of groups whose rollouts all fared alike, in [0, 1]."""
     kl: float
     """KL to the reference policy, nats; NaN without one."""
+
+    def __post_init__(self) -> None:
+        for name in ("entropy", "entropy_sampled", "reward_density", "zero_variance_share", "kl"):
+            value = getattr(self, name)
+            try:
+                object.__setattr__(self, name, float(value))
+            except (TypeError, ValueError):
+                raise ValueError(f"update.{name} must be a number, NaN where there is none, got {value!r}") from None
 
 
 class Teacher(Protocol):

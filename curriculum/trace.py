@@ -26,6 +26,8 @@ from simulator.streams import read_kept
 RECORD = "teacher.jsonl"
 """File of a run's folder that holds the tasks; lines other than task events are passed over."""
 MODES = tuple(Mode)
+WIDTH = 6
+"""Numbers kept of a task while its file is read."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,9 +82,12 @@ class Trace:
             )
 
 
-def append_tasks(path: Path, tasks: Iterable[TaskSpec]) -> None:
-    """Adds a proposal to a file that can be followed later."""
-    with path.open("a", encoding="utf-8") as lines:
+def append_tasks(path: str | Path, tasks: Iterable[TaskSpec]) -> None:
+    """Adds a proposal to a file that can be followed later.
+
+    A trainer that goes on from a checkpoint appends again what came after it; the later record of a step then counts.
+    """
+    with Path(path).open("a", encoding="utf-8") as lines:
         lines.writelines(json.dumps({"event": "task", **task_to_record(task)}) + "\n" for task in tasks)
 
 
@@ -108,10 +113,15 @@ def read_trace(where: str, *, families: Sequence[FamilyKey], seed: int) -> Trace
     for place, task in _tasks(path):
         if str(task.family) not in index:
             raise ValueError(f"teacher.trace must issue only families of this run, got {str(task.family)!r} in {place}")
-        if latest is None and task.seed == task_seed(seed, task.teacher_step, 0):
+        if task.teacher_step != latest and task.seed == task_seed(seed, task.teacher_step, 0):
             raise ValueError(
                 f"teacher.trace must be recorded with another seed than this run's, got {seed} in both; follow it with another"
             )
+        if latest is not None and latest - len(num_groups) < task.teacher_step < latest:
+            # The record of a run that went on from a checkpoint: these steps were taken again.
+            del num_groups[task.teacher_step - latest - 1 :]
+            del rows[sum(num_groups) * WIDTH :]
+            latest = task.teacher_step - 1 if num_groups else None
         if task.teacher_step != latest:
             _require_next(num_groups, latest, task.teacher_step, place)
             num_groups.append(0)

@@ -21,7 +21,8 @@ FOLDER = TemporaryDirectory(prefix="traces-")
 
 def record(teacher: LedgerTeacher, *, num_steps: int, num_groups: int) -> list[list[TaskSpec]]:
     """The tasks of each step."""
-    return [teacher.propose(num_groups, policy_version=step) for step in range(num_steps)]
+    first = teacher.policy_version
+    return [teacher.propose(num_groups, policy_version=first + step) for step in range(num_steps)]
 
 
 def write_trace(path: Path, steps: Iterable[Sequence[TaskSpec]]) -> Path:

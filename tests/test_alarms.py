@@ -253,6 +253,22 @@ def test_the_command_says_how_many_runs_it_left_out(tmp_path: Path, capsys):
     assert judged["alarms"]["entropy_spent"]["precision"] == {**judged["alarms"]["entropy_spent"]["precision"], "num_hits": 1, "num_all": 1}
 
 
+@pytest.mark.parametrize("gap", ["NaN", "null"])
+def test_nan_between_looks_is_no_look_and_a_run_without_any_is_left_out_for_that(tmp_path: Path, capsys, gap: str):
+    run = write_run(tmp_path / "run", [collapsing(step) for step in range(1, 81)])
+    metrics = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines() if line.endswith("}")]
+    for line in lines[1::2]:
+        line |= {key: "gap" for key in line if key.startswith("probe/")}
+    metrics.write_text("".join(json.dumps(line).replace('"gap"', gap) + "\n" for line in lines))
+    assert main(["alarms", "--runs", str(run)]) == 0
+    assert "1 runs; 1 collapsed by the whole or a third" in capsys.readouterr().out
+    metrics.write_text("".join(json.dumps({key: value for key, value in line.items() if "/" not in key}) + "\n" for line in lines))
+    assert main(["alarms", "--runs", str(run)]) == 0
+    printed = capsys.readouterr().out
+    assert "left out, without any look at the panel (probe/reward, probe/reward_easy," in printed and "low at the end" not in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

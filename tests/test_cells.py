@@ -22,7 +22,7 @@ FAMILIES = ("a", "b", "c")
 
 
 def propose_one(teacher):
-    return teacher.propose(1, policy_version=0)[0]
+    return teacher.propose(1, policy_version=teacher.policy_version)[0]
 
 
 def test_seven_teachers_work_on_cells():
@@ -44,7 +44,7 @@ def test_cell_of_a_task_is_that_of_the_difficulty_issued():
 def test_every_task_lies_in_the_cell_that_its_propensity_is_of(kind, settings):
     teacher = make_teacher(kind, families=FAMILIES, **{"num_bins": 5, **settings})
     practise(teacher, 0.4, num_steps=15, num_groups=6)
-    tasks = teacher.propose(60, policy_version=0)
+    tasks = teacher.propose(60, policy_version=teacher.policy_version)
     dealt = 1.0 if teacher.config.scope is Scope.FLAT else 1.0 / len(FAMILIES)
     for task in tasks:
         shares_B, _ = teacher.shares(task.family)
@@ -63,7 +63,7 @@ def test_every_task_lies_in_the_cell_that_its_propensity_is_of(kind, settings):
 def test_cells_come_as_often_as_their_propensity_says(kind, scope):
     teacher = make_teacher(kind, families=FAMILIES, num_bins=4, scope=scope)
     practise(teacher, 0.4, num_steps=20, num_groups=6)
-    tasks = teacher.propose(2000, policy_version=0)
+    tasks = teacher.propose(2000, policy_version=teacher.policy_version)
     drawn = Counter((task.family, int(task.strictness * 4)) for task in tasks)
     says = {(task.family, int(task.strictness * 4)): task.propensity for task in tasks}
     for cell, propensity in says.items():
@@ -76,7 +76,7 @@ def test_families_are_dealt_by_the_allocation_unless_they_have_cells_of_their_ow
     assert Counter(task.family for task in shared) == {"a": 100, "b": 100, "c": 100}
     teacher = make_teacher("sec", families=FAMILIES, scope=Scope.FLAT, temperature=0.05)
     teacher.observe([make_outcome(make_task(teacher, 0.55, family="b"), 4)])
-    assert Counter(task.family for task in teacher.propose(300, policy_version=0))["b"] > 250
+    assert Counter(task.family for task in teacher.propose(300, policy_version=teacher.policy_version))["b"] > 250
 
 
 @every_cell_teacher
@@ -138,7 +138,7 @@ def test_families_with_cells_of_their_own_are_dealt_evenly_and_learn_apart():
     teacher = make_teacher("sec", families=FAMILIES, scope=Scope.OWN, num_bins=4, temperature=0.01)
     for family, d in zip(FAMILIES, (0.1, 0.6, 0.9), strict=True):
         teacher.observe([make_outcome(make_task(teacher, d, family=family), 4)])
-    tasks = teacher.propose(300, policy_version=0)
+    tasks = teacher.propose(300, policy_version=teacher.policy_version)
     assert Counter((task.family, int(task.strictness * 4)) for task in tasks) == {("a", 0): 100, ("b", 2): 100, ("c", 3): 100}
 
 

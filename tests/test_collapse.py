@@ -15,6 +15,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from curriculum.collapse import INDICATORS, RULES, Alarm, CollapseConfig, CollapseMonitor
+from curriculum.evidence import SHARES
 from curriculum.indicators import distinct, repetition, theil_sen_slope
 
 HEALTHY = {
@@ -82,8 +83,10 @@ def test_healthy_noise_raises_no_alarm():
     for seed in range(20):
         rng = np.random.default_rng(seed)
         noise = {name: 0.05 if name in STEADY else 0.3 for name in HEALTHY} | {"entropy": ENTROPY_NOISE}
+        most = {name: 1.0 if name in SHARES else math.inf for name in HEALTHY}
         noisy = {
-            name: (lambda _, value=value, rng=rng, sigma=noise[name]: value * rng.lognormal(0.0, sigma)) for name, value in HEALTHY.items()
+            name: (lambda _, value=value, rng=rng, sigma=noise[name], most=most[name]: min(value * rng.lognormal(0.0, sigma), most))
+            for name, value in HEALTHY.items()
         }
         assert watch(CollapseMonitor(CollapseConfig()), num_steps=300, **noisy) == []
 
@@ -351,7 +354,10 @@ def test_unknown_indicator_is_refused():
 
 def test_resume_is_exact_through_json_and_memory_is_bounded():
     rng = np.random.default_rng(0)
-    series = [{name: value * rng.lognormal(0.0, 0.5) * 0.97**step for name, value in HEALTHY.items()} for step in range(120)]
+    most = {name: 1.0 if name in SHARES else math.inf for name in HEALTHY}
+    series = [
+        {name: min(value * rng.lognormal(0.0, 0.5) * 0.97**step, most[name]) for name, value in HEALTHY.items()} for step in range(120)
+    ]
     whole, half = CollapseMonitor(CollapseConfig()), CollapseMonitor(CollapseConfig())
     alarms = [whole.observe(step, values) for step, values in enumerate(series)]
     for step, values in enumerate(series[:60]):
@@ -370,9 +376,52 @@ def test_resume_is_exact_through_json_and_memory_is_bounded():
 
 def test_state_that_does_not_fit_is_refused():
     state = CollapseMonitor(CollapseConfig()).state_dict()
-    for bad in ({**state, "version": 0}, {**state, "mood": 1}, {**state, "held": {}}):
+    monitor = CollapseMonitor(CollapseConfig())
+    monitor.observe(1, HEALTHY)
+    before = monitor.state_dict()
+    for bad in (
+        None,
+        {**state, "version": 0},
+        {**state, "mood": 1},
+        {**state, "held": {}},
+        {**state, "now": 5},
+        {**state, "now": {"entropy": "x"}},
+        {**state, "looks": 7},
+        {**state, "looks": [[1.0, "x"]]},
+        {**state, "entropies": ["x"]},
+        {**state, "active": dict.fromkeys(state["active"], 1)},
+    ):
         with pytest.raises(ValueError, match="collapse state"):
-            CollapseMonitor(CollapseConfig()).load_state_dict(bad)
+            monitor.load_state_dict(bad)
+        assert monitor.state_dict() == before
+
+
+def test_averages_are_not_gone_on_with_under_settings_that_make_them_something_else():
+    state = CollapseMonitor(CollapseConfig()).state_dict()
+    with pytest.raises(ValueError, match=r"collapse state's settings must be .*50.*, got .*5"):
+        CollapseMonitor(CollapseConfig(start_updates=50)).load_state_dict(state)
+    CollapseMonitor(CollapseConfig(patience=9)).load_state_dict(state)
+
+
+@pytest.mark.parametrize("worst", [math.inf, 1e9])
+def test_an_infinite_value_counts_as_far_above_every_threshold(worst):
+    monitor = CollapseMonitor(CollapseConfig())
+    assert watch(monitor, num_steps=10) == []
+    assert names(watch(monitor, first=10, num_steps=1, update_kl=worst)) == ["step_too_large"]
+    assert math.isfinite(monitor.now["update_kl"])
+
+
+def test_what_was_not_measured_leaves_its_indicator_as_it_was():
+    monitor = CollapseMonitor(CollapseConfig())
+    monitor.observe(1, HEALTHY)
+    before = dict(monitor.now)
+    monitor.observe(2, {"entropy": None, "kl": math.nan})
+    assert monitor.now == before
+
+
+def test_a_share_that_is_none_is_refused():
+    with pytest.raises(ValueError, match=r"collapse indicator groups_effective must be in \[0, 1\], got 6.0"):
+        CollapseMonitor(CollapseConfig()).observe(1, {"groups_effective": 6.0})
 
 
 def test_metrics_hold_slope_and_shares():

@@ -16,6 +16,7 @@ from tiny_student import make_outcome
 
 from curriculum import TEACHERS
 from curriculum.__main__ import describe
+from curriculum.collapse import INDICATORS
 from experiments.cautions import cautions
 from experiments.config import load
 from policy.algorithms import ALGORITHMS, make_algorithm
@@ -49,6 +50,20 @@ def test_the_curriculum_runs_inside_another_trainer(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 3
     json.dumps(names["saved"])
     assert names["teacher"].metrics()["curriculum/outcomes_observed"] == 18.0
+
+
+def test_the_monitor_runs_inside_another_trainer(capsys):
+    names = run_example("collapse.md", 0)
+    rang = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
+    assert "entropy_spent" in rang and rang.count("collapse") == 1
+    json.dumps(names["saved"])
+
+
+def test_every_indicator_is_in_the_table_for_other_trainers():
+    text = (DOCS / "collapse.md").read_text(encoding="utf-8")
+    section = text[text.index("## Inside another trainer") : text.index("## Alarms")]
+    named = [re.findall(r"`([a-z0-9_]+)`", row.split("|")[1]) for row in section.splitlines() if row.startswith("| `")]
+    assert sorted(name for names in named for name in names) == sorted(INDICATORS)
 
 
 def test_a_teacher_of_ones_own_takes_thirty_lines_and_keeps_the_contract():

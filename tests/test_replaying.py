@@ -21,7 +21,7 @@ def test_sfl_keeps_the_cells_nearest_to_even_odds_and_draws_half_from_them():
     observe_random(teacher, {0.1: 8, 0.3: 5, 0.4: 3, 0.6: 1, 0.9: 0})
     assert sorted(teacher.buffer) == [1, 1, 2]
     assert teacher.preferences(slice(None)) == pytest.approx([0.0, 2 / 3, 1 / 3, 0.0]) and teacher.explore_share() == 0.5
-    tasks = teacher.propose(4000, policy_version=0)
+    tasks = teacher.propose(4000, policy_version=teacher.policy_version)
     assert np.mean([task.mode is Mode.REPLAY for task in tasks]) == pytest.approx(0.5, abs=0.03)
     (decision,) = teacher.decisions()
     assert decision["decision"] == "refresh" and decision["size"] == 3

@@ -104,7 +104,7 @@ def test_a_run_may_ask_to_be_stopped_where_the_trace_ends(kind, tmp_path):
     copy = follower(kind, write_trace(tmp_path / "teacher.jsonl", recorded(num_steps=3)), on_end="stop")
     record(copy, num_steps=3, num_groups=4)
     with pytest.raises(RuntimeError, match=r"the trace ended after 3 steps; teacher.on_end=hold would have gone on as it ended"):
-        copy.propose(4, policy_version=0)
+        copy.propose(4, policy_version=copy.policy_version)
 
 
 @every_follower
@@ -312,7 +312,7 @@ def test_a_resumed_run_may_find_its_trace_elsewhere(tmp_path):
 
 def test_outcomes_of_a_followed_trace_are_settled_like_any_other(tmp_path):
     copy = follower("yoked", write_trace(tmp_path / "teacher.jsonl", recorded()))
-    tasks = copy.propose(4, policy_version=0)
+    tasks = copy.propose(4, policy_version=copy.policy_version)
     copy.observe([make_outcome(task, 4) for task in tasks])
     copy.observe([make_outcome(replace(tasks[0], difficulty=Difficulty.along(0.0)), 4)])
     metrics = copy.metrics()

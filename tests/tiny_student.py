@@ -43,7 +43,7 @@ def make_task(
     teacher: LedgerTeacher, strictness: float, *, family: str = "one", mode: Mode | None = None, difficulty: Difficulty | None = None
 ) -> TaskSpec:
     """A task of the teacher's own, as if it had been issued at `strictness`."""
-    issued = teacher.propose(1, policy_version=0)[0]
+    issued = teacher.propose(1, policy_version=teacher.policy_version)[0]
     task = replace(
         issued, family=family, strictness=strictness, difficulty=difficulty or Difficulty.along(strictness), mode=mode or issued.mode
     )
@@ -62,9 +62,10 @@ def practise(
     """The tasks of each step, all answered at once by a student of ability `c`, constant or by step."""
     rng = np.random.default_rng(seed)
     issued = []
+    first = teacher.policy_version
     for step in range(num_steps):
         ability = c(step) if callable(c) else c
-        tasks = teacher.propose(num_groups, policy_version=step)
+        tasks = teacher.propose(num_groups, policy_version=first + step)
         teacher.observe([make_outcome(task, rng.binomial(task.group_size, success_prob(ability, task.strictness))) for task in tasks])
         issued.append(tasks)
     return issued

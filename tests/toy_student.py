@@ -25,8 +25,9 @@ def practise(
     rng = np.random.default_rng(seed)
     in_flight: deque[list[GroupOutcome]] = deque()
     issued = []
+    first = teacher.policy_version
     for step in range(num_steps):
-        tasks = teacher.propose(num_groups, policy_version=step)
+        tasks = teacher.propose(num_groups, policy_version=first + step)
         issued.append(tasks)
         in_flight.append(
             [make_outcome(task, rng.binomial(task.group_size, success_prob(ability(task), task.strictness))) for task in tasks]
