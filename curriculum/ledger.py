@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields
-from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -104,14 +103,13 @@ class LedgerTeacher:
             seed: decides everything this teacher leaves to chance, and the seeds of its tasks; at least 0.
         """
         require_scenarios(scenarios)
-        if not isinstance(group_size, Integral) or group_size < 2:
-            raise ValueError(f"teacher.group_size must be at least 2, got {group_size!r}; groups of one have no baseline")
         seed = require_whole("teacher.seed", seed, 0)
         self.config = config
         self.families: tuple[FamilyKey, ...] = tuple(sorted(scenarios, key=str))
         self.rng = np.random.default_rng(seed)
         self.allocation = FamilyAllocation(config.allocation, self.families)
-        self._group_size = int(group_size)
+        # Groups of one have no baseline.
+        self._group_size = require_whole("teacher.group_size", group_size, 2)
         self._seed = seed
         self._decks = ScenarioDecks({family: scenarios[family] for family in self.families})
         self._step = 0

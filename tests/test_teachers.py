@@ -372,7 +372,7 @@ def test_bad_construction_is_one_sentence(kind):
     scenarios = {FAMILIES[0]: ["a"], FAMILIES[1]: []}
     with pytest.raises(ValueError, match=r"teacher.scenarios must hold .* got none in \['advice/passive'\]"):
         teacher(config(), scenarios=scenarios, group_size=4, seed=0)
-    with pytest.raises(ValueError, match=r"teacher.group_size must be at least 2, got 1"):
+    with pytest.raises(ValueError, match=r"teacher.group_size must be a whole number of at least 2, got 1"):
         teacher(config(), scenarios={FAMILIES[0]: ["a"]}, group_size=1, seed=0)
     with pytest.raises(ValueError, match=r"num_groups must be a whole number of at least 1, got 0"):
         make_teacher(kind).propose(0, policy_version=0)
