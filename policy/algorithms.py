@@ -66,8 +66,13 @@ class Algorithm(Protocol):
         """What the loss of one optimiser step, summed over its micro-batches, is divided by; `batch` is all of the step's rows."""
         ...
 
-    def observe(self, batch: Batch, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Adapts to an update that is done and to what was measured in it; returns what there is to log of that."""
+    def observe(self, batch: Batch, metrics: Mapping[str, float], *, stepped: bool = True) -> dict[str, float]:
+        """Adapts to an update that is done and to what was measured in it; returns what there is to log of that.
+
+        Args:
+            stepped: whether the update changed the policy; one that did not (the critic warms up, or every step was skipped) is no reason
+                to adapt.
+        """
         ...
 
     def state_dict(self) -> dict[str, Any]:

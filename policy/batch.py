@@ -19,8 +19,8 @@ from simulator.dialogue import Outcome
 class Batch:
     """B rollouts padded on the right to T tokens, on the CPU.
 
-    What the model may read (attention), what it is trained on (loss mask), who speaks (role) and when (turn) are four arrays
-    and never stand in for each other.
+    What the model may read (attention), what it is trained on (loss mask) and when it was said (turn) are three arrays and never stand in
+    for each other.
     """
 
     token_ids_BT: Tensor
@@ -29,10 +29,8 @@ class Batch:
     """bool; True on every real token, whoever said it."""
     loss_mask_BT: Tensor
     """bool; True on tokens the policy sampled, never on the first of a row."""
-    role_ids_BT: Tensor
-    """int8; ROLE_USER or ROLE_AGENT."""
     turn_ids_BT: Tensor
-    """int16; agent turns begun."""
+    """int16; agent turns that had ended before the token: 0 up to the end of the first reply."""
     rollout_logprobs_BT: Tensor
     """float32 nats, at the sampling temperature; 0 where the loss mask is False."""
     group_ids_B: Tensor
@@ -88,7 +86,7 @@ class Admission:
     num_too_few: int
     """Groups left out for fewer than two survivors, as one reward has no baseline; for none at all where siblings are not compared."""
     num_zero_variance: int
-    """Groups left out because all survivors fared alike."""
+    """Groups left out because all survivors ended with the same reward, whatever their turns."""
 
 
 def survived(rollout: Rollout) -> bool:
@@ -132,7 +130,6 @@ def pack(groups: Sequence[RolloutGroup]) -> Batch:
         token_ids_BT=column_BT("token_ids", np.int64),
         attention_BT=torch.arange(num_tokens)[None] < lengths_B[:, None],
         loss_mask_BT=column_BT("loss_mask", np.bool_) & torch.from_numpy(valid_B)[:, None],
-        role_ids_BT=column_BT("role_ids", np.int8),
         turn_ids_BT=column_BT("turn_ids", np.int16),
         rollout_logprobs_BT=column_BT("rollout_logprobs", np.float32),
         group_ids_B=torch.tensor([i for i, group in enumerate(groups) for _ in group.rollouts], dtype=torch.int64),

@@ -23,7 +23,8 @@ def token_rewards(
     each change of emotion on the last token of the reply that brought it.
 
     Turn rewards are paid in the unit of the final one. What a dialogue is paid by turns is then its final reward minus what the user's
-    emotion was worth at the start: undiscounted, turn credit changes when a reward comes, not which dialogue is the better one.
+    emotion was worth at the start: undiscounted, turn credit changes when a reward comes, not which dialogue is the better one. (A reward
+    for the form of thoughts scales the two differently.)
 
     Args:
         turn_rewards_BK: NaN where a rollout has no such turn, or none that was answered.

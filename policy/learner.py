@@ -144,11 +144,12 @@ class Learner:
                     first = replace(first, old_logprobs_BT=None)
                 grad_norms = [self._step(first, during, before if measures else None)]
                 grad_norms += [self._step(part, during) for part in chosen]
-        if self.num_steps > steps_before:
+        stepped = self.num_steps > steps_before
+        if stepped:
             self._pull_to_start()
             self.policy_version += 1
         measured = {**dict.fromkeys(METRICS, math.nan), **during.metrics(), **before.metrics()}
-        adapted = self.algorithm.observe(batch, measured)
+        adapted = self.algorithm.observe(batch, measured, stepped=stepped)
         seconds = time.perf_counter() - started
         return {
             **measured,

@@ -139,20 +139,23 @@ class PolicyLoss:
 
     # What adapts -------------------------------------------------------------------------------------------------------------------
 
-    def observe(self, batch: Batch, metrics: Mapping[str, float]) -> dict[str, float]:
+    def observe(self, batch: Batch, metrics: Mapping[str, float], *, stepped: bool = True) -> dict[str, float]:
         """Adapts to an update that is done and to what was measured in it; returns what there is to log of that.
 
         The coefficients logged are those that the update was made with.
+
+        Args:
+            stepped: whether the update changed the policy; otherwise nothing adapts.
         """
         config, told = self._loss, {"actor/kl_coef": self.kl_coef, "actor/entropy_coef": self.entropy_coef}
         kl = metrics.get("actor/kl_loss", math.nan)
         if self._kl_in_reward:
             kl = float(kl_of_tokens(batch).sum()) / batch.num_trained if batch.num_trained else math.nan
             told["actor/kl_reward"] = kl
-        if config.kl_target:
+        if config.kl_target and stepped:
             num_dialogues = len(batch.rollout_ids_B[batch.loss_mask_BT.any(dim=1)].unique())
             self._kl_coef = next_kl_coef(self._kl_coef, kl, target=config.kl_target, horizon=config.kl_horizon, num_dialogues=num_dialogues)
-        if config.entropy_target:
+        if config.entropy_target and stepped:
             entropy = metrics.get("actor/entropy", math.nan)
             self._entropy_coef = next_entropy_coef(
                 self._entropy_coef, entropy, target=config.entropy_target, step=config.entropy_coef_step, highest=config.entropy_coef_max

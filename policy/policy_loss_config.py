@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from policy.aggregation import Aggregation
@@ -71,7 +71,7 @@ class PolicyLossConfig:
     kl_target: float = 0.0
     """>= 0, nats per token; above 0 the coefficient starts at kl_coef and follows this target."""
     kl_horizon: float = 10_000.0
-    """> 0; dialogues within which the coefficient can change by about a fifth."""
+    """> 0; dialogues within which the coefficient can change by about a fifth, and one update at most by that."""
     entropy_coef: float = 0.0
     """>= 0; weight of an entropy bonus per token."""
     entropy_target: float = 0.0
@@ -85,15 +85,15 @@ class PolicyLossConfig:
         rules = {
             "be in (0, 1)": (lambda value: 0.0 < value < 1.0, ("clip_low", "sequence_clip_low")),
             "be in (0, 1]": (lambda value: 0.0 < value <= 1.0, ("cov_share",)),
-            "be > 0": (
-                lambda value: value > 0.0,
+            "be > 0 and finite": (
+                lambda value: 0.0 < value < math.inf,
                 ("clip_high", "sequence_clip_high", "kl_cov_coef", "kl_horizon", "entropy_coef_step", "entropy_coef_max"),
             ),
-            "be >= 0": (
-                lambda value: value >= 0,
+            "be >= 0 and finite": (
+                lambda value: 0.0 <= value < math.inf,
                 ("kl_coef", "kl_target", "entropy_coef", "entropy_target", "loss_length", "cov_seed"),
             ),
-            "be >= 1": (lambda value: value >= 1.0, ("importance_cap",)),
+            "be >= 1": (lambda value: value >= 1.0, ("importance_cap",)),  # infinite: no cap
             "be 0 for none, or > 1": (lambda value: value == 0.0 or 1.0 < value < math.inf, ("dual_clip",)),
         }
         for rule, (holds, names) in rules.items():
@@ -101,6 +101,30 @@ class PolicyLossConfig:
                 if not holds(getattr(self, name)):
                     raise ValueError(f"algorithm.{name} must {rule}, got {getattr(self, name)!r}")
         self._refuse_contradictions()
+        self._refuse_unread()
+
+    def _refuse_unread(self) -> None:
+        """A setting that nothing reads would be taken for one that was tried."""
+        loss, usual = self.policy_loss, {item.name: item.default for item in fields(PolicyLossConfig)}
+        read_with = {
+            "algorithm.policy_loss=ppo, cispo or clip_cov": (
+                loss in (Surrogate.PPO, Surrogate.CISPO, Surrogate.CLIP_COV),
+                ("clip_low", "clip_high"),
+            ),
+            "algorithm.policy_loss=gspo": (loss is Surrogate.GSPO, ("sequence_clip_low", "sequence_clip_high")),
+            "algorithm.policy_loss=clip_cov or kl_cov": (loss in (Surrogate.CLIP_COV, Surrogate.KL_COV), ("cov_share",)),
+            "algorithm.policy_loss=clip_cov": (loss is Surrogate.CLIP_COV, ("cov_low", "cov_high", "cov_seed")),
+            "algorithm.policy_loss=kl_cov": (loss is Surrogate.KL_COV, ("kl_cov_coef",)),
+            "algorithm.importance_correction=token": (self.corrects, ("importance_cap",)),
+            "algorithm.kl_coef above 0": (self.kl_coef > 0.0, ("kl_estimator",)),
+            "algorithm.kl_target above 0": (self.kl_target > 0.0, ("kl_horizon",)),
+            "algorithm.entropy_target above 0": (self.entropy_target > 0.0, ("entropy_coef_step", "entropy_coef_max")),
+        }
+        for condition, (is_read, names) in read_with.items():
+            for name in names:
+                if not is_read and (value := getattr(self, name)) != usual[name]:
+                    instead = f"; gspo reads algorithm.sequence_{name}" if loss is Surrogate.GSPO and name.startswith("clip_") else ""
+                    raise ValueError(f"algorithm.{name} is read with {condition} alone, got {value!r} without it{instead}")
 
     def _refuse_contradictions(self) -> None:
         loss = self.policy_loss.value

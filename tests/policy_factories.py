@@ -79,14 +79,17 @@ def rollout(
     turn_rewards: Sequence[float] = (),
     policy_versions: tuple[int, int] = (0, 0),
 ) -> Rollout:
-    """One rollout; its turns are read off the mask, and each sampled token has logprob -1 unless `logprobs` ([T]) says otherwise."""
+    """One rollout; its turns are read off the mask, and each sampled token has logprob -1 unless `logprobs` ([T]) says otherwise.
+
+    A token's turn is the number of replies that had ended before it.
+    """
     mask = np.array(loss_mask, dtype=bool)
-    begun = np.cumsum(mask & ~np.concatenate([[False], mask[:-1]])) if len(mask) else np.zeros(0)
+    ended = np.cumsum(np.concatenate([[False], mask[:-1] & ~mask[1:]])) if len(mask) else np.zeros(0)
     return Rollout(
         dialogue=dialogue(outcome=outcome),
         token_ids=np.array(token_ids, dtype=np.int32),
         role_ids=mask.astype(np.int8),
-        turn_ids=begun.astype(np.int16),
+        turn_ids=ended.astype(np.int16),
         loss_mask=mask,
         rollout_logprobs=np.where(mask, -1.0 if logprobs is None else logprobs, 0.0).astype(np.float32),
         reward=Reward(total=reward),

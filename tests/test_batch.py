@@ -23,7 +23,7 @@ def test_packed_arrays_are_the_rollouts_padded_on_the_right() -> None:
     assert batch.token_ids_BT.tolist() == [[5, 6, 7, 8, 5, 9, 0, 0], LONG[0], [5, 6, 7, 8, 5, 9, 0, 0]]
     assert batch.attention_BT.int().tolist() == [[1] * 6 + [0, 0], [1] * 8, [1] * 6 + [0, 0]]
     assert batch.loss_mask_BT.int().tolist()[0] == [0, 0, 1, 1, 0, 1, 0, 0]
-    assert batch.turn_ids_BT.tolist()[0] == [0, 0, 1, 1, 1, 2, 0, 0]
+    assert batch.turn_ids_BT.tolist()[0] == [0, 0, 0, 0, 1, 1, 0, 0]
     assert batch.rollout_logprobs_BT.tolist()[0] == [0, 0, -1, -2, 0, -3, 0, 0]
     assert batch.group_ids_B.tolist() == [0, 0, 1]
     assert batch.rewards_B.tolist() == [0.25, 0.75, 0.25]

@@ -190,6 +190,15 @@ def test_in_the_warm_up_the_critic_learns_alone(kind: CriticKind, recompute: boo
     assert student.policy_version == 1 and not torch.equal(policy_weights(student), before)
 
 
+@pytest.mark.parametrize("target", [1e-3, 99.0])
+def test_a_coefficient_rests_while_the_policy_does(target: float) -> None:
+    student = learner(PpoConfig(critic_warmup_steps=3, entropy_coef=0.02, entropy_target=target, entropy_coef_step=0.005))
+    metrics = train(student, talks(range(5)))
+    assert [measured["training/policy_version"] for measured in metrics] == [0.0, 0.0, 0.0, 1.0, 2.0]
+    moved = 0.025 if target > 1 else 0.015
+    assert [measured["actor/entropy_coef"] for measured in metrics] == pytest.approx([0.02] * 4 + [moved])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(kind: CriticKind, tmp_path: Path) -> None:
     """The warm-up ends after the checkpoint, so that its count must come back too."""

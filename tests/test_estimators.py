@@ -129,6 +129,36 @@ def test_grpo_and_dr_grpo(seed: int) -> None:
     check(got, mix(per_dialogue(batch, baseline_end), by_turn, 0.7))
 
 
+def over_rms(rows: Rows) -> Rows:
+    rms = math.sqrt(mean(value**2 for row in rows for value in row))
+    return scaled(rows, 1.0 / (rms + 1e-6))
+
+
+def over_group_spread(talk: Talk, k: int, group: list[Talk]) -> float:
+    """A turn's deviation over the root mean square of the deviations of all turns of the group that two siblings reached."""
+    score = turn_score(discount=0.6, leave_out=False)
+    reached = [
+        (other, j) for other in group for j in range(len(other.turn_rewards)) if sum(len(each.turn_rewards) > j for each in group) > 1
+    ]
+    spread = math.sqrt(mean(score(other, j, group) ** 2 for other, j in reached)) if reached else 0.0
+    return score(talk, k, group) / (spread + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("credit", [0.0, 0.4, 0.9, 1.0])
+@pytest.mark.parametrize("spread", Spread)
+def test_grpo_with_turn_credit_by_each_spread(seed: int, credit: float, spread: Spread) -> None:
+    """The main job's own advantage among them: by the batch, with credit .9."""
+    batch = random_talks(seed=seed)
+    by_turn = per_turn(batch, turn_score(discount=0.6, leave_out=False))
+    expected = {
+        Spread.GROUP: (per_dialogue(batch, grpo_end), per_turn(batch, over_group_spread)),
+        Spread.BATCH: (over_rms(per_dialogue(batch, baseline_end)), over_rms(by_turn)),
+        Spread.NONE: (per_dialogue(batch, baseline_end), scaled(by_turn, 0.1)),
+    }
+    check(advantages(GrpoConfig(normalise_by=spread, turn_credit=credit), batch), mix(*expected[spread], credit))
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("credit", [0.0, 0.4, 1.0])
 def test_rloo(seed: int, credit: float) -> None:
@@ -180,6 +210,33 @@ def test_a_kl_in_the_reward_is_taken_off_where_each_algorithm_publishes_it(seed:
     check(advantages(RlooConfig(**kl), batch), per_dialogue(batch, rloo))
     to_go = [[talk.reward - 0.05 * sum(talk.kls[i:]) for i in range(len(talk.where))] for talk in talks(batch)]
     check(advantages(ReinforcePPConfig(**kl), batch), whitened(to_go))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("group_baseline", [False, True])
+def test_a_kl_in_the_reward_of_reinforce_pp_with_turn_credit(seed: int, group_baseline: bool) -> None:
+    batch = with_reference(random_talks(seed=seed), seed=seed)
+    everyone = talks(batch)
+    end = baseline_end if group_baseline else lambda talk, group: talk.reward
+    counts = [talk.valid and (not group_baseline or len(siblings(talk, everyone)) > 1) for talk in everyone]
+    to_go = [[0.05 * sum(talk.kls[i:]) for i in range(len(talk.where))] for talk in everyone]
+    ends = [[a - b for a, b in zip(x, y, strict=True)] for x, y in zip(per_dialogue(batch, end), to_go, strict=True)]
+    # Of a turn its own tokens' KL is taken off, in the unit of turns; then turns are discounted and compared.
+    for talk in everyone:
+        for k in range(len(talk.turn_rewards)):
+            talk.turn_rewards[k] -= 0.05 * 10 * sum(kl for kl, turn in zip(talk.kls, talk.turns, strict=True) if turn == k)
+    score = turn_score(discount=0.6, leave_out=False) if group_baseline else lambda talk, k, group: talk.turn_return(k, 0.6)
+    raw = [[score(talk, k, siblings(talk, everyone)) for k in talk.turns] for talk in everyone]
+    fewest = 2 if group_baseline else 1
+    used = [[sum(len(o.turn_rewards) > k for o in siblings(talk, everyone)) >= fewest for k in talk.turns] for talk in everyone]
+    pool = [value for row, on in zip(raw, used, strict=True) for value, counted in zip(row, on, strict=True) if counted]
+    center, spread = mean(pool), math.sqrt(stdev(pool) ** 2 + 1e-8)
+    by_turn = [
+        [(value - center) / spread if counted else 0.0 for value, counted in zip(row, on, strict=True)]
+        for row, on in zip(raw, used, strict=True)
+    ]
+    config = ReinforcePPConfig(group_baseline=group_baseline, turn_credit=0.4, kl_coef=0.05, kl_in=KlPlace.REWARD)
+    check(advantages(config, batch), mix(whitened(ends, lambda row: counts[row]), by_turn, 0.4))
 
 
 def naive_gae(talk: Talk, values: list[float], *, credit: float, gamma: float, lam: float, turn_discount: float, kl_coef: float) -> Rows:

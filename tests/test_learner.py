@@ -11,6 +11,7 @@ import torch
 from policy_factories import group, pack, random_batch, rollout, tiny_model
 
 from policy.advantages import Targets
+from policy.aggregation import Aggregation
 from policy.grpo import Grpo, GrpoConfig
 from policy.learner import METRICS, Learner
 from policy.learner_config import LearnerConfig
@@ -283,9 +284,11 @@ def test_bf16_stays_close_to_fp32() -> None:
     assert rough["actor/entropy"] != exact["actor/entropy"]
 
 
-def test_broken_rows_train_nothing() -> None:
-    student, batch = learner(max_grad_norm=1e9), random_batch(seed=0)
-    fewer = learner(max_grad_norm=1e9)
+@pytest.mark.parametrize("aggregation", Aggregation)
+def test_broken_rows_train_nothing(aggregation: Aggregation) -> None:
+    loss = {"loss_aggregation": aggregation, "loss_length": 50 if aggregation is Aggregation.CONSTANT else 0}
+    student, fewer = (learner(algorithm=Grpo(GrpoConfig(**loss)), max_grad_norm=1e9) for _ in range(2))
+    batch = random_batch(seed=0)
     valid_B = torch.arange(batch.num_rollouts) >= 4
     broken = replace(batch, valid_B=valid_B, loss_mask_BT=batch.loss_mask_BT & valid_B[:, None])
     kept = batch.rows(torch.arange(4, batch.num_rollouts))

@@ -41,6 +41,8 @@ def test_surrogate_holds_back_only_steps_that_go_further_out() -> None:
     assert float(loss.sums["actor/pg_clipfrac"]) == 2
     assert float(loss.sums["actor/ratio_mean"]) == pytest.approx(5.0)
     assert float(loss.maxima["actor/ratio_max"]) == pytest.approx(1.5)
+    # KL(old, now), k3 of tokens that the old policy sampled: ratio - 1 - log ratio. An alarm reads it.
+    assert float(loss.sums["actor/ppo_kl"]) == pytest.approx(2 * (0.5 - math.log(1.5)) + 2 * (-0.5 - math.log(0.5)))
 
 
 def test_on_policy_gradient_is_the_plain_policy_gradient() -> None:
@@ -119,9 +121,10 @@ def test_every_algorithm_is_made_from_its_default_settings(kind: str) -> None:
     ("settings", "message"),
     [
         ({"clip_low": 1.0}, r"algorithm\.clip_low must be in \(0, 1\), got 1\.0"),
-        ({"clip_high": 0.0}, r"algorithm\.clip_high must be > 0, got 0\.0"),
-        ({"kl_coef": -0.1}, r"algorithm\.kl_coef must be >= 0, got -0\.1"),
-        ({"entropy_coef": math.nan}, r"algorithm\.entropy_coef must be >= 0, got nan"),
+        ({"clip_high": 0.0}, r"algorithm\.clip_high must be > 0 and finite, got 0\.0"),
+        ({"kl_coef": math.inf}, r"algorithm\.kl_coef must be >= 0 and finite, got inf"),
+        ({"kl_coef": -0.1}, r"algorithm\.kl_coef must be >= 0 and finite, got -0\.1"),
+        ({"entropy_coef": math.nan}, r"algorithm\.entropy_coef must be >= 0 and finite, got nan"),
         ({"kind": "ppo"}, r"algorithm\.kind must be 'grpo' here, got 'ppo'"),
     ],
 )

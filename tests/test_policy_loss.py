@@ -24,6 +24,12 @@ from policy.policy_loss_config import PolicyLossConfig, Surrogate
 from policy.reference import KlEstimator, KlPlace, kl_to_reference, penalised
 
 COVARIANCE = {"cov_share": 0.2, "cov_low": 0.0, "cov_high": 1e9}
+OF_THEIR_OWN = {
+    Surrogate.GSPO: {"sequence_clip_low": 0.05, "sequence_clip_high": 0.05},
+    Surrogate.CLIP_COV: COVARIANCE,
+    Surrogate.KL_COV: {"cov_share": 0.2},
+}
+"""Settings that a surrogate alone reads."""
 
 
 def learner(*, reference: bool = False, loss: dict[str, object] | None = None, **settings: object) -> Learner:
@@ -46,8 +52,8 @@ def gradient(student: Learner) -> Tensor:
 @pytest.mark.parametrize("aggregation", Aggregation)
 @pytest.mark.parametrize("loss", Surrogate)
 def test_no_loss_and_no_average_depends_on_how_a_step_is_cut(loss: Surrogate, aggregation: Aggregation) -> None:
-    settings: dict[str, object] = {"policy_loss": loss, "loss_aggregation": aggregation, "kl_coef": 0.1, "entropy_coef": 0.05, **COVARIANCE}
-    settings |= {"loss_length": 40 * (aggregation is Aggregation.CONSTANT), "sequence_clip_low": 0.05, "sequence_clip_high": 0.05}
+    settings: dict[str, object] = {"policy_loss": loss, "loss_aggregation": aggregation, "kl_coef": 0.1, "entropy_coef": 0.05}
+    settings |= {"loss_length": 40 * (aggregation is Aggregation.CONSTANT)} | OF_THEIR_OWN.get(loss, {})
     settings |= {} if loss is Surrogate.GSPO else {"importance_correction": Correction.TOKEN}
     pieces = [{"micro_batch_rows": 100}, {"micro_batch_rows": 1}, {"micro_batch_rows": 3, "micro_batch_tokens": 64}]
     students = [learner(reference=True, loss=settings, num_minibatches=2, lr=1e-2, max_grad_norm=1e9, **piece) for piece in pieces]
@@ -238,6 +244,8 @@ def test_a_kls_coefficient_follows_its_target_by_at_most_a_fifth_of_the_horizons
     assert next_kl_coef(0.5, 99.0, target=0.1, horizon=100, num_dialogues=10) == pytest.approx(0.5 * 1.02)
     assert next_kl_coef(0.5, -1.0, target=0.1, horizon=100, num_dialogues=10) == pytest.approx(0.5 * 0.98)
     assert next_kl_coef(0.5, math.nan, target=0.1, horizon=100, num_dialogues=10) == 0.5
+    # However many dialogues an update has, it changes by a fifth at most, and so is never 0.
+    assert next_kl_coef(0.5, 0.0, target=0.1, horizon=20, num_dialogues=128) == pytest.approx(0.4)
 
 
 def test_an_entropys_coefficient_steps_towards_its_target_within_its_bounds() -> None:
@@ -326,7 +334,20 @@ def test_a_state_of_another_version_is_refused() -> None:
             r"kl_estimator must be k3 with algorithm\.kl_in=reward, got k2",
         ),
         ({"entropy_target": 1.0, "entropy_coef": 2.0}, r"entropy_coef must be <= algorithm\.entropy_coef_max=1\.0 .* got 2\.0"),
-        ({"kl_horizon": 0.0}, r"algorithm\.kl_horizon must be > 0, got 0\.0"),
+        ({"kl_horizon": 0.0}, r"algorithm\.kl_horizon must be > 0 and finite, got 0\.0"),
+        (
+            {"policy_loss": Surrogate.GSPO, "clip_low": 3e-4},
+            r"clip_low is read with .*ppo, cispo or clip_cov alone, got 0\.0003 .*gspo reads algorithm\.sequence_clip_low",
+        ),
+        ({"policy_loss": Surrogate.KL_COV, "clip_high": 0.4}, r"clip_high is read with .* alone, got 0\.4 without it$"),
+        ({"sequence_clip_high": 0.1}, r"sequence_clip_high is read with algorithm\.policy_loss=gspo alone, got 0\.1"),
+        ({"cov_share": 0.1}, r"cov_share is read with algorithm\.policy_loss=clip_cov or kl_cov alone, got 0\.1"),
+        ({"policy_loss": Surrogate.KL_COV, "cov_seed": 1}, r"cov_seed is read with algorithm\.policy_loss=clip_cov alone, got 1"),
+        ({"kl_cov_coef": 2.0}, r"kl_cov_coef is read with algorithm\.policy_loss=kl_cov alone, got 2\.0"),
+        ({"importance_cap": 3.0}, r"importance_cap is read with algorithm\.importance_correction=token alone, got 3\.0"),
+        ({"kl_estimator": KlEstimator.K2}, r"kl_estimator is read with algorithm\.kl_coef above 0 alone"),
+        ({"kl_coef": 0.1, "kl_horizon": 5.0}, r"kl_horizon is read with algorithm\.kl_target above 0 alone, got 5\.0"),
+        ({"entropy_coef": 0.1, "entropy_coef_max": 0.2}, r"entropy_coef_max is read with algorithm\.entropy_target above 0 alone"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, object], message: str) -> None:

@@ -26,7 +26,12 @@ CASES = {
     "dapo": ({}, {"loss_type": "dapo"}),
     "dr_grpo": ({"loss_aggregation": Aggregation.CONSTANT, "loss_length": LENGTH}, {"loss_type": "dr_grpo"}),
     "gspo": (
-        {"policy_loss": Surrogate.GSPO, "loss_aggregation": Aggregation.DIALOGUE_MEAN},
+        {
+            "policy_loss": Surrogate.GSPO,
+            "loss_aggregation": Aggregation.DIALOGUE_MEAN,
+            "sequence_clip_low": 0.03,
+            "sequence_clip_high": 0.04,
+        },
         {"loss_type": "grpo", "importance_sampling_level": "sequence"},
     ),
     # TRL bounds the weight from above alone, at epsilon_high itself.
@@ -78,7 +83,7 @@ def by_trl(settings: dict[str, object], *, beta: float) -> tuple[float, Tensor]:
 
 def by_us(settings: dict[str, object], *, kl_coef: float) -> tuple[float, Tensor]:
     logprobs_BT, old_BT, reference_BT, advantages_B = columns()
-    loss = PolicyLoss(PolicyLossConfig(**({"sequence_clip_low": 0.03, "sequence_clip_high": 0.04, "kl_coef": kl_coef} | settings)))
+    loss = PolicyLoss(PolicyLossConfig(**({"kl_coef": kl_coef} | settings)))
     scores = TokenScores(
         logprobs_N=logprobs_BT[MASK_BT],
         entropies_N=torch.zeros_like(old_BT[MASK_BT]),
