@@ -58,6 +58,8 @@ IN_WORDS = {
     MARGINS[1]: "the nats that training added to what is right, against a false belief",
 }
 """What an axis calls those that have a short name for it."""
+UNDIRECTED = frozenset({"entropy.end", "reward_density.end", "start.score", *BEST_OF} - {"best_of.end.best", BEYOND})
+"""Endpoints of which neither more nor less is better: they describe a run, and decide nothing between two."""
 LOWER_IS_BETTER = frozenset({"heldout.failure_rate", FORGOTTEN, MOODY_SHARE, *COSTS, *ERRORS})
 
 

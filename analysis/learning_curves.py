@@ -91,10 +91,13 @@ def area_under_curves(tokens_T: np.ndarray, curves_RT: np.ndarray, *, short: str
         raise ValueError(
             f"curves must reach {tokens_T[-1]:g} tokens, got one (run {r}) that ends at {tokens_T[lasts_R[r]]:g}; hold it or leave it out"
         )
-    held_RT = np.array(
-        [np.where(np.arange(len(tokens_T)) > last, curve[last], curve) for curve, last in zip(curves_RT, lasts_R, strict=True)]
-    )
-    return np.trapezoid(held_RT, tokens_T, axis=1) / (tokens_T[-1] - tokens_T[0])
+    return np.trapezoid(hold_last(curves_RT), tokens_T, axis=1) / (tokens_T[-1] - tokens_T[0])
+
+
+def hold_last(curves_RT: np.ndarray) -> np.ndarray:
+    """float[R, T], runs that ended early with their last score to the end, as the policy that each left would score there."""
+    lasts_R = last_looks(curves_RT)
+    return np.array([np.where(np.arange(len(curve)) > last, curve[last], curve) for curve, last in zip(curves_RT, lasts_R, strict=True)])
 
 
 def last_looks(curves_RT: np.ndarray) -> np.ndarray:

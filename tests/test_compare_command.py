@@ -106,6 +106,9 @@ def test_the_command_writes_where_it_is_told_and_takes_seeds(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        (["--contrast", "a:a*"], "--contrast must set a against another arm, got the pattern 'a*', which fits a alone"),
+        (["--contrast", "a:b", "--contrast", "a:b"], "--contrast must name each contrast once, got a:b more often"),
+        (["--primary", "entropy.end"], "--primary must be an endpoint of which more, or less, is better, got 'entropy.end', which only"),
         (["--contrast", "a:nobody"], "--contrast must name arms of the sweep (a, b), got 'nobody'"),
         (["--contrast", "a:z*"], "got 'z*'"),
         (["--contrast", "a*:b"], "got 'a*'"),

@@ -196,7 +196,7 @@ def test_a_finished_run_that_ended_early_keeps_its_last_score(tmp_path):
     sweep = read_sweep(tmp_path)
     assert sweep.of("b")[0].scalars[AUC] == 35.0
     timed = compare(sweep, Plan(num_resamples=20))["arms"]["b"]["tokens_to_threshold"]
-    assert (timed["num_reached"], timed["restricted_mean"], timed["horizon"]) == (0, 500.0, 500.0)
+    assert (timed["num_reached"], timed["restricted_mean"], timed["horizon"]) == (0, 1000.0, 1000.0)
     assert sweep.notes == ["Before 1,000 policy tokens ended b/seed_0 at 500: its last score is held to the end."]
     made_result(tmp_path, "b", 1, looks=((0, 20.0), (BUDGET // 4, 40.0)))
     said = "Before 1,000 policy tokens ended b/seed_0 at 500, b/seed_1 at 250: their last scores are held to the end."
@@ -271,13 +271,13 @@ def test_a_single_pair_has_a_difference_in_the_table_and_neither_p_nor_a_probabi
     ("primary", "opening"),
     [
         ("heldout.failure_rate", "By the share of users who left (less is better): over two seeds a lay below b; so few"),
-        ("entropy.end", "By entropy at the end: over two seeds a lay above b; so few"),
+        ("wall_s", "By wall_s (less is better): over two seeds a lay below b; so few"),
         ("heldout.score", "Over two seeds a lay above b; so few"),
     ],
 )
 def test_the_summary_names_an_endpoint_that_is_no_score_and_says_above_and_below_of_its_numbers(tmp_path, primary, opening):
-    made_sweep(tmp_path, {"a": [60.0, 70.0]}, summary={"heldout": {"score": 65.0, "failure_rate": 0.1}, "entropy": {"end": 0.4}})
-    made_sweep(tmp_path, {"b": [50.0, 50.0]}, summary={"heldout": {"score": 50.0, "failure_rate": 0.3}, "entropy": {"end": 0.2}})
+    made_sweep(tmp_path, {"a": [60.0, 70.0]}, summary={"heldout": {"score": 65.0, "failure_rate": 0.1}, "wall_s": 20.0})
+    made_sweep(tmp_path, {"b": [50.0, 50.0]}, summary={"heldout": {"score": 50.0, "failure_rate": 0.3}, "wall_s": 40.0})
     found = compared(tmp_path, ("a", "b"), primary=primary)
     assert found["verdict"][0].startswith(opening)
     assert "better in 2 of 2 seeds" in found["verdict"][1]
@@ -375,7 +375,57 @@ def test_a_planned_pair_that_did_not_measure_the_endpoint_leaves_its_contrast_op
 def test_a_plan_is_looked_up_whichever_endpoint_is_asked_for(tmp_path):
     folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "uniform": [50.0, 60.0]})
     Planned(contrasts=(("frontier", "uniform"),), primary="heldout.gain", seeds=(0, 1)).keep(folder)
-    assert compared(folder, ("frontier", "uniform"), primary="heldout.score")["contrasts"][0]["too_early"] == ""
+    found = compared(folder, ("frontier", "uniform"), primary="heldout.score")
+    assert found["plan"]["chosen_by"] == "name" and on(found, "heldout.score")["num_pairs"] == 2
+
+
+EIGHT = {"frontier": [70.0 + i for i in range(8)], "linear_x1": [50.0] * 8, "linear_x2": [40.0] * 8, "uniform": [90.0] * 8}
+PLANNED = (("frontier", "linear_*"), ("frontier", "uniform"))
+
+
+@pytest.mark.parametrize(
+    ("contrasts", "primary"),
+    [
+        # The arm that a pattern stands for, a part of the plan, another endpoint.
+        ([("frontier", "linear_x1")], AUC),
+        ([("frontier", "uniform")], AUC),
+        (PLANNED, "heldout.score"),
+    ],
+)
+def test_what_is_named_by_hand_beside_a_plan_is_described_and_decides_nothing(tmp_path, contrasts, primary):
+    folder = made_sweep(tmp_path / "sweep", EIGHT, summary={"heldout": {"score": 65.0}})
+    Planned(contrasts=PLANNED, primary=AUC, seeds=tuple(range(8))).keep(folder)
+    assert [contrast["answer"] for contrast in as_planned(folder)["contrasts"]] == ["yes", "no"]
+    found = compared(folder, *contrasts, primary=primary)
+    assert {contrast["answer"] for contrast in found["contrasts"]} == {"undecided"}
+    text = as_text(found)
+    assert text.startswith("These contrasts are not the plan's, which are frontier:linear_*, frontier:uniform on heldout.auc.")
+    assert text.count("Named by hand, beside the sweep's plan: such contrasts are described, and nothing is decided by them.") == 1
+    assert "Decided" not in text and "does better" not in text
+
+
+def test_a_plan_that_cannot_be_read_decides_nothing(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", EIGHT)
+    Planned(contrasts=PLANNED, primary=AUC, seeds=tuple(range(10))).keep(folder)
+    (folder / "plan.json").write_text((folder / "plan.json").read_text()[:-30])
+    found = compared(folder)
+    assert {contrast["answer"] for contrast in found["contrasts"]} == {"undecided"}
+    text = as_text(found)
+    assert "What was planned cannot be read: nothing is decided before it can." in text and "What was planned is not known: " in text
+    assert "No contrast was named beforehand" not in text
+
+
+def test_an_arm_that_was_chosen_on_the_judged_runs_is_never_said_to_be_ahead_for_sure(tmp_path):
+    finals = {"frontier": [50.0 + i for i in range(8)], "fixed_0.1": [70.0] * 8, "fixed_0.3": [60.0] * 8}
+    found = compared(made_sweep(tmp_path, finals), ("frontier", "fixed_*"))
+    (contrast,) = found["contrasts"]
+    assert on(found)["p_holm"] < 0.01 and contrast["answer"] == "undecided"
+    assert "shows no clear difference from fixed_0.1" in found["verdict"][0]
+    assert "Not decided, as fixed_0.1 was chosen on these very runs: p = 0.00781" in found["verdict"][1]
+    # By its name it was not chosen, and ahead of the best a yes is a yes.
+    assert compared(tmp_path, ("frontier", "fixed_0.1"))["contrasts"][0]["answer"] == "no"
+    better = made_sweep(tmp_path / "better", {**finals, "frontier": [80.0 + i for i in range(8)]})
+    assert compared(better, ("frontier", "fixed_*"))["contrasts"][0]["answer"] == "yes"
 
 
 def test_what_the_favourite_was_tuned_on_stands_among_the_remarks(tmp_path):

@@ -13,7 +13,7 @@ from analysis import stats
 from analysis.clusters import Estimate
 from analysis.comparisons.sweep import RunResult, Sweep, common_cells, measured, why_not_averaged
 from analysis.endpoints import ENDPOINTS
-from analysis.learning_curves import common_curves, kaplan_meier, median_time, restricted_mean_time, tokens_to_threshold
+from analysis.learning_curves import common_curves, hold_last, kaplan_meier, median_time, restricted_mean_time, tokens_to_threshold
 from analysis.stats import Resampling, Statistic
 
 THRESHOLDS = tuple(range(0, 101, 5))
@@ -106,13 +106,18 @@ def band_dict(band: stats.Band) -> dict[str, list[float]]:
 
 
 def over_tokens(runs: Sequence[RunResult], *, end: float | None, threshold: float, resampling: Resampling) -> dict[str, Any]:
-    """The learning curve with its band, and the tokens to the threshold; runs that ended early keep their last score."""
+    """The learning curve with its band, and the tokens to the threshold; runs that ended before their budget keep their last score.
+
+    Where no run spent its budget they ended by steps, each with its own tokens: there a run is watched until its last look and no longer.
+    """
     curves = [run.curve for run in runs if run.curve is not None]
     if not curves or end is None:
         return {"curve": None, "tokens_to_threshold": None}
     # Areas stop where the shortest of all runs does, where none spent its budget; a threshold may be reached after it.
     reach = end if end >= runs[0].budget else max(float(curve.tokens[-1]) for curve in curves)
     tokens_T, curves_RT = common_curves(curves, end=reach)
+    if end >= runs[0].budget:
+        curves_RT = hold_last(curves_RT)
     grid_K = np.linspace(tokens_T[0], end, CURVE_POINTS)
     held_RK = np.array([np.interp(grid_K, curve.tokens, curve.scores) for curve in curves])
     course = stats.band(lambda scores: scores.mean(axis=0), held_RK, **resampling)

@@ -65,6 +65,8 @@ def comparison(options: Namespace) -> str:
         for name, is_known in ((a, a in sweep.arms), (b, b in sweep.arms or bool(fnmatch.filter(sweep.arms, b)))):
             if not is_known:
                 raise ValueError(f"--contrast must name arms of the sweep ({', '.join(sweep.arms)}), got {name!r}")
+        if b not in sweep.arms and fnmatch.filter(sweep.arms, b) == [a]:
+            raise ValueError(f"--contrast must set {a} against another arm, got the pattern {b!r}, which fits {a} alone")
     found = compare(sweep, plan)
     path = options.out or options.folder / COMPARISON
     write_json(found, path)
@@ -93,8 +95,9 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
     chosen = plan.contrasts or default_contrasts(sweep.arms)
     read = read_besides(planned)
     contrasts = [contrast_record(contrast, sweep, plan, elsewhere, num_primary=len(chosen), read=read) for contrast in chosen]
+    by = chosen_by(plan, planned)
     for contrast, named in zip(contrasts, chosen, strict=True):
-        contrast["too_early"] = too_early(contrast, named, planned)
+        contrast["too_early"] = too_early(contrast, named, planned, chosen_by=by, is_torn=sweep.plan.is_torn)
     adjust(contrasts, plan.primary)
     for contrast in contrasts:
         contrast["answer"] = answer(contrast, {"primary": plan.primary, "contrasts": chosen, "alpha": ALPHA})
@@ -107,7 +110,8 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
             "primary": plan.primary,
             "read": list(read),
             "contrasts": [list(contrast) for contrast in chosen],
-            "chosen_by": chosen_by(plan, planned),
+            "chosen_by": by,
+            "is_torn": sweep.plan.is_torn,
             "planned": planned
             and {
                 "contrasts": [list(contrast) for contrast in planned.contrasts],
@@ -242,10 +246,24 @@ def contrast_record(
     return record
 
 
-def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | None) -> str:
-    """Why a planned contrast may not be answered as things stand; empty where it may, or where nothing was planned."""
-    if planned is None or named not in planned.contrasts:
+BY_HAND = "Named by hand, beside the sweep's plan: such contrasts are described, and nothing is decided by them."
+TORN = "What was planned cannot be read: nothing is decided before it can."
+
+
+def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | None, *, chosen_by: str, is_torn: bool = False) -> str:
+    """Why a contrast may not be answered as things stand; empty where it may, or where nothing was planned.
+
+    Args:
+        chosen_by: as `comparison_plan.chosen_by`. Were contrasts that are named by hand answered, an arm that a pattern stands for would
+            escape the plan's seeds, and a part of the plan Holm's correction over all of it.
+        is_torn: whether there is a plan that cannot be read.
+    """
+    if is_torn:
+        return TORN
+    if planned is None or not planned.contrasts:
         return ""
+    if chosen_by != "plan":
+        return BY_HAND
     a, pattern = named
     if lacking := [str(seed) for seed in planned.seeds if seed not in contrast["seeds"]]:
         return f"{a} against {pattern} is not answered before the plan's seeds are in: {', '.join(lacking)} cannot be paired yet."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from analysis import stats
 from analysis.comparisons.planned import THRESHOLD, Contrast, Planned
 from analysis.comparisons.sweep import Sweep
-from analysis.endpoints import AUC, ENDPOINTS
+from analysis.endpoints import AUC, ENDPOINTS, UNDIRECTED
 
 COMPARISON = "comparison.json"
 FAVOURITE = "frontier"
@@ -40,6 +41,8 @@ class Plan:
     def __post_init__(self) -> None:
         if self.primary not in ENDPOINTS:
             raise ValueError(f"--primary must be one of {', '.join(ENDPOINTS)}, got {self.primary!r}")
+        if self.primary in UNDIRECTED:
+            raise ValueError(f"--primary must be an endpoint of which more, or less, is better, got {self.primary!r}, which only describes")
         if not 0.0 <= self.threshold <= 100.0:
             raise ValueError(f"--threshold must be in [0, 100], got {self.threshold!r}")
         if self.seed < 0:
@@ -47,6 +50,8 @@ class Plan:
         for a, b in self.contrasts:
             if a == b:
                 raise ValueError(f"--contrast must name two arms, got {a!r} twice")
+        if twice := [contrast for contrast, num in Counter(self.contrasts).items() if num > 1]:
+            raise ValueError(f"--contrast must name each contrast once, got {':'.join(twice[0])} more often")
 
 
 def plan_of(

@@ -129,22 +129,25 @@ class KeptPlan:
     """By pattern, the arms that were chosen on other runs."""
     notes: Sequence[str] = ()
     """What cannot be read, a sentence each."""
+    is_torn: bool = False
+    """Whether there is a plan that cannot be read."""
 
 
 def read_kept_plan(folder: Path) -> KeptPlan:
     """Both files of a sweep's folder; one that is torn costs what it held, and the runs are compared all the same."""
     notes = []
+    is_torn = False
     try:
         planned = read_planned(folder)
     except ValueError as error:
-        planned = None
+        planned, is_torn = None, True
         notes.append(f"What was planned is not known: {error}.")
     try:
         chosen = read_chosen(folder)
     except ValueError as error:
         chosen = {}
         notes.append(f"Which arms were chosen on other runs is not known: {error}.")
-    return KeptPlan(planned=planned, chosen=chosen, notes=notes)
+    return KeptPlan(planned=planned, chosen=chosen, notes=notes, is_torn=is_torn)
 
 
 def read_planned(folder: Path) -> Planned | None:

@@ -175,7 +175,8 @@ def grpo_is_steadier(table: Table) -> Estimate:
 def ppo_reaches_higher(table: Table) -> Estimate:
     """Score of PPO's best run less that of GRPO's, over mode and user; of seeds that both have: more runs have a better best.
 
-    Without an interval while cells have one seed: its best is its only run, and four cells of one seed say nothing of other seeds.
+    The interval is over the four cells, which share their seeds, and not over runs. Without one while cells have one seed: its best is its
+    only run, and four cells of one seed say nothing of other seeds.
     """
     differences, fewest = [], math.inf
     for place in itertools.product(MODES, USERS):
@@ -351,6 +352,7 @@ def section(marks: Marks) -> str:
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in [*why, *filter(None, [by_judge(marks.reading.table)])])
     lead = (
         f"Reproduced is what has its 95 % interval above 0, not reproduced what has it at or below 0 ({marks.num_runs} runs). "
+        "Each mark is of one interval by itself, uncorrected over the seven, and of few seeds: it describes. "
         "What presupposes something that is not sure is undecided whatever its number, and not reproduced where it claims that very thing "
         "and the opposite is sure."
     )
@@ -394,7 +396,8 @@ def as_text(marks: Marks) -> str:
     parts = [
         columns(cell_rows(table)),
         columns(finding_rows(found)),
-        f"{marks.num_runs} runs; a finding is reproduced where the interval lies above 0 and what it presupposes is sure.",
+        f"{marks.num_runs} runs; a finding is reproduced where the interval lies above 0 and what it presupposes is sure. "
+        "Each mark is of one interval by itself, uncorrected, and of few seeds: it describes.",
     ]
     judged = by_judge(table)
     remarks = [*(f"{one.claim}: {one.reason}." for one in found if one.reason), *([judged] if judged else []), *marks.reading.notes]

@@ -110,7 +110,8 @@ def how_fast(found: Mapping[str, Any], arms: Sequence[str]) -> str:
         return f'<p class="note">No run of any arm reached a held-out score of {threshold:g} on the small grid.</p>'
     note = (
         "Descriptive, on the small grid: a noisy curve crosses early. "
-        "A run that did not get there counts as watched until its last look (censored). "
+        "A run that did not get there counts as watched until its last look (censored); one that ended before its budget was spent has "
+        "its last score to the end of it. "
         "Median by Kaplan and Meier; restricted mean: of the tokens until then, or to where the arm's longest run was watched, whichever "
         "came first."
     )
