@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tqdm import tqdm
@@ -46,7 +47,9 @@ class Progress:
     def say(self, text: str) -> None:
         """A message for the person, kept in the log."""
         self.note(text)
-        tqdm.write(text, file=sys.stderr)
+        # Whoever reads may be gone (a pipe, a terminal); the log has it, and a run does not end for that before it has saved.
+        with suppress(OSError):
+            tqdm.write(text, file=sys.stderr)
 
     def step(self, step: int, metrics: Mapping[str, float], *, spent: float) -> None:
         """One step is done, and so much of the budget with it."""

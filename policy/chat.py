@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jinja2.exceptions import TemplateError
 from tokenizers import Tokenizer
 
 from policy.thinking import CLOSE, INSTRUCTION, OPEN
@@ -29,11 +30,11 @@ class Chat:
         if not getattr(tokenizer, "is_fast", False) or not tokenizer.chat_template:
             raise ValueError(f"policy.model must have a fast tokenizer with a chat template, got {tokenizer.name_or_path!r}")
         self._tokenizer = tokenizer
-        self._template = tokenizer.backend_tokenizer
-        self._plain = Tokenizer.from_str(self._template.to_str())
+        self._template, self._plain = (_bare(tokenizer.backend_tokenizer) for _ in range(2))
         self._plain.encode_special_tokens = True
         self.thinking = thinking
-        self._options = {"enable_thinking": True} if thinking else {}
+        # Said either way: some templates let a model think unless they are told not to. Those that know no thinking ignore it.
+        self._options = {"enable_thinking": thinking}
         if thinking and not system_prompt and OPEN not in tokenizer.get_vocab():
             system_prompt = INSTRUCTION
         self._opening = [{"role": "system", "content": system_prompt}] if system_prompt else []
@@ -98,7 +99,7 @@ class Chat:
         thought = "\ue000thought\ue001"
         roles = [*(message["role"] for message in self._opening), "user", "assistant", "user"]
         messages = [{"role": role, "content": f"{OPEN}{thought}{CLOSE}words" if role == "assistant" else "words"} for role in roles]
-        strips = thought not in self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **self._options)
+        strips = thought not in self._rendered(messages, reply_follows=True)
         if keep_thoughts and strips:
             raise ValueError(
                 "policy.keep_thoughts must be false or unset with a chat template that strips thoughts from earlier turns, got true"
@@ -110,7 +111,7 @@ class Chat:
         # Private-use characters: no template contains them.
         places = [f"\ue000{i}\ue001" for i in range(len(roles))]
         messages = [{"role": role, "content": place} for role, place in zip(roles, places, strict=True)]
-        rest = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=reply_follows, **self._options)
+        rest = self._rendered(messages, reply_follows=reply_follows)
         pieces = []
         for place in places:
             piece, found, rest = rest.partition(place)
@@ -121,6 +122,15 @@ class Chat:
             pieces.append(piece)
         return [*pieces, rest]
 
+    def _rendered(self, messages: Sequence[Mapping[str, str]], *, reply_follows: bool) -> str:
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=reply_follows, **self._options)
+            )
+        except TemplateError as error:
+            roles = [message["role"] for message in messages]
+            raise ValueError(f"policy.model must have a chat template for the messages of {roles}, got one that says: {error}") from error
+
     def _template_ids(self, text: str) -> list[int]:
         return self._template.encode(text, add_special_tokens=False).ids if text else []
 
@@ -129,3 +139,11 @@ class Chat:
 
     def _special_ids(self) -> set[int]:
         return {token_id for token_id, token in self._template.get_added_tokens_decoder().items() if token.special}
+
+
+def _bare(tokenizer: Any) -> Tokenizer:
+    """A copy that neither cuts nor pads, whatever the folder was saved with: pieces of a dialogue are encoded as they are."""
+    bare = Tokenizer.from_str(tokenizer.to_str())
+    bare.no_truncation()
+    bare.no_padding()
+    return bare

@@ -41,6 +41,9 @@ class HFEngine(SteppedEngine):
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         dtype = getattr(torch, str(self._config.dtype))
         self._model = AutoModelForCausalLM.from_pretrained(self._folder, dtype=dtype).to(self._device).eval().requires_grad_(False)
+        # As vLLM, which stops where the folder says, too.
+        ends = getattr(self._model.generation_config, "eos_token_id", None)
+        self._stop_ids |= {ends} if isinstance(ends, int) else set(ends or ())
         self._score([self._chat.end_of_turn_id] * 2)
 
     def _admit(self, request_id: int, request: Request) -> None:

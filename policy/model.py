@@ -46,7 +46,32 @@ def load_model(folder_or_id: str | Path, *, dtype: str | torch.dtype = "float32"
     if loading["missing_keys"]:
         missing = ", ".join(sorted(loading["missing_keys"])[:3])
         raise ValueError(f"policy.model must hold every weight of its architecture, got {str(folder_or_id)!r} without {missing}")
+    _settle_generation(model, str(folder_or_id))
     return model.eval(), tokenizer
+
+
+def _settle_generation(model: PreTrainedModel, called: str) -> None:
+    """Makes the generation settings of a folder such that they can be saved again; nothing here reads them but the tokens that end a reply.
+
+    transformers loads what it refuses to save, such as a temperature without sampling: a run would end at its first checkpoint.
+
+    Raises:
+        ValueError: they still could not be saved.
+    """
+    settings = model.generation_config
+    if settings is None:
+        return
+    try:
+        settings.validate(strict=True)
+    except ValueError:
+        settings.do_sample = True
+        try:
+            settings.validate(strict=True)
+        except ValueError as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise ValueError(
+                f"policy.model must have a generation_config.json that can be saved again, got {called!r}: {reason}"
+            ) from error
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:

@@ -54,6 +54,8 @@ class Outage:
         self._pause_s = FIRST_PAUSE_S
         self.paused_s = 0.0
         """Length of all outages that are over."""
+        self.num_failing = 0
+        """Questions that failed and were not answered yet."""
 
     @property
     def is_on(self) -> bool:
@@ -67,13 +69,17 @@ class Outage:
             self.paused_s += self._answered_at - self._since
         self._since, self._pause_s = None, FIRST_PAUSE_S
 
+    def answered_since(self, asked_s: float) -> bool:
+        """Whether anybody was answered after that."""
+        return self._answered_at > asked_s
+
     def failed(self, first_asked_s: float) -> bool:
         """Somebody was not; whether that is worth waiting for.
 
         Args:
             first_asked_s: when the same question was asked first. Where others were answered since, the failure is about the question.
         """
-        if self._answered_at > first_asked_s:
+        if self.answered_since(first_asked_s):
             return False
         now = self._clock()
         if self._since is None:
@@ -126,7 +132,7 @@ class PatientUser:
             asks: whether somebody has to be there for an answer; what failed before shows that.
         """
         first_asked_s: float | None = None
-        left_s, has_waited = self._left_s(), False
+        left_s, has_waited, has_failed, asked_again = self._left_s(), False, False, False
         try:
             while True:
                 if asks and self._outage.is_on:
@@ -135,18 +141,28 @@ class PatientUser:
                     await self._outage.turn()
                     # No more than that, because a user may hang without an error.
                     self._allow(self._whole_s)
+                    asked_again = asked_again and self._outage.num_failing < 2
                 first_asked_s = self._clock() if first_asked_s is None else first_asked_s
                 try:
                     answer = await ask()
                 except (OSError, SimulatorAwayError) as error:
                     asks = True
-                    if not is_away(error) or not self._outage.failed(first_asked_s):
+                    if not is_away(error):
+                        raise
+                    self._outage.num_failing += not has_failed
+                    has_failed = True
+                    if self._outage.answered_since(first_asked_s) and not asked_again:
+                        # Others were answered while this one was asked: it is about this question, or the user went away just now. One
+                        # more call tells, if then nobody is answered and others fail as well.
+                        first_asked_s, asked_again = None, True
+                    elif (asked_again and self._outage.num_failing < 2) or not self._outage.failed(first_asked_s):
                         raise
                 else:
                     if asks:
                         self._outage.answered()
                     return answer
         finally:
+            self._outage.num_failing -= has_failed
             if has_waited:
                 self._allow(left_s)
 

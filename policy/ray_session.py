@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import ray
@@ -40,20 +44,36 @@ def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path) -> bool:
             remedy = "a cluster that asks for a token needs RAY_AUTH_MODE=token"
             raise ValueError(f"cluster.address must be that of a running Ray cluster, got {cluster.address!r}; {remedy}") from error
         return True
-    ray.init(
-        address="local",
-        num_cpus=max(os.cpu_count() or 1, num_cpus),
-        include_dashboard=False,
-        object_store_memory=cluster.object_store_mb << 20,
-        _node_ip_address="127.0.0.1",
-        # Ray opens its folder to everyone; the one around it stays closed.
-        _temp_dir=str(folder / "ray"),
-        **quiet,
-    )
+    with _deaf_to_hangups():
+        ray.init(
+            address="local",
+            num_cpus=max(os.cpu_count() or 1, num_cpus),
+            include_dashboard=False,
+            object_store_memory=cluster.object_store_mb << 20,
+            _node_ip_address="127.0.0.1",
+            # Ray opens its folder to everyone; the one around it stays closed.
+            _temp_dir=str(folder / "ray"),
+            **quiet,
+        )
     if not is_localhost(address := ray.util.get_node_ip_address()):
         ray.shutdown()
         raise RuntimeError(f"a local Ray must listen on loopback only, got {address!r}")
     return True
+
+
+@contextmanager
+def _deaf_to_hangups() -> Iterator[None]:
+    """What is started within ignores the SIGHUP of a terminal that is closed, which goes to the whole group of processes: the driver lets
+    the step at hand finish, and needs Ray for that.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def stop_ray() -> None:

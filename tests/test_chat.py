@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policy.chat import Chat
+from policy.model import load_tokenizer
 from tests.tiny_policy import chatml_tokenizer, tiny_tokenizer
 
 USER = {"role": "user", "content": "i had a hard week."}
@@ -98,3 +99,34 @@ def test_tokenizer_without_a_template_is_refused():
     tokenizer.chat_template = None
     with pytest.raises(ValueError, match=r"policy\.model"):
         Chat(tokenizer)
+
+
+def test_a_template_that_refuses_a_role_is_refused_in_a_sentence():
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" + (
+        tokenizer.chat_template
+    )
+    assert Chat(tokenizer).opening_ids([USER])
+    with pytest.raises(ValueError, match=r"chat template for the messages of \['system', 'user', .*, got one that says: System role not"):
+        Chat(tokenizer, "listen.")
+
+
+def test_a_model_that_would_think_unless_it_is_told_not_to_is_told():
+    tokenizer = chatml_tokenizer()
+    tokenizer.chat_template = "{% if enable_thinking is not defined or enable_thinking %}Reason first. {% endif %}" + tokenizer.chat_template
+    assert "Reason" not in Chat(tokenizer).decode(Chat(tokenizer).opening_ids([USER]))
+    thinking = Chat(tokenizer, thinking=True)
+    assert "Reason" in thinking.decode(thinking.opening_ids([USER]))
+
+
+def test_a_tokenizer_that_was_saved_with_truncation_and_padding_neither_cuts_nor_pads(tmp_path):
+    tokenizer = chatml_tokenizer()
+    expected = Chat(tokenizer).opening_ids([USER, REPLY, ANSWER])
+    tokenizer("a", padding="max_length", truncation=True, max_length=12)
+    tokenizer.backend_tokenizer.enable_truncation(3)
+    tokenizer.backend_tokenizer.enable_padding(length=12)
+    tokenizer.save_pretrained(tmp_path)
+    saved = load_tokenizer(tmp_path)
+    saved.backend_tokenizer.enable_truncation(3)
+    saved.backend_tokenizer.enable_padding(length=12)
+    assert Chat(saved).opening_ids([USER, REPLY, ANSWER]) == expected

@@ -70,6 +70,19 @@ def test_four_steps_equal_two_steps_a_checkpoint_and_two_more(tmp_path: Path) ->
         assert torch.equal(a, b), name
 
 
+@pytest.mark.parametrize("generation", [{"temperature": 0.6, "top_p": 0.9, "do_sample": False}, {"temperature": 0.6}])
+def test_a_model_whose_generation_settings_transformers_would_not_save_gets_its_checkpoint(tmp_path: Path, generation: dict) -> None:
+    folder = tmp_path / "model"
+    tiny_model().save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **generation}), encoding="utf-8")
+    model, tokenizer = load_model(folder)
+    saved = save_checkpoint(tmp_path / "checkpoints" / "step_1", model=model, tokenizer=tokenizer, state={})
+    assert json.loads((saved / "generation_config.json").read_text(encoding="utf-8"))["temperature"] == 0.6
+    assert load_model(saved)[0].generation_config.temperature == 0.6
+
+
 def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
     generator = np.random.default_rng(3).bit_generator.state  # holds integers of 128 bits
     state = {"teacher": {"rng": generator, "families": {"advice/negative": [0.1, 1e-300]}}, "none": None, "tensor": torch.tensor([1.5])}

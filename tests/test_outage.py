@@ -138,6 +138,53 @@ def test_a_failure_about_one_question_is_not_waited_for_while_others_are_answere
     assert now < 2.0 and outage.paused_s < 1.0
 
 
+class BusyUser(AwayUser):
+    """Answers after a while, but nobody who is waiting when it goes away, and nobody while it is away."""
+
+    def __init__(self, time: Time, *, away: tuple[tuple[float, float], ...]) -> None:
+        super().__init__(time, back_at=0.0)
+        self.away = away
+
+    async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
+        began = self.time()
+        await self.time.sleep(0.2)
+        if reply == "stupid" or any(began < end and self.time() >= start for start, end in self.away):
+            raise self.error
+        return Reaction(turn=Turn(speaker=Speaker.USER, text="well", emotion=42, change=2))
+
+
+@pytest.mark.parametrize("away", [((2.0, 40.0),), ((2.0, 40.0), (41.0, 60.0), (60.5, 61.0))], ids=["once", "and again"])
+def test_among_steady_traffic_nobody_loses_a_dialogue_to_an_outage(away):
+    time = Time()
+    outage = Outage(120.0, clock=time, sleep=time.sleep)
+    user = BusyUser(time, away=away)
+
+    async def talk(number: int):
+        patient = PatientUser(user, outage, clock=time)
+        await time.sleep(0.013 * number)
+        dialogue = await patient.open(SCENARIO, VANILLA, seed=0)
+        return [await patient.react(dialogue, "hi") for _ in range(12)]
+
+    found = asyncio.run(time.run(*(talk(number) for number in range(16))))
+    assert all(isinstance(talks, list) and len(talks) == 12 for talks in found)
+    assert outage.num_failing == 0 and outage.paused_s >= 38.0
+
+
+def test_a_question_that_fails_by_itself_among_steady_traffic_is_asked_twice_and_given_up():
+    time = Time()
+    outage = Outage(120.0, clock=time, sleep=time.sleep)
+    patient = PatientUser(BusyUser(time, away=()), outage, clock=time)
+
+    async def talk(number: int):
+        await time.sleep(0.013 * number)
+        dialogue = await patient.open(SCENARIO, VANILLA, seed=0)
+        return [await patient.react(dialogue, "stupid" if number == 3 else "hi") for _ in range(12)]
+
+    found = asyncio.run(time.run(*(talk(number) for number in range(8))))
+    assert [number for number, talks in enumerate(found) if not isinstance(talks, list)] == [3]
+    assert time() < 4.0 and outage.paused_s < 1.0 and outage.num_failing == 0
+
+
 OF_ITS_OWN = [
     ValueError("no such mood"),
     SimulatorError("the request must be taken"),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import math
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -170,6 +173,46 @@ def test_a_terminal_that_is_closed_is_a_first_signal_and_nothing_under_nohup():
             assert signal.getsignal(signal.SIGHUP) is handler
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+HANG_UP = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np, ray
+from experiments.interruption import Interruption
+from policy.cluster import ClusterConfig
+from policy.ray_session import start_ray, stop_ray
+before = signal.getsignal(signal.SIGHUP)
+start_ray(ClusterConfig(), num_cpus=1, folder=Path(sys.argv[1]))
+assert signal.getsignal(signal.SIGHUP) is before
+with Interruption() as interruption:
+    ray.get(ray.remote(lambda: 0).remote())
+    os.killpg(0, signal.SIGHUP)
+    weights = ray.put(np.ones(1_000_000))
+    print(interruption.requested, ray.get(ray.remote(lambda array: array.sum()).remote(weights)))
+stop_ray()
+"""
+
+
+def test_ray_outlives_a_terminal_that_is_closed_so_that_the_step_at_hand_is_finished():
+    """The signal goes to the whole group of processes, as a terminal's does."""
+    with tempfile.TemporaryDirectory(prefix="hup-", dir="/tmp") as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", HANG_UP, folder], capture_output=True, text=True, start_new_session=True, timeout=120, check=False
+        )
+    assert done.stdout.split() == ["True", "1000000.0"], done.stderr[-2000:]
+
+
+def test_a_reader_that_is_gone_ends_no_run(tmp_path, monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    progress = Progress(tmp_path, spent=0.0)
+    progress.say("step 10")
+    progress.close()
+    assert "step 10" in (tmp_path / "log.txt").read_text(encoding="utf-8")
 
 
 def test_a_third_signal_does_not_break_off_what_the_second_has_cleared_away():
