@@ -79,7 +79,7 @@ def require_fields(name: str, state: Mapping[str, Any], expected: Iterable[str])
 def require_equal(name: str, value: object, expected: object) -> None:
     """Raises ValueError unless a saved `value` is what this teacher writes."""
     if value != expected:
-        raise ValueError(f"{name} must be {expected!r}, got {value!r}; resume with the teacher and the version that wrote the state")
+        raise ValueError(f"{name} must be {expected!r}, got {value!r}; resume with the settings and the version that wrote it")
 
 
 def require_alike(name: str, saved: Any, own: Any, *, may_lack: bool = False) -> None:

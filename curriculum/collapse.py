@@ -91,8 +91,8 @@ class CollapseMonitor:
         measured = {name: float(value) for name, value in values.items() if value is not None}
         known = {name: min(max(value, -ENDLESS), ENDLESS) for name, value in measured.items() if not math.isnan(value)}
         for name in sorted(SHARES & known.keys()):
-            if not -ROUNDING <= known[name] <= 1.0 + ROUNDING:
-                raise ValueError(f"collapse indicator {name} must be in [0, 1], got {known[name]!r}")
+            if not -ROUNDING <= measured[name] <= 1.0 + ROUNDING:
+                raise ValueError(f"collapse indicator {name} must be in [0, 1], got {measured[name]!r}")
         self.latest |= known
         for name, value in known.items():
             self._smooth(name, value)

@@ -110,6 +110,7 @@ def read_trace(where: str, *, families: Sequence[FamilyKey], seed: int) -> Trace
     rows = array("d")
     num_groups: list[int] = []
     latest: int | None = None
+    uids: set[str] = set()  # of the latest step
     for place, task in _tasks(path):
         if str(task.family) not in index:
             raise ValueError(f"teacher.trace must issue only families of this run, got {str(task.family)!r} in {place}")
@@ -117,14 +118,17 @@ def read_trace(where: str, *, families: Sequence[FamilyKey], seed: int) -> Trace
             raise ValueError(
                 f"teacher.trace must be recorded with another seed than this run's, got {seed} in both; follow it with another"
             )
-        if latest is not None and latest - len(num_groups) < task.teacher_step < latest:
-            # The record of a run that went on from a checkpoint: these steps were taken again.
+        goes_back = latest is not None and latest - len(num_groups) < task.teacher_step < latest
+        if latest is not None and (goes_back or task.uid in uids):
+            # The record of a run that went on from a checkpoint: this step was taken again, and all that came after it.
             del num_groups[task.teacher_step - latest - 1 :]
             del rows[sum(num_groups) * WIDTH :]
             latest = task.teacher_step - 1 if num_groups else None
         if task.teacher_step != latest:
             _require_next(num_groups, latest, task.teacher_step, place)
             num_groups.append(0)
+            uids.clear()
+        uids.add(task.uid)
         latest = task.teacher_step
         num_groups[-1] += 1
         rows.extend((index[str(task.family)], MODES.index(task.mode), task.strictness, *task.difficulty.to_dict().values()))

@@ -23,6 +23,8 @@ NO_WAY_THERE = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTU
 """The same of the network, for which Python has no exceptions of their own."""
 PAUSED = "paused_s"
 """Under which a worker counts the seconds of all outages that are over."""
+MOST_AGAIN = 3
+"""How often one question is asked again though others were answered since: as many outages as it can sit through."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
 """Between two probes; doubled by each that fails."""
 
@@ -132,7 +134,7 @@ class PatientUser:
             asks: whether somebody has to be there for an answer; what failed before shows that.
         """
         first_asked_s: float | None = None
-        left_s, has_waited, has_failed, asked_again = self._left_s(), False, False, False
+        left_s, has_waited, has_failed, num_again = self._left_s(), False, False, 0
         try:
             while True:
                 if asks and self._outage.is_on:
@@ -141,7 +143,6 @@ class PatientUser:
                     await self._outage.turn()
                     # No more than that, because a user may hang without an error.
                     self._allow(self._whole_s)
-                    asked_again = asked_again and self._outage.num_failing < 2
                 first_asked_s = self._clock() if first_asked_s is None else first_asked_s
                 try:
                     answer = await ask()
@@ -151,11 +152,11 @@ class PatientUser:
                         raise
                     self._outage.num_failing += not has_failed
                     has_failed = True
-                    if self._outage.answered_since(first_asked_s) and not asked_again:
+                    if self._outage.answered_since(first_asked_s) and num_again < MOST_AGAIN:
                         # Others were answered while this one was asked: it is about this question, or the user went away just now. One
                         # more call tells, if then nobody is answered and others fail as well.
-                        first_asked_s, asked_again = None, True
-                    elif (asked_again and self._outage.num_failing < 2) or not self._outage.failed(first_asked_s):
+                        first_asked_s, num_again = None, num_again + 1
+                    elif (num_again and self._outage.num_failing < 2) or not self._outage.failed(first_asked_s):
                         raise
                 else:
                     if asks:

@@ -113,7 +113,9 @@ def test_a_template_that_refuses_a_role_is_refused_in_a_sentence():
 
 def test_a_model_that_would_think_unless_it_is_told_not_to_is_told():
     tokenizer = chatml_tokenizer()
-    tokenizer.chat_template = "{% if enable_thinking is not defined or enable_thinking %}Reason first. {% endif %}" + tokenizer.chat_template
+    tokenizer.chat_template = (
+        "{% if enable_thinking is not defined or enable_thinking %}Reason first. {% endif %}" + tokenizer.chat_template
+    )
     assert "Reason" not in Chat(tokenizer).decode(Chat(tokenizer).opening_ids([USER]))
     thinking = Chat(tokenizer, thinking=True)
     assert "Reason" in thinking.decode(thinking.opening_ids([USER]))

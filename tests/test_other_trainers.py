@@ -142,13 +142,23 @@ def test_a_record_that_a_resumed_trainer_went_on_with_can_be_followed(tmp_path):
     again = make_teacher(seed=5)
     again.load_state_dict(json.loads(json.dumps(teacher.state_dict())))
     later = [again.propose(4, policy_version=6)]
-    crashed = write_trace(tmp_path / "crashed.jsonl", [*steps[:5], steps[5][:2]])
-    append_tasks(str(crashed), steps[4])
-    for tasks in [steps[5], *later]:
-        append_tasks(str(crashed), tasks)
-    smooth = write_trace(tmp_path / "smooth.jsonl", [*steps, *later])
-    traces = [read_trace(str(path), families=tuple(SCENARIOS), seed=1) for path in (crashed, smooth)]
-    assert traces[0].digest == traces[1].digest and traces[0].num_steps == 7
+    smooth = read_trace(str(write_trace(tmp_path / "smooth.jsonl", [*steps, *later])), families=tuple(SCENARIOS), seed=1)
+    assert smooth.num_steps == 7
+    whole = [*steps, *later]
+    for name, crashed in {
+        "two steps back": [*steps, *steps[4:], *later],
+        "torn, one step back": [*steps[:5], steps[5][:2], *steps[4:], *later],
+        "the same step": [*steps, steps[5], *later],
+        "the same step, torn": [*steps[:5], steps[5][:2], steps[5], *later],
+        "the first step": [steps[0], *whole],
+        "the first step, torn": [steps[0][:1], *whole],
+        "the last step": [*whole, *later],
+        "twice": [*steps[:5], steps[5][:3], steps[5][:1], steps[5], *later],
+    }.items():
+        path = tmp_path / f"{name}.jsonl"
+        for tasks in crashed:
+            append_tasks(str(path), tasks)
+        assert read_trace(str(path), families=tuple(SCENARIOS), seed=1).digest == smooth.digest, name
 
 
 def test_a_name_in_adapting_that_is_no_attribute_is_said_at_the_first_proposal():

@@ -141,14 +141,18 @@ def test_a_failure_about_one_question_is_not_waited_for_while_others_are_answere
 class BusyUser(AwayUser):
     """Answers after a while, but nobody who is waiting when it goes away, and nobody while it is away."""
 
-    def __init__(self, time: Time, *, away: tuple[tuple[float, float], ...]) -> None:
+    def __init__(self, time: Time, *, away: tuple[tuple[float, float], ...] = (), each_s: float = 0.2) -> None:
         super().__init__(time, back_at=0.0)
-        self.away = away
+        self.away, self.each_s = away, each_s
 
     async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
         began = self.time()
-        await self.time.sleep(0.2)
-        if reply == "stupid" or any(began < end and self.time() >= start for start, end in self.away):
+        if reply == "stupid":
+            self.asked_at.append(began)
+            await self.time.sleep(0.02)
+            raise self.error
+        await self.time.sleep(self.each_s)
+        if any(began < end and self.time() >= start for start, end in self.away):
             raise self.error
         return Reaction(turn=Turn(speaker=Speaker.USER, text="well", emotion=42, change=2))
 
@@ -170,19 +174,22 @@ def test_among_steady_traffic_nobody_loses_a_dialogue_to_an_outage(away):
     assert outage.num_failing == 0 and outage.paused_s >= 38.0
 
 
-def test_a_question_that_fails_by_itself_among_steady_traffic_is_asked_twice_and_given_up():
+@pytest.mark.parametrize(("each_s", "stupid", "most"), [(0.2, {3}, 3), (5.0, {3, 5}, 20)], ids=["one", "two, slow answers"])
+def test_questions_that_fail_by_themselves_among_steady_traffic_are_asked_a_few_times_and_given_up(each_s, stupid, most):
     time = Time()
     outage = Outage(120.0, clock=time, sleep=time.sleep)
-    patient = PatientUser(BusyUser(time, away=()), outage, clock=time)
+    user = BusyUser(time, each_s=each_s)
+    patient = PatientUser(user, outage, clock=time)
 
     async def talk(number: int):
         await time.sleep(0.013 * number)
         dialogue = await patient.open(SCENARIO, VANILLA, seed=0)
-        return [await patient.react(dialogue, "stupid" if number == 3 else "hi") for _ in range(12)]
+        return [await patient.react(dialogue, "stupid" if number in stupid else "hi") for _ in range(12)]
 
     found = asyncio.run(time.run(*(talk(number) for number in range(8))))
-    assert [number for number, talks in enumerate(found) if not isinstance(talks, list)] == [3]
-    assert time() < 4.0 and outage.paused_s < 1.0 and outage.num_failing == 0
+    assert {number for number, talks in enumerate(found) if not isinstance(talks, list)} == stupid
+    assert len(user.asked_at) <= most and outage.num_failing == 0
+    assert time() < 13 * each_s + 4.0 and outage.paused_s < 2.0 * each_s + 2.0
 
 
 OF_ITS_OWN = [

@@ -73,8 +73,8 @@ def named_before(folder: Path) -> Planned | None:
     """What was named for the comparison beside the runs; None where there is none, or nothing was."""
     try:
         kept = json.loads((folder / COMPARISON).read_text(encoding="utf-8"))["plan"]
-        contrasts = tuple((str(a), str(b)) for a, b in kept["contrasts"])
-        named = kept["chosen_by"] == "name" and kept["primary"] in ENDPOINTS
+        contrasts = tuple(dict.fromkeys((str(a), str(b)) for a, b in kept["contrasts"]))
+        named = kept["chosen_by"] == "name" and kept["primary"] in ENDPOINTS and kept["primary"] not in UNDIRECTED
         return Planned(contrasts=contrasts, primary=kept["primary"]) if named else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
