@@ -182,9 +182,10 @@ import numpy as np, ray
 from experiments.interruption import Interruption
 from policy.cluster import ClusterConfig
 from policy.ray_session import start_ray, stop_ray
-before = signal.getsignal(signal.SIGHUP)
+# The tests themselves may run under nohup.
+signal.signal(signal.SIGHUP, before := signal.SIG_DFL)
 start_ray(ClusterConfig(), num_cpus=1, folder=Path(sys.argv[1]))
-assert signal.getsignal(signal.SIGHUP) is before
+assert signal.getsignal(signal.SIGHUP) == before
 with Interruption() as interruption:
     ray.get(ray.remote(lambda: 0).remote())
     os.killpg(0, signal.SIGHUP)
