@@ -130,6 +130,14 @@ def test_pairs_of_several_arms_that_decide_nothing_share_a_sentence(tmp_path):
     )
 
 
+def test_arms_that_came_to_the_same_on_every_seed_are_level(tmp_path):
+    folder = made_sweep(tmp_path, {"a": [60.0], "b": [60.0], "c": [50.0]})
+    assert compared(folder, ("a", "b"), ("c", "a"))["verdict"][0] == (
+        "In one seed a lay level with b, c lay below a; one seed describes and does not decide."
+    )
+    assert compared(folder, ("a", "b"), ("a", "c"))["verdict"][0].startswith("In one seed a lay above c, level with b; ")
+
+
 def test_five_seeds_cannot_decide_and_that_is_said(tmp_path):
     found = compared(made_sweep(tmp_path, {"a": [60.0, 61.0, 62.0, 63.0, 65.0], "b": [20.0] * 5}), ("a", "b"))
     assert on(found)["p"] == 0.0625

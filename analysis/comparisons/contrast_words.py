@@ -142,8 +142,8 @@ def grouped(contrasts: Sequence[Contrast], plan: Plan) -> str:
 
 
 MIXED = "now above, now below"
-STANDINGS = ("does better than", "shows no clear difference from", "does worse than", "above", MIXED, "below")
-"""In the order in which they are said; the last three where seeds are too few to decide, all of which agree or do not."""
+STANDINGS = ("does better than", "shows no clear difference from", "does worse than", "above", "level with", MIXED, "below")
+"""In the order in which they are said; the last four where seeds are too few to decide, all of which agree or do not."""
 
 
 def standing(contrast: Contrast, plan: Plan) -> str:
@@ -154,6 +154,8 @@ def standing(contrast: Contrast, plan: Plan) -> str:
         if endpoint["p_holm"] > plan["alpha"] or is_flattered(contrast, plan):
             return "shows no clear difference from"
         return "does better than" if sign_of(primary) * endpoint["difference"]["value"] > 0 else "does worse than"
+    if not any(endpoint["differences"]):
+        return "level with"
     if all(difference > 0 for difference in endpoint["differences"]):
         return "above"
     return "below" if all(difference < 0 for difference in endpoint["differences"]) else MIXED
