@@ -28,8 +28,8 @@ class LearnerConfig:
     max_grad_norm: float = 1.0
     """> 0; gradients are scaled down to this L2 norm."""
     num_minibatches: int = 1
-    """>= 1; optimiser steps per pass over a batch. With 1 and one epoch every step is strictly on policy, if
-    logprobs are recomputed or the present weights sampled the batch."""
+    """>= 1; optimiser steps per pass over a batch. With 1 and one epoch every step is strictly on policy, if logprobs are
+    recomputed or the present weights sampled the batch."""
     epochs: int = 1
     """>= 1; passes over a batch."""
     recompute_logprobs: bool | None = None

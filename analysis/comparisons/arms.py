@@ -114,10 +114,9 @@ def over_tokens(runs: Sequence[RunResult], *, end: float | None, threshold: floa
     if not curves or end is None:
         return {"curve": None, "tokens_to_threshold": None}
     # Areas stop where the shortest of all runs does, where none spent its budget; a threshold may be reached after it.
-    reach = end if end >= runs[0].budget else max(float(curve.tokens[-1]) for curve in curves)
-    tokens_T, curves_RT = common_curves(curves, end=reach)
-    if end >= runs[0].budget:
-        curves_RT = hold_last(curves_RT)
+    is_spent = end >= runs[0].budget
+    tokens_T, curves_RT = common_curves(curves, end=end if is_spent else max(float(curve.tokens[-1]) for curve in curves))
+    curves_RT = hold_last(curves_RT) if is_spent else curves_RT
     grid_K = np.linspace(tokens_T[0], end, CURVE_POINTS)
     held_RK = np.array([np.interp(grid_K, curve.tokens, curve.scores) for curve in curves])
     course = stats.band(lambda scores: scores.mean(axis=0), held_RK, **resampling)
