@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 
 import pytest
@@ -122,6 +123,26 @@ def test_reply_stops_at_its_end_of_turn_and_says_so(engine, folder):
     assert all(len(c.token_ids) == 40 and end not in c.token_ids for c in completions if c.finish_reason == "length")
     assert all("<|end|>" not in completion.text for completion in completions)
     assert stopped[0].logprobs[0] == pytest.approx(-math.log(1000), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_a_reply_also_ends_where_the_folder_says(kind, tmp_path):
+    folder = save_tiny_policy(tmp_path / "policy")
+    path = folder / "generation_config.json"
+    other = 7
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), "eos_token_id": [0, other]}), encoding="utf-8")
+    model = load(folder)
+    model.lm_head.weight[:] = 0
+    model.model.norm.weight[:] = 0
+    engine = make_engine(EngineConfig(engine=EngineKind(kind)), folder, max_context=256)
+    try:
+        asyncio.run(engine.load_weights(pack_weights(model.named_parameters(), version=1)))
+        completions = sample(engine, seeds=range(200), sampling=Sampling(max_tokens=40))
+    finally:
+        engine.close()
+    ends = [completion.token_ids[-1] for completion in completions if completion.finish_reason == "stop"]
+    assert {0, other} == set(ends)
+    assert all(not {0, other} & set(completion.token_ids[:-1]) for completion in completions)
 
 
 def test_reply_cut_by_length_says_so(engine):
