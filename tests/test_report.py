@@ -17,7 +17,7 @@ from analysis.__main__ import main, tensorboard_command
 from analysis.drawing.arm_looks import moved_apart
 from analysis.drawing.canvas import Plot, on_the_page
 from analysis.drawing.figures import Figure, write_figures
-from analysis.drawing.plots import Line, Row, line_chart, number_line
+from analysis.drawing.plots import Dots, Line, Row, dot_rows, line_chart, number_line
 from analysis.drawing.ticks import ticks_between
 from analysis.pages.before_after import BeforeAfter, Gain, before_after
 from analysis.pages.report import write_report
@@ -430,6 +430,18 @@ def test_a_picture_follows_the_page_and_stays_itself_as_a_file():
     page = on_the_page(file.encode(), plot)
     assert "Made" not in page and "stroke: var(--a)" in page and "stroke: var(--b)" in page and "<title>a &amp; b</title>" in page
     assert not re.search(r' id="(figure|axes|line2d|text)_', page) and "<style" not in page
+
+
+def test_only_places_are_shortened_and_no_digit_of_a_word_is_lost():
+    ticks = drawn(line_chart([Line(name="density", xs=[1, 2, 3], ys=[0.001, 0.005, 0.009])], x_label="step"))
+    assert re.findall(r"<text[^>]*>(0[^<]*)</text>", ticks) == ["0", "0.002", "0.004", "0.006", "0.008", "0.01"]
+    plot = dot_rows([Dots(name="fixed_0.125", values=[1.0, 2.0], mean=1.5, note='+0.125 x="0.125"')], label="arms", x_label="score")
+    assert plot is not None
+    page = drawn(plot)
+    assert ">fixed_0.125</text>" in page and '>+0.125 x="0.125"</text>' in page
+    assert '<g class="point"><title>fixed_0.125</title>' in page
+    places = re.findall(r' (?:d|x|y|transform)="([^"]*)"', re.sub(r">[^<]*<", "><", page))
+    assert len(places) > 10 and not re.search(r"\d\.\d{3}", " ".join(places))
 
 
 def test_names_are_moved_apart_within_their_bounds():

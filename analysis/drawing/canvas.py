@@ -119,8 +119,14 @@ class Sheet:
 
 
 def shortened(svg: bytes) -> bytes:
-    """The same SVG with places to a hundredth of a point."""
-    return re.sub(rb"(\d+\.\d\d)\d+", rb"\1", svg)
+    """The same SVG with places to a hundredth of a point; words and names stay as they are."""
+    return TAG.sub(lambda tag: PLACE.sub(lambda place: LONG.sub(rb"\1", place[0]), tag[0]), svg)
+
+
+TAG = re.compile(rb"<[a-z][^>]*>")
+PLACE = re.compile(rb' (?:d|x|y|x1|x2|y1|y2|cx|cy|r|width|height|viewBox|points|transform|style)="[^"]*"')
+"""An attribute that says where or how large."""
+LONG = re.compile(rb"(\d+\.\d\d)\d+")
 
 
 def on_the_page(picture: bytes, plot: Plot) -> str:
