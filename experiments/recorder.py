@@ -11,6 +11,7 @@ from typing import Any
 from analysis.boards.dashboard import Dashboard
 from analysis.boards.maps import COMPARED, IMAGE_EVERY, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
 from analysis.pages.transcripts import ENDINGS
+from analysis.results import RUNS
 from analysis.runs import (
     CONFIG,
     DIALOGUES,
@@ -33,6 +34,8 @@ from simulator.json_values import jsonable
 CHECKPOINTS = "checkpoints"
 STREAMS = (METRICS, TEACHER, DIALOGUES, EVALUATION)
 """Files of one JSON object a line, each with its `step`."""
+PARTS_OF_A_CELL = 4
+"""Of the path of a sweep's run: experiment, sweep, arm and seed."""
 
 
 class Recorder:
@@ -99,8 +102,9 @@ class Recorder:
         self._show_teaching(step)
         self.scalars(step, {"eval/auc": float(setting(values, "heldout.auc", math.nan))})
         if (self.folder / CONFIG).is_file():
-            settings = compared_settings(read_config(self.folder / CONFIG), folder=self.folder)
-            name = "/".join(self.folder.absolute().parts[-3:])
+            config = read_config(self.folder / CONFIG)
+            settings = compared_settings(config, folder=self.folder)
+            name = name_among(self.folder, runs=Path(config.get("runs", RUNS)))
             self._dashboard.settings(name, settings, columns=COMPARED, metrics=JUDGED_BY)
 
     def close(self) -> None:
@@ -117,6 +121,16 @@ class Recorder:
         stream = self._streams[name]
         stream.writelines(json.dumps(jsonable(record), ensure_ascii=False) + "\n" for record in records)
         stream.flush()
+
+
+def name_among(folder: Path, *, runs: Path) -> str:
+    """A name that no other run has: its path below the folder of all runs, and for one that lies elsewhere the last parts of its path.
+
+    TensorBoard takes lines of one name for one run and shows the mean of their scores.
+    """
+    place, above = folder.absolute(), runs.absolute()
+    parts = place.relative_to(above).parts if place.is_relative_to(above) else place.parts[-PARTS_OF_A_CELL:]
+    return "/".join(parts)
 
 
 def cut_back(path: Path, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from policy_factories import rollout
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata
 from tiny_student import make_outcome, make_task, make_teacher
 
 from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, last_record, read_lines, read_run
@@ -18,7 +19,7 @@ from analysis.teaching import read_teaching
 from curriculum.collapse import CollapseConfig, CollapseMonitor
 from curriculum.ledger import task_to_record
 from curriculum.teacher import Mode
-from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, rollout_record
+from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, name_among, rollout_record
 from experiments.train import TrainingRun
 from policy.thinking import Thought
 from simulator.bank import load_bank
@@ -172,6 +173,29 @@ def test_a_recorder_leaves_maps_and_the_table_of_settings(tmp_path):
     # What the run issued before it was resumed is in the map, too.
     assert [group.step for group in resumed._taught.groups] == [9, 10]
     assert "_hparams_/session_start_info" in events.summary_metadata
+
+
+def name_in_tensorboard(folder: Path) -> str:
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    events.Reload()
+    content = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    return str(metadata.parse_session_start_info_plugin_data(content).group_name)
+
+
+@pytest.mark.parametrize("named", ["", "runs: {runs}\n", "runs: elsewhere\n"])
+def test_runs_of_different_experiments_have_different_names_in_the_table_of_settings(tmp_path, monkeypatch, named):
+    monkeypatch.chdir(tmp_path)
+    cells = [tmp_path / "runs" / experiment / "sweep/frontier/seed_0" for experiment in ("noise", "forgetting")]
+    for cell in cells:
+        recorder = Recorder(cell)
+        (cell / "config.yaml").write_text("seed: 0\n" + named.format(runs=tmp_path / "runs"), encoding="utf-8")
+        recorder.summary({"steps": 1})
+        recorder.close()
+    assert [name_in_tensorboard(cell) for cell in cells] == ["noise/sweep/frontier/seed_0", "forgetting/sweep/frontier/seed_0"]
+
+
+def test_a_run_by_itself_is_named_by_its_experiment_and_its_name():
+    assert name_among(Path("runs/smoke/first"), runs=Path("runs")) == "smoke/first"
 
 
 def test_alarms_are_texts_under_a_name_that_no_metric_has(tmp_path):
