@@ -19,6 +19,7 @@ from analysis.drawing.canvas import Plot, on_the_page
 from analysis.drawing.figures import Figure, write_figures
 from analysis.drawing.plots import Dots, Line, Row, dot_rows, line_chart, number_line
 from analysis.drawing.ticks import ticks_between
+from analysis.grades import Look
 from analysis.pages.before_after import BeforeAfter, Gain, before_after
 from analysis.pages.report import write_report
 from analysis.pages.run_figures import training_figures
@@ -95,6 +96,11 @@ def run_with(summary: dict | None) -> Run:
 
 def held_out(mean: float, low: float, high: float) -> BeforeAfter:
     return BeforeAfter(looks=[], pairs=[], gain=Gain(mean=mean, low=low, high=high, num_pairs=10))
+
+
+def looked_at(*looks: tuple[int, float]) -> BeforeAfter:
+    """Looks at the small grid: step and score."""
+    return BeforeAfter(looks=[Look(step, 100 * step, score) for step, score in looks], pairs=[], gain=None)
 
 
 @pytest.fixture(scope="module")
@@ -395,8 +401,20 @@ def test_the_verdict_is_silent_about_an_expert_that_is_no_better():
 
 def test_collapse_is_said_before_any_other_alarm():
     collapse = {"name": "collapse", "step": 12, "message": ""}
-    assert caveat(run_with(make_summary(alarms=[ALARM, collapse]))).startswith("Collapse was reported from step 12")
-    assert caveat(run_with(make_summary())).startswith("No alarm went off.")
+    no_looks = looked_at()
+    assert caveat(run_with(make_summary(alarms=[ALARM, collapse])), no_looks).startswith("Collapse was reported from step 12")
+    assert caveat(run_with(make_summary()), no_looks).startswith("No alarm went off. One training seed")
+
+
+def test_a_gain_that_was_lost_again_is_told():
+    lost = "On the small grid the score had reached 43.8 at step 20 and was 32.1 at the last look."
+    assert f"No alarm went off. {lost} One training" in caveat(run_with(make_summary()), looked_at((0, 31.9), (20, 43.8), (32, 32.1)))
+    assert caveat(run_with(None), looked_at((0, 31.9), (20, 43.8), (32, 32.1))).startswith(lost)
+
+
+@pytest.mark.parametrize("scores", [(30.0, 44.0, 39.5), (60.0, 58.0, 50.0), (30.0, 31.0, 45.0), (30.0,)])
+def test_noise_a_fall_from_the_start_and_a_rise_are_no_gain_that_was_lost(scores):
+    assert "small grid" not in caveat(run_with(make_summary()), looked_at(*enumerate(scores)))
 
 
 def test_a_flat_series_and_a_single_point_can_be_drawn():

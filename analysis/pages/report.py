@@ -102,7 +102,7 @@ def head(run: Run, held_out: BeforeAfter, figures: Figures) -> str:
     return (
         f'<p class="where">{escape(identity(run))}</p>'
         f"<h1>{escape(verdict(run, held_out))}</h1>"
-        f'<p class="lead">{escape(caveat(run))}</p>{torn}{drawn}{facts(run)}'
+        f'<p class="lead">{escape(caveat(run, held_out))}</p>{torn}{drawn}{facts(run)}'
     )
 
 
