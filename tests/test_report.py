@@ -17,7 +17,7 @@ from analysis.__main__ import main, tensorboard_command
 from analysis.drawing.arm_looks import moved_apart
 from analysis.drawing.canvas import Plot, on_the_page
 from analysis.drawing.figures import Figure, write_figures
-from analysis.drawing.plots import Dots, Line, Row, dot_rows, line_chart, number_line
+from analysis.drawing.plots import Dots, Line, Panel, Row, Stroke, dot_rows, lattice, line_chart, number_line
 from analysis.drawing.ticks import ticks_between
 from analysis.grades import Look
 from analysis.pages.before_after import BeforeAfter, Gain, before_after
@@ -472,6 +472,23 @@ def test_ticks_are_round():
     assert ticks_between(0.0, 1.0) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     assert ticks_between(3.0, 250_000.0, at_most=5) == [100_000.0, 200_000.0]
     assert ticks_between(0.0, 59.0) == [0.0, 20.0, 40.0]
+
+
+def test_ticks_of_what_is_counted_are_whole():
+    assert ticks_between(1.0, 2.0, at_most=5, whole=True) == [1.0, 2.0]
+    assert ticks_between(0.0, 10.0, at_most=5, whole=True) == [0.0, 5.0, 10.0]
+    assert ticks_between(0.0, 100.0, at_most=5, whole=True) == [0.0, 25.0, 50.0, 75.0, 100.0]
+    assert ticks_between(3.1, 3.3, whole=True) == []
+
+
+@pytest.mark.parametrize(("num_points", "num_dots"), [(1, 1), (2, 2), (3, 0)])
+def test_a_line_that_has_just_begun_is_seen_and_its_steps_are_whole(num_points, num_dots):
+    xs, ys = list(range(1, num_points + 1)), [0.5] * num_points
+    page = drawn(line_chart([Line(name="density", xs=xs, ys=ys)], x_label="step"))
+    assert len(marks_of(page, "density over step", "line")) == num_dots
+    assert re.findall(r"<text[^>]*>([1-9][^<]*)</text>", page)[: max(num_points, 2)] == ["1", "2", "3"][: max(num_points, 2)]
+    panel = Panel(title="", x_range=(0.0, 3.0), y_range=(0.0, 1.0), strokes=[Stroke(xs=xs, ys=ys, kind="mean", words="frontier")])
+    assert len(marks_of(drawn(lattice([panel], columns=1, x_label="step", label="arms")), "arms", "mean")) == num_dots
 
 
 def test_durations_read_well():

@@ -101,6 +101,13 @@ def test_every_arm_has_its_own_look_in_the_frame_of_all(tmp_path):
     assert len(means) == len(looks) == 16
 
 
+def test_a_sweep_whose_runs_have_just_begun_shows_where_they_stand(tmp_path):
+    made_result(tmp_path / "sweep", "frontier", 0, looks=((0, 20.0),), metrics=steps_of()[:1], finished=False)
+    text = write_sweep_report(tmp_path / "sweep").read_text(encoding="utf-8")
+    assert len(marks_of(text, "Held-out score over policy tokens", "run-unfinished")) == 1
+    assert len(marks_of(text, "courses of all arms", "seed")) == 4
+
+
 def test_alarms_of_one_step_are_counted_alike_in_the_strip_and_below(tmp_path):
     folder = made(tmp_path, {"frontier": (70.0,)})
     made_result(folder, "uniform", 0, metrics=steps_of(), summary={"collapse": {"alarms": [ALARM, {**ALARM, "name": "entropy_lost"}]}})

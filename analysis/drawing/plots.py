@@ -15,6 +15,8 @@ WIDTH, WIDE, FULL, HEIGHT = 360.0, 520.0, 1080.0, 224.0
 """Of a picture, three, two or one in a row of the page, pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 42.0, 12.0, 30.0, 38.0
 """Margins for the axes' numbers, and above for the legend."""
+FEW = 3
+"""Points from which a line is seen without dots."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +96,24 @@ class Panel:
     """x of each, marked by a triangle above the frame."""
 
 
-def set_ranges(axes: Any, x_range: tuple[float, float], y_range: tuple[float, float], *, num_x: int = 5, num_y: int = 6) -> None:
-    """Bounds of a frame, with round numbers on its axes."""
+def set_ranges(
+    axes: Any, x_range: tuple[float, float], y_range: tuple[float, float], *, num_x: int = 5, num_y: int = 6, whole_x: bool = False
+) -> None:
+    """Bounds of a frame, with round numbers on its axes.
+
+    Args:
+        whole_x: x counts steps or tokens, and its numbers are whole.
+    """
     axes.set_xlim(*x_range)
     axes.set_ylim(*y_range)
-    for axis, bounds, most in ((axes.xaxis, x_range, num_x), (axes.yaxis, y_range, num_y)):
-        places = ticks_between(*bounds, at_most=most)
+    for axis, bounds, most, whole in ((axes.xaxis, x_range, num_x, whole_x), (axes.yaxis, y_range, num_y, False)):
+        places = ticks_between(*bounds, at_most=most, whole=whole)
         axis.set_ticks(places, [number(place) for place in places])
+
+
+def dots_of_few(num_points: int) -> dict[str, Any]:
+    """Dots on a line of so few points that it is hard to see, or not there at all."""
+    return {"marker": ".", "markersize": 6.0} if num_points < FEW else {}
 
 
 def alarm_mark(axes: Any, x: float) -> None:
@@ -130,7 +143,7 @@ def line_chart(
 
     def paint(sheet: Sheet) -> None:
         axes = sheet.axes(LEFT, TOP, width - RIGHT, HEIGHT - BOTTOM)
-        set_ranges(axes, x_bounds(drawn), y_range or y_bounds(drawn, levels))
+        set_ranges(axes, x_bounds(drawn), y_range or y_bounds(drawn, levels), whole_x=True)
         sheet.text(width - RIGHT, HEIGHT - 3, x_label, colour="soft", ha="right")
         for x in alarms:
             axes.axvline(x, color=hue("b"), linewidth=0.8, linestyle=(0, (3, 3)), alpha=0.7)
@@ -170,7 +183,7 @@ def curve(axes: Any, line: Line, colour: str) -> None:
         axes.plot(xs, ys, marker="o", markersize=4, **style)
         return
     axes.plot(xs, ys, color=hue(colour), linewidth=0.8, alpha=0.32)
-    axes.plot(xs, running_mean(ys), **style)
+    axes.plot(xs, running_mean(ys), **dots_of_few(len(xs)), **style)
 
 
 def x_bounds(lines: Sequence[Line]) -> tuple[float, float]:
@@ -308,7 +321,7 @@ def dot_rows(
 
 
 def lattice(panels: Sequence[Panel], *, columns: int, x_label: str, label: str, size: tuple[float, float] = (270.0, 168.0)) -> Plot | None:
-    """Small frames of one size in rows; None without any."""
+    """Small frames of one size in rows, over steps or tokens; None without any."""
     if not panels:
         return None
     wide, tall = size
@@ -318,12 +331,13 @@ def lattice(panels: Sequence[Panel], *, columns: int, x_label: str, label: str, 
         for i, panel in enumerate(panels):
             x, y = wide * (i % columns), tall * (i // columns)
             axes = sheet.axes(x + LEFT, y + 26, x + wide - 20, y + tall - 36)
-            set_ranges(axes, panel.x_range, panel.y_range, num_x=4, num_y=5)
+            set_ranges(axes, panel.x_range, panel.y_range, num_x=4, num_y=5, whole_x=True)
             for xs, lows, highs in panel.bands:
                 axes.fill_between(xs, lows, highs, color=hue("a"), alpha=0.16, linewidth=0)
             for stroke in panel.strokes:
                 if len(stroke.xs):
-                    axes.plot(stroke.xs, stroke.ys, **STROKES[stroke.kind], gid=mark(stroke.kind, stroke.words))
+                    look = STROKES[stroke.kind] | dots_of_few(len(stroke.xs))
+                    axes.plot(stroke.xs, stroke.ys, **look, gid=mark(stroke.kind, stroke.words))
             for at in panel.alarms:
                 alarm_mark(axes, at)
             sheet.text(x + (8 if panel.subtitle else LEFT), y + 14, panel.title, size=HEADING, weight="bold")

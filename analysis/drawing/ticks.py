@@ -12,11 +12,16 @@ MAX_POINTS = 300
 """Longer series are averaged in bins, so that a page stays small."""
 
 
-def ticks_between(low: float, high: float, *, at_most: int = 6) -> list[float]:
-    """Round numbers in [low, high], two to `at_most` of them where the range allows."""
+def ticks_between(low: float, high: float, *, at_most: int = 6, whole: bool = False) -> list[float]:
+    """Round numbers in [low, high], two to `at_most` of them where the range allows.
+
+    Args:
+        whole: only whole numbers, for what is counted.
+    """
     span = high - low
     power = 10.0 ** math.floor(math.log10(span / at_most))
-    step = next(power * factor for factor in (1, 2, 2.5, 5, 10, 20) if span / (power * factor) <= at_most - 1 + 1e-9)
+    steps = [power * factor for factor in (1, 2, 2.5, 5, 10, 20) if span / (power * factor) <= at_most - 1 + 1e-9]
+    step = next((step for step in steps if math.isclose(step, round(step))), 1.0) if whole else steps[0]
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [round(i * step, 12) for i in range(first, last + 1)]
 

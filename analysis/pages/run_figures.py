@@ -186,7 +186,7 @@ def issued_plot(shown: Sequence[Group]) -> Plot:
 
     def paint(sheet: Sheet) -> None:
         axes = sheet.axes(LEFT, 28, FULL - 12, height - 38)
-        set_ranges(axes, (0.0, max(group.step for group in shown) + 0.5), (-0.02, 1.02), num_x=12)
+        set_ranges(axes, (0.0, max(group.step for group in shown) + 0.5), (-0.02, 1.02), num_x=12, whole_x=True)
         colours = [shade(group.success_share) for group in shown]
         steps, strictness = [group.step for group in shown], [group.strictness for group in shown]
         axes.scatter(steps, strictness, s=16, c=colours, gid=mark("issued"), **edge)

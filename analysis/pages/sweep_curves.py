@@ -9,7 +9,7 @@ from typing import NamedTuple
 from analysis.drawing.arm_looks import Style, label_width, moved_apart, names_beside, style_of
 from analysis.drawing.canvas import Plot, Sheet, hue, mark
 from analysis.drawing.figures import Figure
-from analysis.drawing.plots import FULL, LEFT, Panel, Stroke, set_ranges
+from analysis.drawing.plots import FULL, LEFT, Panel, Stroke, dots_of_few, set_ranges
 from analysis.drawing.plots import lattice as lattice_of
 from analysis.drawing.ticks import binned, running_mean, ticks_between
 from analysis.learning_curves import Curve
@@ -54,11 +54,12 @@ def overview(courses: Courses, drawn: Sequence[Course], styles: Mapping[str, Sty
 
     def paint(sheet: Sheet) -> None:
         axes = sheet.axes(LEFT, 14, right, bottom)
-        set_ranges(axes, (0.0, last_token(courses)), (low, max(high, low + 10.0)))
+        set_ranges(axes, (0.0, last_token(courses)), (low, max(high, low + 10.0)), whole_x=True)
         sheet.text(right, bottom + 36, "policy tokens", colour="soft", ha="right")
         for course in drawn:
             dash = {} if course.is_finished else {"linestyle": ":", "alpha": 0.9}
-            look = {"color": hue(styles[course.arm][0]), "linewidth": 0.8, "alpha": alpha, **dash}
+            dots = dots_of_few(len(course.looks))
+            look = {"color": hue(styles[course.arm][0]), "linewidth": 0.8, "alpha": alpha, **dash, **dots}
             axes.plot(*course.curve, gid=mark("run" if course.is_finished else "run-unfinished", course.name), **look)
         ends = []
         for i, (arm, mean) in enumerate(means.items()):
