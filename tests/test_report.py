@@ -154,6 +154,13 @@ def test_the_page_tells_what_followed_an_alarm(finished):
     assert followed in read_page(finished).words
 
 
+def test_scores_of_the_small_grid_are_told_apart_from_those_of_the_headline(finished, tmp_path):
+    words, note = read_page(finished).words, "Held-out scores here are of the small grid, as in the curves."
+    assert note in words.partition("Alarms, and what happened after")[2].partition(ALARM["message"])[0]
+    assert "held-out score on the small grid, over its own tokens" in words
+    assert note not in read_page(write_report(make_run(tmp_path / "seed0"))).words
+
+
 def test_an_alarm_at_the_very_end_has_no_aftermath(tmp_path):
     folder = make_run(tmp_path / "seed0", alarms=[{**ALARM, "step": 40}])
     assert "It was the last thing recorded." in read_page(write_report(folder)).words

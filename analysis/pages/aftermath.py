@@ -14,6 +14,7 @@ from analysis.wording import text
 
 UNNAMED = "An alarm"
 """Before there is a summary, a run's metrics say when alarms went off and not which."""
+OF_WHICH_GRID = "Held-out scores here are of the small grid, as in the curves."
 
 
 class Change(NamedTuple):

@@ -126,7 +126,7 @@ def facts(run: Run) -> str:
         ("steps", text(steps, "{:,}"), ""),
         ("policy tokens", text(None if unknown else tokens, "{:,.0f}"), ""),
         ("time", duration(setting(summary, "wall_s")), f"{duration(cpu_s)} of CPU" if cpu_s else ""),
-        ("area under the curve", text(setting(summary, "heldout.auc"), "{:.1f}"), "held-out score over its own tokens"),
+        ("area under the curve", text(setting(summary, "heldout.auc"), "{:.1f}"), "held-out score on the small grid, over its own tokens"),
         ("difficulty practised", text(last, "{:.2f}"), f"strictness, {text(first, '{:.2f}')} at the start"),
         ("alarms", text(None if unknown else num_alarms(run), "{}"), ""),
     ]

@@ -9,7 +9,7 @@ from html import escape
 
 from analysis.comparisons.sweep import run_folders, seed_of
 from analysis.drawing.figures import FOLDER, Figure
-from analysis.pages.aftermath import aftermaths, alarm_steps, told
+from analysis.pages.aftermath import OF_WHICH_GRID, aftermaths, alarm_steps, told
 from analysis.pages.before_after import BeforeAfter, typical, why_this_one
 from analysis.pages.run_figures import CURVES
 from analysis.pages.transcripts import side_by_side
@@ -94,7 +94,8 @@ def alarms(run: Run, held_out: BeforeAfter) -> str:
         for item in aftermaths(run, held_out.looks)
     ]
     quiet = '<p class="alarm quiet">None went off.</p>'
-    return "<h2>Alarms, and what happened after</h2>" + ("".join(f'<p class="alarm">{line}</p>' for line in fired) or quiet)
+    lines = "".join(f'<p class="alarm">{line}</p>' for line in fired)
+    return "<h2>Alarms, and what happened after</h2>" + (f'<p class="note">{OF_WHICH_GRID}</p>{lines}' if fired else quiet)
 
 
 def dialogues(run: Run, held_out: BeforeAfter) -> str:

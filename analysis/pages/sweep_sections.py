@@ -14,7 +14,7 @@ from analysis.comparisons.planned import Planned
 from analysis.comparisons.sweep import BY_ITSELF, WITH_KINDS
 from analysis.comparisons.text import mean_of
 from analysis.endpoints import AUC, EMOTIONS, GAIN
-from analysis.pages.aftermath import Aftermath, aftermaths, told
+from analysis.pages.aftermath import OF_WHICH_GRID, Aftermath, aftermaths, told
 from analysis.pages.before_after import Record, typical, why_this_one
 from analysis.pages.sweep_course import Course, Courses
 from analysis.pages.transcripts import transcript
@@ -155,7 +155,7 @@ def alarms(courses: Courses) -> str:
         return f'{title}<p class="alarm quiet">None went off in {len(courses.runs)} runs.</p>'
     first, rest = rows[:NUM_NOTES], rows[NUM_NOTES:]
     more = f"<details><summary>{count(len(rest), 'more run')}</summary>{''.join(rest)}</details>" if rest else ""
-    note = "A row for each run with alarms, to be unfolded. Held-out scores here are of the small grid, as in the curves."
+    note = f"A row for each run with alarms, to be unfolded. {OF_WHICH_GRID}"
     return f'{title}<p class="note">{note}</p>{"".join(first)}{more}'
 
 
