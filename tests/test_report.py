@@ -161,6 +161,17 @@ def test_scores_of_the_small_grid_are_told_apart_from_those_of_the_headline(fini
     assert note not in read_page(write_report(make_run(tmp_path / "seed0"))).words
 
 
+def test_without_a_summary_alarms_are_counted_by_how_many_more_are_on(tmp_path):
+    folder = make_run(tmp_path / "seed0", num_steps=8, finished=False)
+    steps = [{"step": i, "collapse/alarms_on": on} for i, on in enumerate([0, 2, 2, 0, 1, 1], start=1)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps), encoding="utf-8")
+    page = write_report(folder).read_text(encoding="utf-8")
+    assert "<dt>alarms</dt><dd>at least 3</dd>" in page
+    assert re.findall(r'<p class="alarm"><b>(.*?)</b> at step (\d+):', page) == [("2 alarms", "2"), ("1 alarm", "5")]
+    (folder / "metrics.jsonl").write_text(json.dumps(steps[0]) + "\n", encoding="utf-8")
+    assert "<dt>alarms</dt><dd>0</dd>" in write_report(folder).read_text(encoding="utf-8")
+
+
 def test_an_alarm_at_the_very_end_has_no_aftermath(tmp_path):
     folder = make_run(tmp_path / "seed0", alarms=[{**ALARM, "step": 40}])
     assert "It was the last thing recorded." in read_page(write_report(folder)).words
@@ -364,7 +375,7 @@ def test_a_report_is_written_again_in_place(finished):
 def test_an_unfinished_run_has_a_page_too(tmp_path):
     page = read_page(write_report(make_run(tmp_path / "seed0", finished=False)))
     assert "This run has not finished: 40 steps so far; on the small held-out grid" in page.words
-    assert "An alarm at step 31: its words stand in the run's log" in page.words
+    assert "1 alarm at step 31: what was said stands in the run's log" in page.words
 
 
 def test_a_run_that_was_killed_at_once_has_a_page_too(tmp_path):

@@ -101,6 +101,15 @@ def test_every_arm_has_its_own_look_in_the_frame_of_all(tmp_path):
     assert len(means) == len(looks) == 16
 
 
+def test_alarms_of_an_unfinished_run_are_at_least_so_many(tmp_path):
+    folder = made(tmp_path, {"frontier": (70.0,)})
+    steps = [{**line, "collapse/alarms_on": 2.0 if line["step"] > 9 else 0.0} for line in steps_of()]
+    made_result(folder, "uniform", 0, metrics=steps, finished=False)
+    text = write_sweep_report(folder).read_text(encoding="utf-8")
+    assert "<dt>alarms</dt><dd>at least 2</dd><small>in 1 of 2 runs</small>" in text
+    assert "uniform/seed_0</b>, 2 alarms: 2 alarms at step 10" in text
+
+
 def test_a_sweep_whose_runs_have_just_begun_shows_where_they_stand(tmp_path):
     made_result(tmp_path / "sweep", "frontier", 0, looks=((0, 20.0),), metrics=steps_of()[:1], finished=False)
     text = write_sweep_report(tmp_path / "sweep").read_text(encoding="utf-8")

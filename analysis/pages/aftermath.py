@@ -12,7 +12,7 @@ from analysis.pages.verdict import alarms_of, count
 from analysis.runs import Run
 from analysis.wording import text
 
-UNNAMED = "An alarm"
+UNNAMED = "alarm"
 """Before there is a summary, a run's metrics say when alarms went off and not which."""
 OF_WHICH_GRID = "Held-out scores here are of the small grid, as in the curves."
 
@@ -26,9 +26,10 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Aftermath:
-    """One alarm and what followed."""
+    """One alarm and what followed; before there is a summary, all that went off at a step."""
 
     name: str
+    num: int = 1
     step: int
     message: str
     off_after: int | None
@@ -41,12 +42,13 @@ class Aftermath:
 
 def aftermaths(run: Run, looks: Sequence[Look]) -> list[Aftermath]:
     """Every alarm of a run, in the order they went off."""
-    alarms = [(str(alarm.get("name")), int(alarm["step"]), str(alarm.get("message", ""))) for alarm in alarms_of(run)]
+    alarms = [(str(alarm.get("name")), 1, int(alarm["step"]), str(alarm.get("message", ""))) for alarm in alarms_of(run)]
     if run.summary is None:
-        alarms = [(UNNAMED, int(step), "its words stand in the run's log") for step in alarm_steps(run)]
+        alarms = [(count(num, UNNAMED), num, step, "what was said stands in the run's log") for step, num in rises(run).items()]
     return [
         Aftermath(
             name=name,
+            num=num,
             step=step,
             message=message,
             off_after=off_after(run, step),
@@ -54,7 +56,7 @@ def aftermaths(run: Run, looks: Sequence[Look]) -> list[Aftermath]:
             entropy=around(run, "actor/entropy", step),
             density=around(run, "curriculum/reward_density", step),
         )
-        for name, step, message in sorted(alarms, key=lambda alarm: alarm[1])
+        for name, num, step, message in sorted(alarms, key=lambda alarm: alarm[2])
     ]
 
 
@@ -62,13 +64,24 @@ def alarm_steps(run: Run) -> list[float]:
     """Steps at which alarms went off; before there is a summary, those at which more were on than the step before."""
     if run.summary is not None:
         return sorted({float(alarm["step"]) for alarm in alarms_of(run)})
+    return [float(step) for step in rises(run)]
+
+
+def rises(run: Run) -> dict[int, int]:
+    """By how many more alarms were on than the step before, by step; one that went off as another ended is not seen."""
     steps, num_on = run.series("collapse/alarms_on")
-    return [float(step) for step, before, now in zip(steps, [0.0, *num_on], num_on, strict=False) if now > before]
+    return {step: int(now - before) for step, before, now in zip(steps, [0.0, *num_on], num_on, strict=False) if now > before}
 
 
 def num_alarms(run: Run) -> int:
-    """How many alarms went off, several at one step each counted."""
-    return len(alarms_of(run)) if run.summary is not None else len(alarm_steps(run))
+    """How many alarms went off, several at one step each counted; at least so many while there is no summary."""
+    return len(alarms_of(run)) if run.summary is not None else sum(rises(run).values())
+
+
+def told_number(runs: Sequence[Run]) -> str:
+    """How many alarms went off in these runs, and that it may be more where one that had some has no summary."""
+    is_least = any(run.summary is None and num_alarms(run) for run in runs)
+    return f"{'at least ' if is_least else ''}{sum(map(num_alarms, runs))}"
 
 
 def off_after(run: Run, step: int) -> int | None:

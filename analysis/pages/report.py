@@ -9,7 +9,7 @@ from pathlib import Path
 from analysis.agents.evaluated import is_evaluation
 from analysis.drawing.figures import Figure, write_figures
 from analysis.grades import lacks_looks
-from analysis.pages.aftermath import num_alarms
+from analysis.pages.aftermath import told_number
 from analysis.pages.before_after import BeforeAfter, before_after
 from analysis.pages.best_of_section import best_of
 from analysis.pages.page import write_page
@@ -128,7 +128,7 @@ def facts(run: Run) -> str:
         ("time", duration(setting(summary, "wall_s")), f"{duration(cpu_s)} of CPU" if cpu_s else ""),
         ("area under the curve", text(setting(summary, "heldout.auc"), "{:.1f}"), "held-out score on the small grid, over its own tokens"),
         ("difficulty practised", text(last, "{:.2f}"), f"strictness, {text(first, '{:.2f}')} at the start"),
-        ("alarms", text(None if unknown else num_alarms(run), "{}"), ""),
+        ("alarms", "–" if unknown else told_number([run]), ""),
     ]
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd><small>{note}</small></div>" for name, value, note in shown)
     return f'<dl class="facts">{cells}</dl>'

@@ -16,7 +16,7 @@ from analysis.comparisons.rlver import section as findings_of_rlver
 from analysis.comparisons.sweep import Sweep, read_sweep
 from analysis.drawing.figures import FOLDER, Figure, write_figures
 from analysis.endpoints import AUC
-from analysis.pages.aftermath import num_alarms
+from analysis.pages.aftermath import num_alarms, told_number
 from analysis.pages.contrast_reasons import why
 from analysis.pages.endpoint_tables import read_by
 from analysis.pages.page import write_page
@@ -192,7 +192,7 @@ def facts(courses: Courses, planned: Planned | None) -> str:
         ("runs finished", f"{len(summaries)} of {whole}", f"planned; {begun} begun" if whole > begun else "begun so far"),
         ("policy tokens a run", " or ".join(f"{budget:,}" for budget in budgets) or "–", "allowed to each arm"),
         ("CPU time", duration(sum(setting(summary, "cpu_s", 0.0) for summary in summaries)), "all finished runs"),
-        ("alarms", str(sum(num_alarms(course.run) for course in courses.runs)), f"in {with_alarms} of {len(courses.runs)} runs"),
+        ("alarms", told_number([course.run for course in courses.runs]), f"in {with_alarms} of {len(courses.runs)} runs"),
     ]
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd><small>{note}</small></div>" for name, value, note in shown)
     return f'<dl class="facts">{cells}</dl>'

@@ -163,7 +163,7 @@ def alarms_of_run(course: Course, fired: Sequence[Aftermath]) -> str:
     """Which alarms of a run went off when, and folded in what each said and what followed."""
     when = ", ".join(f"{item.name} at step {item.step}" for item in fired)
     lines = "".join(f"<li>{escape(item.name)} at step {item.step}: {escape(item.message)}<br>{escape(told(item))}</li>" for item in fired)
-    summary = f"<summary><b>{escape(course.name)}</b>, {count(len(fired), 'alarm')}: {escape(when)}</summary>"
+    summary = f"<summary><b>{escape(course.name)}</b>, {count(sum(item.num for item in fired), 'alarm')}: {escape(when)}</summary>"
     return f'<details class="alarm">{summary}<ul>{lines}</ul></details>'
 
 
