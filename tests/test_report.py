@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from earlier_file import EARLIER, earlier
-from made_run import ALARM, make_run
+from made_run import ALARM, make_run, make_sealed_cell
 
 from analysis.__main__ import main, tensorboard_command
 from analysis.drawing.arm_looks import moved_apart
@@ -355,6 +355,23 @@ def test_a_run_that_the_sealed_half_judged_is_repeated_only_with_a_reason(tmp_pa
     assert "sealed" not in repeat(run)
     run.config["evaluation"] = {"split": "sealed"}
     assert "ARGS=&quot;sealed.again=&#x27;...&#x27; seed=0&quot;" in repeat(run) and "in place of the dots" in repeat(run)
+
+
+def test_words_of_sealed_users_are_held_back_until_all_runs_of_the_sweep_are_in(tmp_path):
+    folder = make_sealed_cell(tmp_path / "sweep")
+    words = read_page(write_report(folder)).words
+    assert "Users of the sealed half are shown once all runs of the sweep are in; 1 of 2 are not." in words
+    assert "Hidden wish" not in words and "After training" not in words
+    (tmp_path / "sweep" / "frontier" / "seed_1").mkdir()
+    (tmp_path / "sweep" / "frontier" / "seed_1" / "summary.json").write_text("{}", encoding="utf-8")
+    assert "Hidden wish" in read_page(write_report(folder)).words
+
+
+def test_a_run_by_itself_on_the_sealed_half_may_be_read(tmp_path):
+    folder = make_run(tmp_path / "seed0", num_steps=8)
+    with (folder / "config.yaml").open("a", encoding="utf-8") as config:
+        config.write("evaluation:\n  split: sealed\n")
+    assert "Hidden wish" in read_page(write_report(folder)).words
 
 
 def test_every_figure_is_well_formed(finished):

@@ -11,6 +11,7 @@ from analysis.comparisons.sweep import run_folders, seed_of
 from analysis.drawing.figures import FOLDER, Figure
 from analysis.pages.aftermath import OF_WHICH_GRID, aftermaths, alarm_steps, told
 from analysis.pages.before_after import BeforeAfter, typical, why_this_one
+from analysis.pages.held_back import why_held_back
 from analysis.pages.run_figures import CURVES
 from analysis.pages.transcripts import side_by_side
 from analysis.runs import EVALUATION, METRICS, TEACHER, TRANSCRIPTS, Run, leaves, setting
@@ -106,6 +107,8 @@ def dialogues(run: Run, held_out: BeforeAfter) -> str:
     if not held_out.pairs or held_out.gain is None:
         ended = f"{EVALUATION} holds no dialogue of before and after training."
         return f'{title}<p class="none">{ended if run.summary is not None else "The evaluation after training is still to come."}</p>'
+    if reason := why_held_back(run):
+        return f'{title}<p class="none">{reason}</p>'
     pair = typical(held_out.pairs)
     if pair is None:
         return f'{title}<p class="none">{NO_TRANSCRIPTS}</p>'

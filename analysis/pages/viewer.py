@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from analysis.drawing.style import POLICY, STYLE, VIEWER
 from analysis.packing import Record, pack
+from analysis.pages.held_back import why_held_back
 from analysis.pages.transcripts import ENDINGS
 from analysis.runs import REPORT, TRANSCRIPTS, Run, read_torn_run, setting
 from analysis.stepwise import STEP_TITLES, Stepwise
@@ -106,9 +107,11 @@ def kept(run: Run, thinning: Thinning) -> Iterator[Record]:
 
 
 def records(run: Run) -> Iterator[Record]:
-    """Every dialogue of a run with its kind."""
+    """Every dialogue of a run with its kind; those with held-out users not while they are held back."""
     for record in run.dialogues():
         yield {"kind": "train", **record}
+    if why_held_back(run):
+        return
     for record in run.evaluation():
         yield {**record, "kind": HELD_OUT}
 
@@ -126,7 +129,7 @@ def page(run: Run, thinning: Thinning, packed: str) -> str:
     meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     guard = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     head = f"<head>{meta}{guard}<title>{escape(name)}: transcripts</title><style>{STYLE}{VIEWER}</style></head>"
-    note = f'<p class="note">{escape(thinning.in_words())}</p>' if thinning.in_words() else ""
+    note = "".join(f'<p class="note">{escape(said)}</p>' for said in (thinning.in_words(), why_held_back(run)) if said)
     report = f' \u00b7 <a href="{REPORT}">report</a>' if (run.folder / REPORT).is_file() else ""
     parts = [
         f'<header class="top"><p class="where">{escape(name)}{report}</p><h1>Transcripts</h1>{note}</header>',
