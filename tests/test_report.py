@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
@@ -419,6 +420,11 @@ def test_words_of_a_run_are_never_markup(tmp_path):
         ((-5.0, -9.0, -1.0), "Training lowered the held-out score"),
         ((2.0, -1.0, 5.0), "Training made no clear difference"),
         ((0.0, 0.0, 0.0), "Training made no clear difference"),
+        (
+            (45.0, math.nan, math.nan),
+            "The held-out score went from 25.0 to 70.0 of 100, 75% of the way to the scripted expert L6 (85.0); "
+            "with one scenario how sure that is cannot be told.",
+        ),
     ],
 )
 def test_the_verdict_claims_what_the_interval_allows(gain, opening):

@@ -27,7 +27,10 @@ def verdict(run: Run, held_out: BeforeAfter) -> str:
         return f"The held-out score is {end:.1f} of 100 after training; what it was before was not measured."
     if held_out.gain is None or EVALUATION in run.torn:
         return f"The held-out score went from {start:.1f} to {end:.1f} of 100; how sure that is cannot be told without {EVALUATION}."
-    return f"{change(start, end, held_out.gain)}{way_to_expert(run, start, end)}."
+    way = way_to_expert(run, start, end)
+    if math.isnan(held_out.gain.low):
+        return f"The held-out score went from {start:.1f} to {end:.1f} of 100{way}; with one scenario how sure that is cannot be told."
+    return f"{change(start, end, held_out.gain)}{way}."
 
 
 def caveat(run: Run, held_out: BeforeAfter) -> str:
@@ -58,8 +61,7 @@ def lost_again(looks: Sequence[Look]) -> str:
 
 def change(start: float, end: float, gain: Gain) -> str:
     """How the score moved, and whether that is more than the choice of scenarios explains."""
-    interval = "" if math.isnan(gain.low) else f", 95% interval {gain.low:+.1f} to {gain.high:+.1f}"
-    numbers = f"from {start:.1f} to {end:.1f} of 100 ({gain.mean:+.1f}{interval})"
+    numbers = f"from {start:.1f} to {end:.1f} of 100 ({gain.mean:+.1f}, 95% interval {gain.low:+.1f} to {gain.high:+.1f})"
     if gain.low > 0.0:
         return f"Training raised the held-out score {numbers}"
     if gain.high < 0.0:
