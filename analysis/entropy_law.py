@@ -2,7 +2,8 @@
 
 For every run R = -a exp(H) + b is fitted to all its looks at the panel, with the standard errors of a and b. What the law is good for is
 another question: it is fitted to the first half of the looks and asked for the rewards of the second half at their entropies. Its mean
-error there stands beside that of expecting no change, that is the reward of the last look of the first half.
+error there stands beside that of expecting no change, that is the reward of the last look of the first half. A run that lies in two places
+counts once.
 
 Source of the law: Cui et al. 2025 (arXiv 2505.22617).
 """
@@ -28,6 +29,11 @@ ENTROPY, REWARD = "probe/entropy_sampled", "probe/reward"
 """Metrics of a look."""
 LEAST_LOOKS = 6
 """Looks that a run must have: three to fit by and three to be asked for."""
+DIGITS = 5
+"""To which looks are compared: those of a kept run have no more."""
+
+Looks = tuple[tuple[str, str], ...]
+"""Entropy and reward of every look, as digits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,26 +125,42 @@ def entropy_law(folders: Sequence[Path], *, out: Path | None = None) -> str:
         ValueError: a folder holds no run, or no run that can be read has looks enough.
     """
     runs = run_folders(folders)
-    laws, num_without, left_out = [], 0, list[str]()
+    found, num_without, left_out = dict[Looks, LawOfRun](), 0, list[str]()
     for run in runs:
         try:
-            law = law_of(str(run), *read_looks(run))
+            looks = read_looks(run)
         except (ValueError, OSError) as error:
             left_out.append(f"{run} is left out: {error}")
             continue
-        laws += [law] if law else []
+        law = law_of(str(run), *looks)
         num_without += law is None
+        if law:
+            found.setdefault(as_kept(looks), law)
+    laws = list(found.values())
+    num_again = len(runs) - len(left_out) - num_without - len(laws)
     if not laws:
         wanted = f"FOLDER must hold a run with {LEAST_LOOKS} looks at its probe panel that differ, got none among {len(runs)} runs"
         raise ValueError("; ".join([wanted, *left_out[:3]]))
     if out is not None:
-        document = {"runs": [law.to_dict() for law in laws], "over_runs": over_runs(laws), "num_without": num_without, "left_out": left_out}
+        counts = {"num_without": num_without, "num_again": num_again, "left_out": left_out}
+        document = {"runs": [law.to_dict() for law in laws], "over_runs": over_runs(laws), **counts}
         write_whole(out, json.dumps(document, indent=1) + "\n")
-    return "\n".join([as_text(laws, num_without=num_without), *left_out])
+    return "\n".join([as_text(laws, num_without=num_without, num_again=num_again), *left_out])
 
 
-def as_text(laws: Sequence[LawOfRun], *, num_without: int) -> str:
-    """A row for each run and one for all."""
+def as_kept(looks: tuple[list[float], list[float]]) -> Looks:
+    """What the same run has wherever it lies, whole or kept."""
+    entropies, rewards = ([f"{value:.{DIGITS}g}" for value in values] for values in looks)
+    return tuple(zip(entropies, rewards, strict=True))
+
+
+def as_text(laws: Sequence[LawOfRun], *, num_without: int, num_again: int = 0) -> str:
+    """A row for each run and one for all.
+
+    Args:
+        num_without: runs that have no law.
+        num_again: runs that are told already, from another place.
+    """
     lines = [f"{'a':>15} {'b':>15} {'ceiling':>8} {'R^2':>5} {'looks':>6} {'forecast':>9} {'no change':>10}  run"]
     for each in laws:
         law = each.law
@@ -153,6 +175,8 @@ def as_text(laws: Sequence[LawOfRun], *, num_without: int) -> str:
     lines.append(f"the law of the first half foretold the second better than no change in {better} of {len(both)} runs{without}")
     if num_without:
         lines.append(f"{num_without} more runs have fewer than {LEAST_LOOKS} looks, or looks that do not differ")
+    if num_again:
+        lines.append(f"{num_again} more runs have the same looks as one above: the same run in another place, which counts once")
     return "\n".join(lines)
 
 

@@ -85,6 +85,19 @@ def test_the_command_reads_sweeps_and_writes_what_it_says(tmp_path, capsys):
     assert [run["a"] for run in kept["runs"]] == pytest.approx([0.1, 0.3]) and kept["num_without"] == 1
 
 
+def test_a_run_that_lies_in_two_places_counts_once(tmp_path, capsys):
+    for place, a in (("noise/steady", 0.1), ("forgetting/keeps", 0.1 + 1e-9), ("forgetting/other", 0.2)):
+        write_run(tmp_path / place / "seed_0", ENTROPIES, lawful(a, 1.0))
+    for place in ("noise/short", "forgetting/short"):
+        write_run(tmp_path / place / "seed_0", ENTROPIES[:3], lawful(0.1, 1.0)[:3])
+    out = tmp_path / "law.json"
+    assert main(["entropy-law", str(tmp_path / "noise"), str(tmp_path / "forgetting"), "--out", str(out)]) == 0
+    said, kept = capsys.readouterr().out, json.loads(out.read_text())
+    assert "over 2 runs" in said and "1 more runs have the same looks as one above" in said and "2 more runs have fewer" in said
+    assert [Path(run["run"]).parent.name for run in kept["runs"]] == ["steady", "other"]
+    assert (kept["num_again"], kept["num_without"]) == (1, 2)
+
+
 def test_a_torn_run_is_left_out_with_its_reason_and_the_others_are_fitted(tmp_path, capsys):
     for seed in (0, 1):
         write_run(tmp_path / "sweep" / "frontier" / f"seed_{seed}", ENTROPIES, lawful(0.1, 1.0))
