@@ -89,7 +89,7 @@ def keep_sweep(folder: Path, out: Path | None = None) -> str:
     for run in finished:
         target = out / run.relative_to(folder)
         keep_run(run, target, runs=place.parent.parent)
-        sizes.append(sum(path.stat().st_size for path in target.iterdir()))
+        sizes.append(size_of(target))
     keep_marks(place.parent.parent / MARKS, out, opening=f"{place.parent.name}/{place.name}")
     page = write_sweep_report(out, with_files=False)
     said = [f"kept {len(finished)} runs in {out}, {sum(sizes) / len(sizes) / 1000:.0f} kB each (largest {max(sizes) / 1000:.0f} kB)"]
@@ -149,6 +149,12 @@ def keep_run(run: Path, target: Path, *, runs: Path) -> None:
         if target.is_dir():
             target.rename(Path(folder) / "torn")
         draft.rename(target)
+
+
+def size_of(record: Path) -> int:
+    """Bytes of a record; a page and figures that were made of it and lie beside it are none of it."""
+    files = [*(record / name for name in (CONFIG, SUMMARY, KEPT)), *(columns_of(record / name) for name in (METRICS, EVALUATION, TEACHER))]
+    return sum(path.stat().st_size for path in files if path.is_file())
 
 
 def is_json(content: str) -> bool:

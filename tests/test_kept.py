@@ -23,7 +23,7 @@ from analysis.comparisons.rlver_table import figures_of
 from analysis.comparisons.sweep import read_sweep
 from analysis.copies import digest_of_tasks
 from analysis.kept import keep_plan as keep_plan_of
-from analysis.kept import keep_run, keep_sweep, unpack
+from analysis.kept import keep_run, keep_sweep, size_of, unpack
 from analysis.pages.report import write_report
 from analysis.results import MARKS, only_one_in, results_beside
 from analysis.runs import read_lines, read_run
@@ -193,6 +193,17 @@ def test_a_run_is_kept_once_and_another_one_never_in_its_place(tmp_path, capsys)
     summary.write_text(summary.read_text().replace("65.0", "66.0"))
     assert main(["keep", str(folder)]) == 2
     assert f"{results / 'uniform' / 'seed_1'} holds another run than" in capsys.readouterr().err
+
+
+def test_the_size_of_what_is_kept_is_told_without_a_page_that_was_made_of_it(tmp_path, capsys):
+    folder = made_sweep(tmp_path / "runs" / "made" / "sweep", FINALS)
+    record = Path(keep(folder)) / "uniform" / "seed_1"
+    said = capsys.readouterr().out.splitlines()[0]
+    (record / "report.html").write_text("x" * 100_000, encoding="utf-8")
+    (record / "figures").mkdir()
+    keep(folder)
+    assert " kB each" in said and capsys.readouterr().out.splitlines()[0] == said
+    assert size_of(record) == sum(path.stat().st_size for path in record.iterdir() if path.name not in ("report.html", "figures"))
 
 
 def test_a_torn_run_is_not_kept_and_a_torn_record_is_written_anew(tmp_path, capsys):
