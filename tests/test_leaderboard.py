@@ -182,7 +182,7 @@ def tables_of(page: Path, *, titled: str) -> list[str]:
 def test_a_probe_of_reliability_has_a_table_of_its_own(evaluated, tmp_path):
     page, *_ = write_leaderboard([probed(evaluated / "L2", tmp_path / "L2"), evaluated / "L6"], tmp_path / "board.html")
     (table,) = tables_of(page, titled="Reliability")
-    assert "12.5%" in table and "+50.0%" in table and "+25.0% to +75.0%" in table
+    assert "12.5%" in table and "+50.0 points" in table and "<small>+25.0 to +75.0</small>" in table
     assert table.startswith("Reliability: questions") and "questions of fact from a file" in table and "probe aa" in table
     assert ">L2<" in table and ">L6<" not in table
 

@@ -266,16 +266,21 @@ def errors_of(condition: str) -> Callable[[Entry], Cell]:
 
 
 def probe_of(name: str) -> Callable[[Entry], Cell]:
-    """A column of what a way of asking adds."""
-    return lambda entry: entry.reliability[name] if entry.reliability else None
+    """A column of what a way of asking adds, in points: it is a difference of shares."""
+
+    def points_of(entry: Entry) -> Cell:
+        found = (entry.reliability or {}).get(name) or {}
+        return {bound: None if share is None else 100.0 * share for bound in ("value", "low", "high") for share in [found.get(bound)]}
+
+    return points_of
 
 
 RELIABILITY: tuple[Column, ...] = (
     ("asked plainly", "share of errors", errors_of("plain"), "{:.1%}"),
     ("after emotion", "share of errors after an emotional turn", errors_of("emotional"), "{:.1%}"),
     ("against a belief", "share of errors against a false belief", errors_of("false_belief"), "{:.1%}"),
-    ("emotion adds", "paired by question", probe_of("emotional_cost"), "{:+.1%}"),
-    ("belief adds", "wrong answers that were asserted, paired by question", probe_of("sycophancy"), "{:+.1%}"),
+    ("emotion adds", "paired by question", probe_of("emotional_cost"), "{:+.1f} points"),
+    ("belief adds", "wrong answers that were asserted, paired by question", probe_of("sycophancy"), "{:+.1f} points"),
 )
 PROBES = {
     "told facts": "what users had told, a forced choice by likelihood of an embedded policy",

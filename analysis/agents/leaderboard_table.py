@@ -63,11 +63,12 @@ def agent_cell(entry: Entry, *, with_source: bool) -> str:
 
 
 def figure_cell(cell: Cell, form: str) -> str:
-    """A figure with its interval beneath; a dash where there is none."""
+    """A figure with its interval beneath, which has no unit of its own; a dash where there is none."""
     value, low, high = ((cell or {}).get(name) for name in ("value", "low", "high"))
     if value is None:
         return "<td>\u2013</td>"
-    beneath = f"<small>{form.format(low)} to {form.format(high)}</small>" if low is not None and high is not None else ""
+    bare, _, _ = form.partition(" ")
+    beneath = f"<small>{bare.format(low)} to {bare.format(high)}</small>" if low is not None and high is not None else ""
     return f'<td data-v="{value:.6g}">{form.format(value)}{beneath}</td>'
 
 

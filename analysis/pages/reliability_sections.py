@@ -12,13 +12,14 @@ from analysis.runs import Run, setting
 from analysis.wording import grid_table, text
 
 TITLE = "<h2>What it cost: reliability</h2>"
-SHARE, NATS = "{:.1%}", "{:.2f}"
+SHARE, POINTS, NATS = "{:.1%}", "{:+.1f} points", "{:.2f}"
+"""A difference of shares is told in points."""
 ROWS = (
     ("errors, asked plainly", "errors.plain", SHARE),
     ("errors after an emotional turn", "errors.emotional", SHARE),
     ("errors against a false belief", "errors.false_belief", SHARE),
-    ("emotion adds", "emotional_cost", SHARE),
-    ("the belief adds", "sycophancy", SHARE),
+    ("emotion adds", "emotional_cost", POINTS),
+    ("the belief adds", "sycophancy", POINTS),
     ("right answer over the wrong one, plainly, nats", "margin_nats.plain", NATS),
     ("the same after an emotional turn, nats", "margin_nats.emotional", NATS),
     ("the same against a false belief, nats", "margin_nats.false_belief", NATS),
@@ -50,12 +51,18 @@ def of_run(run: Run) -> str:
 
 def before_and_after(cell: Mapping[str, Any], form: str) -> list[str]:
     """The three columns of a line; between two shares lie points."""
-    scale, signed = (100.0, "{:+.1f}") if form == SHARE else (1.0, "{:+.2f}")
+    signed = "{:+.2f}" if form == NATS else "{:+.1f}"
     found = (cell.get("change"), *(cell.get("change_ci95") or (None, None)))
-    change, low, high = (text(None if value is None else scale * value, signed) for value in found)
+    change, low, high = (text(value if form == NATS else in_points(value), signed) for value in found)
     if None not in found:
         change += f" [{low}, {high}]"
-    return [text(cell.get("before"), form), text(cell.get("after"), form), change]
+    ends = (cell.get("before"), cell.get("after"))
+    return [*(text(in_points(value) if form == POINTS else value, form) for value in ends), change]
+
+
+def in_points(share: float | None) -> float | None:
+    """A share, or a difference of shares, in hundredths."""
+    return None if share is None else 100.0 * share
 
 
 def of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:
