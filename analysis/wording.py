@@ -60,6 +60,14 @@ def grid_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, is_list:
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 
 
+def nth(num: int) -> str:
+    """Every one, or every which."""
+    if num == 1:
+        return "every"
+    ending = "th" if num % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(num % 10, "th")
+    return f"every {num}{ending}"
+
+
 def opened_again(split: str | None) -> tuple[list[str], list[str]]:
     """The word without which no other run is judged as one was that the sealed half judged, and what it means; neither for others."""
     if split != Split.SEALED:

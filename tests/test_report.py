@@ -23,7 +23,7 @@ from analysis.drawing.ticks import ticks_between
 from analysis.grades import Look
 from analysis.pages.before_after import BeforeAfter, Gain, before_after
 from analysis.pages.report import write_report
-from analysis.pages.run_figures import training_figures
+from analysis.pages.run_figures import issued_figure, training_figures
 from analysis.pages.sections import repeat
 from analysis.pages.verdict import caveat, verdict
 from analysis.runs import Run, read_run
@@ -221,6 +221,19 @@ def test_the_files_of_a_figure_are_exchanged_and_not_written_over(tmp_path):
     assert [path.read_text() for path in before] == [EARLIER] * 3
 
 
+def test_numbers_of_a_figure_keep_their_digits():
+    rows = [(1_234_567.0, 1_234_567), (0.1 + 0.2, 2.0 / 3.0)]
+    figure = Figure(name="x", title="", plot=None, caption="", header=("tokens", "score"), rows=rows)
+    assert figure.table() == "tokens,score\n1234567,1234567\n0.3,0.6666666667\n"
+
+
+def test_of_many_groups_every_so_manieth_is_drawn_and_said():
+    def caption(num: int) -> str:
+        return issued_figure([Group(1 + i // 8, "praise/negative", 0.5, 0.5) for i in range(num)]).caption
+
+    assert caption(2400).endswith(" Of 2,400 every 2nd is drawn.") and "is drawn" not in caption(2000)
+
+
 def test_what_was_issued_is_summed_up_by_intention_and_time():
     groups = [Group(1, "praise/negative", 0.2, 0.5), Group(2, "praise/passive", 0.4, None), Group(4, "advice/negative", 1.0, 1.0)]
     ends, means, counts = by_time(groups, num_bins=2)
@@ -310,7 +323,7 @@ def test_what_training_cost_is_told_in_shares_and_its_change_in_points_or_nats(t
     words = read_page(write_report(folder)).words
     assert "errors, asked plainly10.0%13.0%+3.0 [-1.0, +7.0]" in words
     assert "right answer over the wrong one, plainly, nats1.501.25-0.25 [-0.50, +0.00]" in words
-    assert "the belief adds–––" in words
+    assert "emotion adds+10.0 points+13.0 points+3.0 [-1.0, +7.0]" in words and "the belief adds–––" in words
 
 
 def test_both_transcripts_are_of_the_same_user(finished):

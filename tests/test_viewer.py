@@ -17,8 +17,9 @@ from analysis.__main__ import main
 from analysis.packing import pack, unpack
 from analysis.pages.report import write_report
 from analysis.pages.transcripts import transcript
-from analysis.pages.viewer import Thinning, kept, nth, records, thinner, write_transcripts
+from analysis.pages.viewer import Thinning, kept, records, thinner, write_transcripts
 from analysis.runs import read_run
+from analysis.wording import nth
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN = ("scenario_id", "family", "hidden_intention", "difficulty", "seed", "outcome", "emotion", "error", "turns")

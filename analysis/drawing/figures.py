@@ -17,6 +17,7 @@ from simulator.drafts import write_whole
 FOLDER = "figures"
 """Beside the page: `<name>.svg`, `<name>.png` and `<name>.csv` of each figure."""
 FORMATS = ("svg", "png")
+DIGITS = 10
 
 
 @dataclass(kw_only=True)
@@ -82,7 +83,7 @@ def write_figures(folder: Path, figures: Iterable[Figure]) -> list[Path]:
 
 
 def cell(value: Any) -> str:
-    """A value of the table: six digits, empty for what is not known."""
+    """A value of the table: to `DIGITS` digits, so that counts of tokens stay whole; empty for what is not known."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)

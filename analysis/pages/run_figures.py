@@ -16,6 +16,7 @@ from analysis.pages.before_after import BeforeAfter
 from analysis.pages.verdict import count
 from analysis.runs import Run, setting
 from analysis.teaching import Group, by_time
+from analysis.wording import nth
 
 SHARE = (0.0, 1.0)
 MAX_GROUPS = 2000
@@ -164,8 +165,9 @@ def teaching_figures(groups: Sequence[Group]) -> list[Figure]:
 
 def issued_figure(groups: Sequence[Group]) -> Figure:
     """A dot for each group, dark where it succeeded."""
-    shown = groups[:: -(-len(groups) // MAX_GROUPS) or 1]
-    skipped = f" Of {len(groups):,} every {-(-len(groups) // MAX_GROUPS)}th is drawn." if len(shown) < len(groups) else ""
+    every = -(-len(groups) // MAX_GROUPS) or 1
+    shown = groups[::every]
+    skipped = f" Of {len(groups):,} {nth(every)} is drawn." if every > 1 else ""
     return Figure(
         name="issued",
         title="What was issued, and how it went",

@@ -15,6 +15,7 @@ from analysis.pages.held_back import why_held_back
 from analysis.pages.transcripts import ENDINGS
 from analysis.runs import REPORT, TRANSCRIPTS, Run, read_torn_run, setting
 from analysis.stepwise import STEP_TITLES, Stepwise
+from analysis.wording import nth
 from simulator.drafts import write_whole
 from simulator.replay import BY_RULE
 
@@ -143,14 +144,6 @@ def page(run: Run, thinning: Thinning, packed: str) -> str:
         f"<script>{SCRIPT.read_text(encoding='utf-8')}</script>",
     ]
     return f'<!doctype html>\n<html lang="en">{head}\n<body class="viewer"><main>\n{chr(10).join(parts)}\n</main></body></html>\n'
-
-
-def nth(num: int) -> str:
-    """Every one, or every which."""
-    if num == 1:
-        return "every"
-    ending = "th" if num % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(num % 10, "th")
-    return f"every {num}{ending}"
 
 
 FORM = """<form id="filters" class="filters" autocomplete="off">
