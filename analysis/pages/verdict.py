@@ -60,7 +60,11 @@ def lost_again(looks: Sequence[Look]) -> str:
 
 
 def change(start: float, end: float, gain: Gain) -> str:
-    """How the score moved, and whether that is more than the choice of scenarios explains."""
+    """How the score moved, and whether that is more than the choice of scenarios explains.
+
+    Args:
+        gain: with an interval that is known.
+    """
     numbers = f"from {start:.1f} to {end:.1f} of 100 ({gain.mean:+.1f}, 95% interval {gain.low:+.1f} to {gain.high:+.1f})"
     if gain.low > 0.0:
         return f"Training raised the held-out score {numbers}"
