@@ -23,7 +23,7 @@ class Chat:
 
     Raises:
         ValueError: there is no chat template, one under which a dialogue cannot grow by appending (it rewrites earlier turns), or one
-            that strips thoughts which are to be kept.
+            that strips thoughts which are to be kept, or begins replies with a thought where there is to be none.
     """
 
     def __init__(self, tokenizer: Any, system_prompt: str = "", *, thinking: bool = False, keep_thoughts: bool | None = None) -> None:
@@ -42,7 +42,10 @@ class Chat:
         """Whether each reply has a sequence of its own, `opening_ids` of the words so far, because its context holds no earlier thought."""
         closing, self._before_user, self._after_user, self.header_ids = self._take_apart()
         self.end_of_turn_id, self.closing_ids = closing[0], tuple(closing[1:])
-        self.opens_thought = thinking and self._template.decode(list(self.header_ids), skip_special_tokens=False).rstrip().endswith(OPEN)
+        opens_thought = self._template.decode(list(self.header_ids), skip_special_tokens=False).rstrip().endswith(OPEN)
+        if opens_thought and not thinking:
+            raise ValueError(f"policy.thinking must be true with a chat template that begins each reply with {OPEN}, got false")
+        self.opens_thought = opens_thought
         """Whether the opening of a reply already holds <think>, so that the reply begins inside the thought."""
 
     def opening_ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:

@@ -248,15 +248,16 @@ def object_of(properties: Mapping[str, Any]) -> Schema:
 
 
 def record_of(answer: str) -> dict[str, Any]:
-    """The JSON object that an answer is, but for a code fence around it.
+    """The JSON object in an answer: what stands before </think> is no part of it, nor are words and a code fence around the braces.
 
     Raises:
-        Unusable: it is none.
+        Unusable: there is none.
     """
-    fenced = re.fullmatch(r"\s*```(?:json)?\s*(.*?)\s*```\s*", answer, re.DOTALL)
+    said = answer.rpartition("</think>")[2]
+    braces = re.search(r"\{.*\}", said, re.DOTALL)
     try:
         # Not strict: models, and servers that enforce a schema, let line breaks and the like stand in strings.
-        record = json.loads(fenced.group(1) if fenced else answer, strict=False)
+        record = json.loads(braces.group() if braces else said, strict=False)
     except (ValueError, RecursionError) as error:
         raise Unusable(f"an answer must be a JSON object, got {answer!r}") from error
     if not isinstance(record, dict):

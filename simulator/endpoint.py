@@ -70,6 +70,8 @@ class Question:
     schema: Schema
     seed: int
     """In [0, 2^31)."""
+    may_be_cut: bool = False
+    """Whether an answer that ran out of tokens is one: words are, JSON is not."""
 
 
 def body_of(question: Question, config: EndpointConfig) -> dict[str, Any]:
@@ -147,15 +149,18 @@ class Server:
         """Seconds until it may be asked; 0 for now."""
         return max(0.0, self._held_until - self._clock(), self._circuit.wait_s())
 
-    async def ask(self, body: dict[str, Any]) -> str:
+    async def ask(self, body: dict[str, Any], *, may_be_cut: bool = False) -> str:
         """The text of one answer.
+
+        Args:
+            may_be_cut: take one that ran out of tokens.
 
         Raises:
             Passing, Refused, Unusable: there is none.
         """
         self._circuit.begin()
         try:
-            text = await self._send(dict(body))
+            text = await self._send(dict(body), may_be_cut=may_be_cut)
         except (RateLimited, Refused, Unusable):
             self._circuit.succeeded()
             raise
@@ -182,7 +187,7 @@ class Server:
         """Closes its connections."""
         await self._client.close()
 
-    async def _send(self, body: dict[str, Any]) -> str:
+    async def _send(self, body: dict[str, Any], *, may_be_cut: bool) -> str:
         import openai
 
         extra = {name: body.pop(name) for name in self._config.extra()}
@@ -201,7 +206,7 @@ class Server:
             raise (Away(said) if type(cause).__name__ == "ConnectError" else Passing(said)) from None
         except openai.OpenAIError as error:
             raise Passing(self.clean(f"{type(error).__name__}: {error}")) from None
-        return self._content(response.text)
+        return self._content(response.text, may_be_cut=may_be_cut)
 
     def _of_status(self, error: Any) -> Exception:
         """What an HTTP status other than success means."""
@@ -214,7 +219,7 @@ class Server:
             return Away(said, retry_after_s=wait_s)
         return Passing(said) if status >= 500 or status in PASSING else Refused(said, status=status)
 
-    def _content(self, text: str) -> str:
+    def _content(self, text: str, *, may_be_cut: bool) -> str:
         """The message in a response, which is billed whatever it is worth.
 
         Raises:
@@ -230,7 +235,7 @@ class Server:
         self._bill(usage if isinstance(usage, dict) else {})
         if refusal:
             raise Unusable(self.clean(f"the model refused: {refusal}"))
-        if finish == "length":
+        if finish == "length" and not may_be_cut:
             raise Unusable("the answer was cut off; raise simulator.max_tokens")
         if finish == "content_filter":
             raise Unusable("the server's content filter withheld the answer")
@@ -238,6 +243,8 @@ class Server:
             raise Unusable("the answer was empty")
         if not isinstance(content, str):
             raise Unusable(self.clean(f"the answer is no text: content must be a string, got {content!r}"))
+        if finish == "length":
+            self._counts["cut_off"] = self._counts.get("cut_off", 0.0) + 1.0
         return whole_text(content)
 
     def _bill(self, usage: dict[str, Any]) -> None:

@@ -155,7 +155,7 @@ class Endpoints:
                 waited_s = await self._pause(wait_s, waited_s)
                 continue
             try:
-                text = await self._ask(server, body)
+                text = await self._ask(server, body, may_be_cut=question.may_be_cut)
                 if text is None:
                     continue
                 value = read(text)
@@ -182,14 +182,14 @@ class Endpoints:
             self._require_retry(num_failures, server, given_up)
             waited_s = await self._pause(self._backoff_s(num_failures), waited_s, given_up)
 
-    async def _ask(self, server: Server, body: dict[str, Any]) -> str | None:
+    async def _ask(self, server: Server, body: dict[str, Any], *, may_be_cut: bool) -> str | None:
         """An answer's text; None if the server went away while others were served there first."""
         server.load += 1
         clock = asyncio.get_running_loop().time
         try:
             async with server.places:
                 asked_at = clock()
-                return None if server.wait_s() > 0.0 else await server.ask(body)
+                return None if server.wait_s() > 0.0 else await server.ask(body, may_be_cut=may_be_cut)
         except Away as error:
             error.asked_at = asked_at
             raise

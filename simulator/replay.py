@@ -11,6 +11,7 @@ from simulator.bank import Bank
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.explanation import Explanation, explain_reply
 from simulator.moody_user import MoodyUser, MoodyUserConfig
+from simulator.native_user import NativeUser
 from simulator.register import Register
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage_steps import SageExplanation, explain_by_sage
@@ -110,7 +111,7 @@ def replay(dialogue: Dialogue, config: RuleUserConfig) -> Iterator[Replayed]:
 
 def user_of(config: RuleUserConfig) -> RuleUser:
     """The user who follows a rule with these settings, moods among them."""
-    return MoodyUser(config) if isinstance(config, MoodyUserConfig) else RuleUser(config)
+    return MoodyUser(config) if isinstance(config, MoodyUserConfig) else NativeUser(config)
 
 
 def require_feelings(dialogue: Dialogue) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from simulator.asking import HALF
 from simulator.bank import Bank
 from simulator.chinese import language_of
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Outcome, Speaker, Turn
@@ -130,7 +131,8 @@ def scenario_of(record: Mapping[str, Any], *, split: Split) -> Scenario:
     if kind is None:
         raise ValueError(f"main_cha must be one of {', '.join(PERSONA_TYPES)}, got {persona_type!r}")
     background = scene[: section.start()] if section else scene
-    opening = _text(record, "first_talk", missing="")
+    opening = "" if record.get("first_talk") is None else _text(record, "first_talk", missing="")
+    opening = opening if opening.strip() else ""
     return Scenario(
         scenario_id=f"{OF_SAGE}{_text(record, 'id')}",
         family=Family(intention=intention_of(hidden), persona=kind),
@@ -317,6 +319,8 @@ def _text(record: Mapping[str, Any], key: str, *, missing: str | None = None, wh
     value = record.get(key, missing)
     if not isinstance(value, str) or not (value.strip() or may_be_blank or missing is not None):
         raise ValueError(f"{where}{key} must be text that is not empty, got {value!r}")
+    if half := HALF.search(value):
+        raise ValueError(f"{where}{key} must be text that can be written, got half a character, {half.group()!r}")
     return value
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,6 +20,7 @@ from analysis.__main__ import main as analysis
 from analysis.pages.viewer import write_transcripts
 from experiments.__main__ import main
 from experiments.agents import agent_json
+from experiments.agents.kept import check_folder
 from experiments.agents.playing import PATIENCE
 from experiments.evaluate import grid_tasks, spread
 from experiments.keys import ConfigError
@@ -64,7 +66,7 @@ def test_a_scripted_agent_gets_the_score_that_it_gets_when_it_is_played_by_hand(
     assert found["strictness"]["0.1"]["value"] == pytest.approx(fmean(by_hand[::2]))
     assert found["setting"]["user"]["world_hash"] == world_hash()
     assert set(found["per_scenario"]) == set(by_id)
-    assert found["errors"] == {"planned": 6, "not_played": 0, "excluded_dialogues": 0, "reasons": {}}
+    assert found["errors"] == {"planned": 6, "not_played": 0, "excluded_dialogues": 0, "reasons": {}, "cut_short": 0}
 
 
 def test_success_and_failure_are_printed_by_strictness(tmp_path, capsys):
@@ -146,6 +148,16 @@ def test_a_thought_that_never_ends_is_not_heard(tmp_path):
         )
     assert code == 1 and found["n_dialogues"] == 0
     assert "the answer held a thought and no words" in " ".join(found["errors"]["reasons"])
+
+
+def test_words_that_ran_out_of_tokens_are_said_as_far_as_they_go(tmp_path):
+    # As a model whose weights are here is heard: to leave such dialogues out would judge it by the users with whom it was brief.
+    with serving(FakeEndpoint(always=text(WORDS[:30], finish="length"))) as endpoint:
+        code, found = evaluate(tmp_path / "a", endpoint.url, "--model", "m", "--num-scenarios", "1", "--strictness", "0.1")
+    (line,) = lines_of(tmp_path / "a")
+    replies = [turn["text"] for turn in line["turns"] if turn["speaker"] == "agent"]
+    assert code == 0 and set(replies) == {WORDS[:30].strip()}
+    assert found["usage"]["agent"]["cut_off"] == found["usage"]["agent"]["calls"]
 
 
 def nonsense_for(opening: str):
@@ -265,6 +277,16 @@ def test_a_user_that_a_model_plays_is_judged_by_a_model(tmp_path):
     assert found["usage"]["judge"]["calls"] == 3
 
 
+def test_a_further_sitting_adds_to_what_was_used_and_keeps_the_grades(tmp_path):
+    with serving(FakeEndpoint(always=text(WORDS))) as agent, serving(FakeEndpoint(always=user_and_judge)) as other:
+        user = ("--user", "llm", "--user-url", other.url, "--user-model", "m", "--max-turns", "1", "--cache", str(tmp_path / "c"))
+        judge = ("--judge-url", other.url, "--judge-model", "m")
+        _, before = evaluate(tmp_path / "a", agent.url, "--model", "m", *SMALL, *user, *judge)
+        _, after = evaluate(tmp_path / "a", agent.url, "--model", "m", *SMALL, *user)
+    assert after["usage"] == before["usage"] and before["usage"]["agent"]["calls"] > 0
+    assert after["capabilities"] == before["capabilities"] and before["capabilities"]["by"] == "judge"
+
+
 def asked_signals(*signals: int, to: str, behave: Behaviour) -> Behaviour:
     """Sends the signals to this process with the first answer to a question whose schema has this key; to any with an empty one."""
     waiting = list(signals)
@@ -378,6 +400,45 @@ def test_profiles_are_played_by_the_preset_fitted_on_such_users(tmp_path):
         code, found = evaluate(tmp_path / "a", endpoint.url, "--model", "m", "--profiles", str(profiles))
     assert code == 0 and found["n_dialogues"] == 2
     assert found["setting"]["user"]["preset"] == "sage" and found["setting"]["strictness"] == [0.35] and found["setting"]["max_turns"] == 9
+
+
+def test_a_file_of_profiles_is_told_from_another_by_what_it_holds(tmp_path, capsys):
+    profiles = tmp_path / "profiles.jsonl"
+    write_profiles(profiles, load_bank().scenarios(Split.TRAIN)[:2])
+    with serving(FakeEndpoint(always=text("我在听，你慢慢说。"))) as endpoint:
+        _, found = evaluate(tmp_path / "a", endpoint.url, "--model", "m", "--profiles", str(profiles))
+        renamed = profiles.rename(tmp_path / "renamed.jsonl")
+        code, again = evaluate(tmp_path / "a", endpoint.url, "--model", "m", "--profiles", str(renamed))
+        assert code == 0 and again["setting_id"] == found["setting_id"] and "on renamed.jsonl, 2 dialogues" in capsys.readouterr().out
+        write_profiles(renamed, load_bank().scenarios(Split.TRAIN)[2:4])
+        assert "is another's (setting.bank_hash" in refused(
+            capsys, endpoint.url, "--model", "m", "--profiles", str(renamed), "--out", str(tmp_path / "a")
+        )
+
+
+def test_profiles_without_first_words_need_a_model(tmp_path, capsys):
+    profiles = tmp_path / "profiles.jsonl"
+    write_profiles(profiles, [replace(scenario, opening="") for scenario in load_bank().scenarios(Split.TRAIN)[:2]])
+    message = refused(capsys, "http://127.0.0.1:9/v1", "--model", "m", "--profiles", str(profiles))
+    assert message.startswith("--profiles must have a first_talk each with --user rule, got 2 of 2 without") and "--user llm" in message
+    who = ("--user", "llm", "--user-url", "http://127.0.0.1:9/v1", "--user-model", "m")
+    assert main(["evaluate", "http://127.0.0.1:9/v1", "--model", "m", "--profiles", str(profiles), *who, "--dry-run"]) == 0
+
+
+def test_the_same_weights_go_on_wherever_they_lie(tmp_path):
+    def config(source: str, fingerprint: str) -> dict[str, Any]:
+        agent = {"kind": "model", "source": source, "model": None, "fingerprint": fingerprint}
+        return {"experiment": "evaluate", "name": "a", "agent": agent, "setting": {}}
+
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(json.dumps(config("runs/x", "ab")))
+    check_folder(folder, config("../elsewhere/x", "ab"))
+    with pytest.raises(ConfigError, match=r"is another's \(agent.fingerprint 'ab' there and 'cd' now\)"):
+        check_folder(folder, config("runs/x", "cd"))
+    (folder / "config.yaml").write_text(json.dumps(config("http://a/v1", "")))
+    with pytest.raises(ConfigError, match=r"agent\.source"):
+        check_folder(folder, config("http://b/v1", ""))
 
 
 def test_a_dry_run_plans_and_writes_nothing(tmp_path, capsys):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tiny_policy import save_tiny_policy
+from transformers import AutoTokenizer
 
 from experiments.__main__ import main
 
@@ -33,3 +34,29 @@ def test_a_model_is_played_by_its_own_engine_and_samples_differ(tmp_path):
     _, again = evaluate(tmp_path / "b", *arguments)
     assert {(line["uid"], line["sibling"]): [turn["text"] for turn in line["turns"]] for line in lines_of(tmp_path / "b")} == said
     assert again["score"] == found["score"]
+
+
+def test_dialogues_that_ran_out_of_context_are_told(tmp_path, capsys):
+    model = save_tiny_policy(tmp_path / "model", hidden=32, layers=1)
+    arguments = (str(model), "--num-scenarios", "2", "--strictness", "0.1", "--engine", "hf", "--max-tokens", "6", "--max-context", "100")
+    code, found = evaluate(tmp_path / "a", *arguments)
+    assert code == 0 and found["errors"]["cut_short"] == found["outcomes"]["truncated"] == 2
+    assert "cut short   2 of 2 dialogues ran out of context (--max-context)" in capsys.readouterr().out
+
+
+def test_a_model_whose_template_opens_a_thought_is_only_heard_after_it(tmp_path, capsys):
+    model = save_tiny_policy(tmp_path / "model", hidden=32, layers=1)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.add_tokens(["<think>", "</think>"])
+    opening = "{% if add_generation_prompt %}<|assistant|>"
+    assert opening in tokenizer.chat_template
+    tokenizer.chat_template = tokenizer.chat_template.replace(opening, opening + "<think>\n")
+    tokenizer.save_pretrained(model)
+    arguments = ["evaluate", str(model), "--num-scenarios", "1", "--strictness", "0.1", "--engine", "hf", "--max-tokens", "6"]
+    assert main([*arguments, "--out", str(tmp_path / "a")]) == 2
+    assert "--thinking must be given with a chat template that begins each reply with <think>" in capsys.readouterr().err
+    code, found = evaluate(tmp_path / "a", *arguments[1:], "--thinking")
+    # Six tokens of a random model close no thought: nothing of it is heard.
+    (line,) = lines_of(tmp_path / "a")
+    assert code == 0 and found["agent"]["thinking"] is True and any(line["thoughts"])
+    assert {turn["text"] for turn in line["turns"] if turn["speaker"] == "agent"} == {""}

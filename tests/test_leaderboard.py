@@ -358,7 +358,7 @@ def test_the_headline_claims_no_lead_over_agents_that_are_not_ranked():
     users = [str(i) for i in range(4)]
     begun = [("begun", dict.fromkeys(users, 60.0), 1), ("flaky", {"0": 99.0}, 0)]
     assert board_of(("good", dict.fromkeys(users, 7.1), 0), *begun, broken=3) == "good scores 7.1; flaky, begun are not ranked"
-    assert board_of(*begun, broken=3) == "No agent can be ranked: dialogues broke or were not played"
+    assert board_of(*begun, broken=3) == "No agent can be ranked: dialogues broke, ran out of context or were not played"
 
 
 def unwhole(source: Path, folder: Path, /, *, score: float | None, **errors: int) -> Path:
@@ -386,9 +386,21 @@ def test_where_no_agent_is_whole_nobody_is_ranked_and_no_row_stands_out(evaluate
     unwhole(evaluated / "L6", tmp_path / "L6", score=None, excluded_dialogues=3, not_played=5)
     unwhole(evaluated / "L0", tmp_path / "L0", score=20.0, not_played=1)
     text = write_leaderboard([tmp_path], tmp_path / "board.html")[0].read_text(encoding="utf-8")
-    assert "<h1>No agent can be ranked: dialogues broke or were not played</h1>" in text and '<tr class="best">' not in text
+    assert (
+        "<h1>No agent can be ranked: dialogues broke, ran out of context or were not played</h1>" in text
+        and '<tr class="best">' not in text
+    )
     assert "L6: 3 of 8 dialogues broke and 5 of 8 dialogues not played; not ranked." in text
     assert "L0: 1 of 8 dialogues not played; not ranked." in text
+
+
+def test_scores_as_they_stood_when_the_context_ended_are_not_ranked_beside_others(evaluated, tmp_path):
+    # A user who is let down ends the higher the sooner the dialogue stops.
+    unwhole(evaluated / "L0", tmp_path / "L0", score=90.0, cut_short=4)
+    page, table, _ = write_leaderboard([evaluated / "L6", tmp_path / "L0"], tmp_path / "board.html")
+    assert "L0: 4 of 8 dialogues ran out of context; not ranked." in page.read_text(encoding="utf-8")
+    with table.open(encoding="utf-8", newline="") as file:
+        assert {row["agent"]: (row["rank_from"], row["cut_short"]) for row in csv.DictReader(file)} == {"L6": ("1", "0"), "L0": ("", "4")}
 
 
 def test_equal_agents_share_a_rank():

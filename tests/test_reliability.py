@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +13,9 @@ from fake_endpoint import FakeEndpoint, Reply, completion, garbage, serving
 
 from experiments.__main__ import main
 from experiments.agents import questions
-from experiments.agents.questions import Question, hash_of, question_of, read_questions
+from experiments.agents.players import SilentAgent
+from experiments.agents.playing import PATIENCE
+from experiments.agents.questions import Question, ask_all, hash_of, question_of, read_questions
 from experiments.agents.reliability import (
     Condition,
     Item,
@@ -221,6 +224,30 @@ def test_numbers_and_other_letters_end_where_a_word_does():
     assert graded("in New  York City", right="New York City", wrong="New York") is RIGHT
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "answer", "verdict"),
+    [
+        ("3.14", "3", "Pi is about 3.14159.", RIGHT),
+        ("3.14", "3", "It is 3.", WRONG),
+        ("1.5", "1", "1.50", RIGHT),
+        ("100,000", "100", "Some 100 000 of them.", RIGHT),
+        ("100000", "100", "It is 100,000!", RIGHT),
+        ("100", "90", "1,100", UNCLEAR),
+        ("100", "90", "100.5", UNCLEAR),
+        ("100", "90", "-100", UNCLEAR),
+        ("100", "90", "About -100 degrees.", UNCLEAR),
+        ("7", "8", "7.5", UNCLEAR),
+        ("8", "9", "There are 8,000 of them.", UNCLEAR),
+        ("1", "2", "1/2", UNCLEAR),
+        ("1969", "1968", "(1969)", RIGHT),
+        ("1969", "1968", "In 1969, of course.", RIGHT),
+        ("Canberra", "Sydney", "It is _Canberra_.", RIGHT),
+    ],
+)
+def test_a_number_is_no_part_of_another(right, wrong, answer, verdict):
+    assert question_of({**CAPITAL, "right": [right], "wrong": wrong}).grade(answer, Condition.PLAIN) is verdict
+
+
 def test_the_same_question_is_asked_in_three_ways_that_differ_in_one_thing():
     plain, emotional, belief = (question_of(CAPITAL).messages(condition) for condition in Condition)
     assert plain[-1] == emotional[-1] == {"role": "user", "content": CAPITAL["question"]}
@@ -339,6 +366,20 @@ def test_questions_without_answers_are_left_out_and_said(tmp_path, capsys):
     assert "left out    1 of 2 questions" in capsys.readouterr().out
 
 
+def test_a_server_that_has_gone_is_asked_no_further_questions(tmp_path):
+    asked = 0
+
+    async def silent(messages: Any, seed: int) -> str:
+        nonlocal asked
+        asked += 1
+        raise SilentAgent("nobody is there")
+
+    questions = [question_of({**CAPITAL, "id": f"q{i}"}) for i in range(100)]
+    items, answers, complaint = asyncio.run(ask_all(questions, silent, concurrency=4))
+    assert (items, answers, complaint) == ([], {}, "nobody is there")
+    assert PATIENCE <= asked <= PATIENCE + 3
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -346,6 +387,7 @@ def test_questions_without_answers_are_left_out_and_said(tmp_path, capsys):
         (json.dumps({**CAPITAL, "right": []}), "right must be a list of wordings"),
         (json.dumps({**CAPITAL, "wrong": ""}), "wrong must be text that is not empty"),
         (json.dumps({**CAPITAL, "wrong": "\u200b"}), "wrong must be text that is not empty"),
+        (json.dumps({**CAPITAL, "question": "x\ud800"}), "question must be text that is not empty and holds no half a character"),
         (json.dumps({**CAPITAL, "wrong": "not Canberra"}), "wrong must hold no right wording"),
         (json.dumps({**CAPITAL, "language": "fr"}), "language must be one of en, zh, got 'fr'"),
         (json.dumps(CAPITAL) + "\n" + json.dumps(CAPITAL), "line 2 must have an id of its own, got 'au' again"),

@@ -22,7 +22,7 @@ GROUPINGS = ("intention", "persona", "family")
 """Of dialogues by who the user is, each a key of `agent.json`."""
 NUM_DRAWS = 2000
 MOST_BROKEN = 0.05
-"""Share of the dialogues that may break in an evaluation that still counts as whole."""
+"""Share of the dialogues that may break or run out of context in an evaluation that still counts as whole."""
 LOW, HIGH = 0.025, 0.975
 CAPABILITIES = ("empathic_depth", "core_insight", "solution_crafting", "dialogue_guidance", "style_flexibility")
 Rank = tuple[int, int] | None
@@ -92,13 +92,13 @@ def grouped(entries: Sequence[Entry], *, seed: int) -> list[Group]:
 def is_whole(entry: Entry) -> bool:
     """Whether an agent was played to the end with few dialogues broken: a score over users who happened to answer is none over all."""
     errors = entry.found["errors"]
-    return not errors["not_played"] and errors["excluded_dialogues"] <= MOST_BROKEN * errors["planned"]
+    return not errors["not_played"] and errors["excluded_dialogues"] + errors.get("cut_short", 0) <= MOST_BROKEN * errors["planned"]
 
 
 def lost(entry: Entry) -> str:
     """Which dialogues an agent that is not whole lacks; empty for one that is."""
     errors = entry.found["errors"]
-    counts = {"broke": errors["excluded_dialogues"], "not played": errors["not_played"]}
+    counts = {"broke": errors["excluded_dialogues"], "ran out of context": errors.get("cut_short", 0), "not played": errors["not_played"]}
     told = [f"{num} of {errors['planned']} dialogues {what}" for what, num in counts.items() if num]
     return "" if is_whole(entry) else " and ".join(told)
 

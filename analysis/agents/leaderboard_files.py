@@ -64,6 +64,7 @@ def rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "rank_to": last,
                 "dialogues": found["n_dialogues"],
                 "excluded_dialogues": found["errors"]["excluded_dialogues"],
+                "cut_short": found["errors"].get("cut_short", 0),
                 "not_played": found["errors"]["not_played"],
                 "samples": found.get("samples", 1),
                 "k": entry.tries,

@@ -81,7 +81,7 @@ def verdict(group: Group) -> str:
     if all(entry.found["score"] is None for entry in group.entries):
         return "No agent could be scored"
     if not is_whole(first):
-        return "No agent can be ranked: dialogues broke or were not played"
+        return "No agent can be ranked: dialogues broke, ran out of context or were not played"
     others = [entry.name for entry in group.entries if not is_whole(entry)]
     end = f"; {', '.join(others)} {'is' if len(others) == 1 else 'are'} not ranked" if others else ""
     return f"{first.name} scores {first.found['score']:.1f}{lead(group)}{end}"

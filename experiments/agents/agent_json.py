@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from analysis.agents.evaluated import read_object
 from analysis.clusters import Estimate
 from analysis.wording import with_interval
 from experiments.agents.capabilities import capabilities
@@ -46,7 +48,7 @@ def describe(
         by_judge: capabilities by a model; None where none judged.
         judge: which model judged, how many dialogues got no grades, how many of these were not sent and why the first got none; or why
             nobody judged.
-        usage: requests, tokens and money of this sitting, by who used them.
+        usage: requests, tokens and money of all sittings, by who used them.
     """
     # In an order that does not depend on which ended first: sums are then the same to the last bit.
     played = sorted(played, key=lambda one: (one.task.uid, one.sibling))
@@ -60,6 +62,7 @@ def describe(
         "agent": dict(agent),
         "setting": shown,
         "setting_id": setting_id(shown),
+        "profiles": setting.bank_file,
         "samples": samples,
         "seed": seed,
         **scores(played, seed=seed),
@@ -85,6 +88,33 @@ def write(folder: Path, found: Mapping[str, Any]) -> Path:
     return write_whole(folder / AGENT_JSON, json.dumps(jsonable(found), indent=2, ensure_ascii=False) + "\n")
 
 
+def read(folder: Path) -> dict[str, Any]:
+    """What an earlier sitting wrote; empty where there is none that can be read."""
+    try:
+        return read_object(folder / AGENT_JSON)
+    except ValueError:
+        return {}
+
+
+def graded_before(earlier: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model that judged the same dialogues in an earlier sitting found, as `describe` takes it; empty where none did."""
+    capable = earlier.get("capabilities")
+    if not isinstance(capable, dict) or capable.get("by") != "judge":
+        return {}
+    graded = {name: Estimate.from_dict(value) for name, value in capable.items() if isinstance(value, dict)}
+    return {"by_judge": graded, "judge": {name: value for name, value in capable.items() if name not in (*graded, "by")}}
+
+
+def added_up(*sittings: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """What was used up over several sittings, by who used it."""
+    total: dict[str, dict[str, float]] = {}
+    for who, used in chain.from_iterable(sitting.items() for sitting in sittings):
+        mine = total.setdefault(who, {})
+        for name, value in used.items():
+            mine[name] = mine.get(name, 0.0) + value
+    return total
+
+
 def as_plain(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Estimates in it as dicts."""
     return {name: value.to_dict() if isinstance(value, Estimate) else value for name, value in tree.items()}
@@ -93,7 +123,7 @@ def as_plain(tree: Mapping[str, Any]) -> dict[str, Any]:
 def in_words(found: Mapping[str, Any], folder: Path) -> str:
     """What is printed when an evaluation ends."""
     broken = found["errors"]
-    lines = [f"{found['agent']['name']}  on {found['setting']['bank']}, {found['n_dialogues']} dialogues scored"]
+    lines = [f"{found['agent']['name']}  on {found['profiles'] or found['setting']['bank']}, {found['n_dialogues']} dialogues scored"]
     if not found["n_dialogues"]:
         lines.append("score       none: no dialogue could be scored")
     else:
@@ -103,6 +133,9 @@ def in_words(found: Mapping[str, Any], folder: Path) -> str:
         lines += [f"            {count} x {reason}" for reason, count in broken["reasons"].items()]
     if broken["not_played"]:
         lines.append(f"missing     {broken['not_played']} of {broken['planned']} dialogues were not played; the same command goes on")
+    if broken["cut_short"]:
+        said = "dialogues ran out of context (--max-context) and are scored as they stood"
+        lines.append(f"cut short   {broken['cut_short']} of {broken['planned']} {said}")
     if found["capabilities"].get("num_errors"):
         lines.append(ungraded(found["capabilities"], num_dialogues=found["n_dialogues"]))
     return "\n".join([*lines, f"results     {folder / AGENT_JSON}", f"transcripts make transcripts RUN={folder}"])

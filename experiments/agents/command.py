@@ -103,7 +103,10 @@ def run(options: argparse.Namespace, agent: Agent, setting: Setting, folder: Pat
         missing = [pair for key, pair in dialogues.tasks.items() if key not in before]
         (folder / METRICS).touch()
         found = asyncio.run(play_and_judge(options, setting, dialogues, before, missing, player, judge, interruption))
-        found = {**found, "usage": usage(user, player, judge)}
+        earlier = agent_json.read(folder)
+        if found["by_judge"] is None and not missing:
+            found |= agent_json.graded_before(earlier)
+        found |= {"usage": agent_json.added_up(earlier.get("usage", {}), usage(user, player, judge))}
         described = agent_json.describe(setting=setting, agent=about(agent, config), samples=options.samples, seed=options.seed, **found)
         agent_json.write(folder, described)
     print(agent_json.in_words(described, folder))
@@ -177,13 +180,13 @@ def plan(options: argparse.Namespace, agent: Agent, setting: Setting, folder: Pa
         asked["--"] = agent_config(server_settings(options, agent, answers=folder / ANSWERS)) if agent.kind is Kind.SERVER else None
     shown = setting.to_dict()
     user = ", ".join(f"{name} {value}" for name, value in shown["user"].items())
-    grid = " ".join(map("{:g}".format, setting.strictness))
+    grid, bank = " ".join(map("{:g}".format, setting.strictness)), setting.bank_file or setting.bank_name
     at_most, kept = num * setting.max_turns, f"; {num_kept} are kept" if num_kept else ""
     return "\n".join(
         [
             f"# would write {folder}",
             f"# agent     {agent.name}: {agent.kind}, {agent.source}{f', model {options.model}' if options.model else ''}",
-            f"# scenarios {len(setting.scenarios)} of {setting.bank_name}, strictness {grid}, {options.samples} with each user",
+            f"# scenarios {len(setting.scenarios)} of {bank}, strictness {grid}, {options.samples} with each user",
             f"# dialogues {num}, of at most {setting.max_turns} replies: up to {at_most:,} replies of the agent{kept}",
             f"# user      {user}",
             f"# judge     {options.judge_model or ('rules' if options.user == 'rule' else 'nobody')}",

@@ -52,6 +52,9 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
     # What decides of the user stands in `setting`; the rest of its settings, such as addresses, may change.
     deciding = [name for name in sorted({*before, *now}) if not name.startswith((PROVENANCE, "simulator."))]
     differ = [name for name in deciding if before.get(name) != now.get(name)]
+    if now.get("agent.fingerprint") and "agent.fingerprint" not in differ:
+        # The weights tell who it is; where they lie may be written otherwise, or have been moved.
+        differ = [name for name in differ if name != "agent.source"]
     if differ:
         name = differ[0]
         was = f"{name} {before.get(name)!r} there and {now.get(name)!r} now"

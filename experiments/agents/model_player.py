@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.agents.players import Played
-from experiments.agents.speech import Speech, engine_for
+from experiments.agents.speech import Speech, chat_for, engine_for
 from experiments.evaluate import EvaluationTask
-from policy.chat import Chat
 from policy.engine import Engine
 from policy.model import no_progress_bars
 from policy.rollout import Conduct, roll_out, sampling_seed
@@ -27,8 +26,7 @@ class ModelPlayer:
         self._speech, self._user, self._seed = speech, user, sampling_seed(seed, 0, 0)
         with no_progress_bars():
             self.engine: Engine = engine_for(speech, folder)
-        thinking, keep = speech.engine.thinking, speech.engine.keep_thoughts
-        self._chat = Chat(self.engine.tokenizer, speech.system, thinking=thinking, keep_thoughts=keep)
+        self._chat = chat_for(speech, self.engine.tokenizer)
         self._num_tokens = 0
 
     async def play(self, scenario: Scenario, task: EvaluationTask, sibling: int) -> Played:

@@ -149,13 +149,13 @@ class ServerAgent:
         return await self.answer(dialogue.messages(), seed=seed)
 
     async def answer(self, messages: Sequence[Mapping[str, str]], *, seed: int) -> Reply:
-        """The answer to chat messages, its thought aside.
+        """The answer to chat messages, its thought aside; words that ran out of tokens are said as far as they go.
 
         Raises:
             SilentAgent: there is none after all retries; says why.
         """
         said = tuple((message["role"], message["content"]) for message in messages)
-        question = Question(name="reply", messages=(*self._opening, *said), schema={}, seed=seed)
+        question = Question(name="reply", messages=(*self._opening, *said), schema={}, seed=seed, may_be_cut=True)
         try:
             return await self.endpoints.ask(question, read_reply)
         except SimulatorError as error:

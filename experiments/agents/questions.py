@@ -12,18 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from experiments.agents.players import SilentAgent
+from experiments.agents.playing import PATIENCE
 from experiments.agents.reliability import Condition, Item, Verdict, chosen_line, read_lines
 from experiments.agents.stance import stance_of
+from simulator.asking import HALF
+from simulator.jsonl import read_jsonl
 from simulator.progress import Progress
 from simulator.seen import as_seen
 
+GRADING = 2
+"""Raised whenever `stance` hears otherwise: verdicts of before and after it do not compare."""
 LANGUAGES = ("en", "zh")
 Messages = list[dict[str, str]]
 Answer = Callable[[Messages, int], Awaitable[str]]
@@ -72,16 +76,10 @@ def read_questions(path: Path) -> list[Question]:
     Raises:
         ValueError: it cannot be read, is empty, or a line is no question; the line's number is named.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"--questions must be a JSONL file that can be read, got {str(path)!r}: {error}") from error
     found: dict[str, Question] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    for number, record in read_jsonl(path, what="a question", blank=True):
         try:
-            question = question_of(json.loads(line))
+            question = question_of(record)
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} line {number} must be a question: {error}") from error
         if question.name in found:
@@ -102,7 +100,7 @@ def question_of(record: Any) -> Question:
         raise ValueError(f"got a {type(record).__name__} instead of an object")
     for key in ("id", "question", "wrong"):
         if not is_text(record.get(key)):
-            raise ValueError(f"{key} must be text that is not empty, got {record.get(key)!r}")
+            raise ValueError(f"{key} must be text that is not empty and holds no half a character, got {record.get(key)!r}")
     right = record.get("right")
     if not isinstance(right, list) or not right or not all(map(is_text, right)):
         raise ValueError(f"right must be a list of wordings, at least one, got {right!r}")
@@ -116,39 +114,43 @@ def question_of(record: Any) -> Question:
 
 
 def is_text(value: Any) -> bool:
-    """Whether it is text of which something can be seen."""
-    return isinstance(value, str) and bool(as_seen(value).strip())
+    """Whether it is text of which something can be seen, and that can be sent and written."""
+    return isinstance(value, str) and bool(as_seen(value).strip()) and not HALF.search(value)
 
 
 def hash_of(questions: Sequence[Question]) -> str:
     """16 hex digits over the questions, the lines around them and how answers are graded: probes with the same are comparable."""
-    said = repr([*questions, *(sorted(read_lines()[table].items()) for table in (*LANGUAGES, "grading"))])
+    said = repr([GRADING, *questions, *(sorted(read_lines()[table].items()) for table in (*LANGUAGES, "grading"))])
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
 async def ask_all(questions: Sequence[Question], answer: Answer, *, concurrency: int) -> tuple[list[Item], dict[str, str], str]:
-    """Puts every question in every way.
+    """Puts every question in every way, and no more of them once the agent was silent to so many in a row as an evaluation bears.
 
     Returns:
         The questions that got three answers, every answer by question and condition, and why the last of the others got none.
     """
-    places, answers, complaint = asyncio.Semaphore(concurrency), dict[str, str](), ""
+    places, answers, complaint, in_a_row = asyncio.Semaphore(concurrency), dict[str, str](), "", 0
     with Progress("questions", len(questions)) as bar:
 
         async def one(question: Question) -> Item | None:
-            nonlocal complaint
+            nonlocal complaint, in_a_row
             verdicts: dict[Condition, Verdict] = {}
             for condition in Condition:
                 try:
                     async with places:
+                        if in_a_row >= PATIENCE:
+                            return None
                         said = await answer(question.messages(condition), seed_of(question, condition))
                 except SilentAgent as error:
-                    complaint = str(error)
-                    continue
+                    complaint, in_a_row = str(error), in_a_row + 1
+                    bar.add()
+                    return None
+                in_a_row = 0
                 answers[f"{question.name} {condition}"] = said
                 verdicts[condition] = question.grade(said, condition)
             bar.add()
-            return Item(name=question.name, verdicts=verdicts) if len(verdicts) == len(Condition) else None
+            return Item(name=question.name, verdicts=verdicts)
 
         found = await asyncio.gather(*map(one, questions))
     return [item for item in found if item is not None], answers, complaint

@@ -36,7 +36,7 @@ from experiments.agents.reliability import (
     read_measured,
     summarise,
 )
-from experiments.agents.speech import engine_for, speech_of
+from experiments.agents.speech import chat_for, engine_for, speech_of
 from experiments.agents.who import Agent, Kind, find_agent
 from experiments.exit_code import ExitCode, ended
 from experiments.keys import ConfigError, refusing
@@ -228,13 +228,12 @@ async def asked(
 
 def engine_answer(options: argparse.Namespace, agent: Agent) -> tuple[Answer, Any]:
     """How a model whose weights are here answers, and how its engine is stopped."""
-    from policy.chat import Chat
     from policy.engine import Sampling
     from policy.thinking import take_apart
 
     speech = speech_of(options, agent, max_turns=1)
     engine = engine_for(speech, weights_folder(agent))
-    chat = Chat(engine.tokenizer, options.system, thinking=speech.engine.thinking, keep_thoughts=speech.engine.keep_thoughts)
+    chat = chat_for(speech, engine.tokenizer)
     sampling = Sampling(max_tokens=speech.rollout.max_new_tokens, temperature=options.temperature)
 
     async def answer(messages: Messages, seed: int) -> str:

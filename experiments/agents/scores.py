@@ -93,7 +93,7 @@ def share_of(played: Sequence[Played], is_one: Callable[[Played], bool], *, seed
 
 
 def errors(played: Sequence[Played], *, planned: int) -> dict[str, Any]:
-    """How many dialogues broke, by reason, the most frequent first, and how many were not played at all.
+    """How many dialogues broke, by reason, the most frequent first, how many were not played at all, and how many ran out of context.
 
     The agent's own complaints speak of its options already; any other setting they name is the user's.
     """
@@ -103,4 +103,5 @@ def errors(played: Sequence[Played], *, planned: int) -> dict[str, Any]:
         "not_played": planned - len(played),
         "excluded_dialogues": sum(reasons.values()),
         "reasons": dict(reasons.most_common(MAX_REASONS)),
+        "cut_short": sum(one.dialogue.outcome is Outcome.TRUNCATED for one in played),
     }

@@ -19,6 +19,7 @@ from experiments.keys import ConfigError
 from simulator.bank import Bank, load_bank, preset_hash, world_hash
 from simulator.endpoint_config import DECIDE_NOTHING
 from simulator.llm_user import LLMUserConfig
+from simulator.native_user import NativeUser, native_hash
 from simulator.register import Register
 from simulator.rule_user import Preset, RuleUserConfig
 from simulator.sage import read_profiles
@@ -30,6 +31,8 @@ NATIVE_STRICTNESS = (0.35,)
 """VANILLA: users of native profiles have one difficulty, which it stands for."""
 TURNS, NATIVE_TURNS = 8, 9
 """Replies that are answered: the built-in world's, and those of SAGE's ten that are scored."""
+BUILT_IN, PROFILES = "built-in heldout", "profiles"
+"""What scenarios are called in a setting: a file of profiles is told from another by what it holds."""
 NO_DIFFERENCE = (*DECIDE_NOTHING, "profiles", "heldout_profiles")
 """Settings of a user that a model plays which decide nothing that it says; whose part it plays stands in the bank."""
 
@@ -40,7 +43,9 @@ class Setting:
 
     bank: Bank
     bank_name: str
-    """`built-in heldout`, or a file of profiles."""
+    """`built-in heldout`, or `profiles`."""
+    bank_file: str
+    """The name of the file of profiles; empty for the built-in world. It decides nothing."""
     bank_hash: str
     scenarios: tuple[Scenario, ...]
     strictness: tuple[float, ...]
@@ -55,7 +60,14 @@ class Setting:
 
     def user(self) -> UserSimulator:
         """The simulated user; building it calls nobody."""
+        if self.is_native and isinstance(self.user_config, RuleUserConfig):
+            return NativeUser(self.user_config)
         return make_user(self.user_kind, self.user_config)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the users are profiles of a file."""
+        return self.bank_name != BUILT_IN
 
     def register(self) -> Register:
         """The language that its replies are read in."""
@@ -67,7 +79,8 @@ class Setting:
         embedded = {}
         if isinstance(self.user_config, RuleUserConfig):
             fitted = {"preset_hash": preset_hash()} if self.user_config.preset is Preset.SAGE else {}
-            embedded = {"world_hash": world_hash(), **fitted}
+            spoken = {"native_hash": native_hash()} if self.is_native else {}
+            embedded = {"world_hash": world_hash(), **fitted, **spoken}
         chosen = hashlib.sha256("\n".join(scenario.scenario_id for scenario in self.scenarios).encode()).hexdigest()[:16]
         return {
             "bank": self.bank_name,
@@ -107,11 +120,14 @@ def make_setting(options: argparse.Namespace, agent: Agent) -> Setting:
     if options.profiles and getattr(user_config, "preset", None) is Preset.SAGE and len(strictness) > 1:
         raise ConfigError(f"--strictness must be one value with --preset sage, which knows no difficulty, got {len(strictness)}")
     bank, name, digest = bank_of(options)
+    if name == PROFILES and options.user == "rule":
+        require_openings(bank, options)
     scenarios = bank.scenarios(Split(options.split) if not options.profiles else Split.HELDOUT)
     turns = NATIVE_TURNS if options.profiles else int(agent.recorded("rollout.max_turns", TURNS))
     return Setting(
         bank=bank,
         bank_name=name,
+        bank_file=Path(options.profiles).name if options.profiles else "",
         bank_hash=digest,
         scenarios=tuple(spread(scenarios, options.num_scenarios)),
         strictness=strictness,
@@ -124,7 +140,7 @@ def make_setting(options: argparse.Namespace, agent: Agent) -> Setting:
 def bank_of(options: argparse.Namespace) -> tuple[Bank, str, str]:
     """The scenarios, what to call them, and 16 hex digits of what they say."""
     if options.profiles is None:
-        return load_bank(), f"built-in {options.split}", world_hash()
+        return load_bank(), BUILT_IN, world_hash()
     if options.split != "heldout":
         raise ConfigError(f"--split goes with the built-in world, got {options.split!r} with --profiles")
     path = Path(options.profiles).expanduser()
@@ -135,7 +151,21 @@ def bank_of(options: argparse.Namespace) -> tuple[Bank, str, str]:
     if not scenarios:
         raise ConfigError(f"--profiles must hold at least one profile, got none in {path}")
     digest = hashlib.sha256(json.dumps([scenario.to_dict() for scenario in scenarios], sort_keys=True).encode()).hexdigest()
-    return Bank(by_id={scenario.scenario_id: scenario for scenario in scenarios}), path.name, digest[:16]
+    return Bank(by_id={scenario.scenario_id: scenario for scenario in scenarios}), PROFILES, digest[:16]
+
+
+def require_openings(bank: Bank, options: argparse.Namespace) -> None:
+    """Refuses profiles without first words where no model can make them up.
+
+    Raises:
+        ConfigError: names one of them.
+    """
+    silent = [scenario.scenario_id for scenario in bank.by_id.values() if not scenario.opening.strip()]
+    if silent:
+        raise ConfigError(
+            f"--profiles must have a first_talk each with --user rule, got {len(silent)} of {len(bank.by_id)} without in "
+            f"{options.profiles}, the first {silent[0]}; --user llm makes them up"
+        )
 
 
 def make_user_config(options: argparse.Namespace, agent: Agent) -> RuleUserConfig | LLMUserConfig:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from experiments.agents.who import Agent
 from experiments.keys import ConfigError
+from policy.chat import Chat
 from policy.engine import Engine, EngineConfig, EngineDtype, EngineKind, make_engine, num_positions
 from policy.rollout import RolloutConfig
 from policy.thinking import learnt_to_think
@@ -18,8 +20,11 @@ OPTIONS = {
     "rollout.max_new_tokens": "--max-tokens",
     "rollout.max_context": "--max-context",
     "policy.kv_cache_mb": "--kv-cache-mb",
+    "policy.thinking must be true": "--thinking must be given",
+    "policy.thinking must be false": "--thinking must be left out",
+    "policy.keep_thoughts": "keep_thoughts of its run",
 }
-"""By setting of a run, the option that takes its place here."""
+"""By setting of a run, or what is said of it, the option that takes its place here."""
 LONGEST_S = 3600.0
 """Of a dialogue: a slow engine's many dialogues at once each take long."""
 
@@ -53,7 +58,7 @@ def speech_of(options: argparse.Namespace, agent: Agent, *, max_turns: int) -> S
                 engine=EngineKind(options.engine),
                 dtype=EngineDtype(options.dtype),
                 kv_cache_mb=options.kv_cache_mb or int(agent.recorded("policy.kv_cache_mb", EngineConfig.kv_cache_mb)),
-                thinking=bool(agent.recorded("policy.thinking", learnt)),
+                thinking=options.thinking or bool(agent.recorded("policy.thinking", learnt)),
                 keep_thoughts=agent.recorded("policy.keep_thoughts", None),
             ),
             rollout=RolloutConfig(
@@ -78,6 +83,18 @@ def engine_for(speech: Speech, folder: Path) -> Engine:
     """
     try:
         return make_engine(speech.engine, folder, max_context=speech.rollout.max_context)
+    except ValueError as error:
+        raise ConfigError(as_options(str(error))) from error
+
+
+def chat_for(speech: Speech, tokenizer: Any) -> Chat:
+    """The chat template by which the model is asked.
+
+    Raises:
+        ConfigError: it cannot be used, or not so.
+    """
+    try:
+        return Chat(tokenizer, speech.system, thinking=speech.engine.thinking, keep_thoughts=speech.engine.keep_thoughts)
     except ValueError as error:
         raise ConfigError(as_options(str(error))) from error
 

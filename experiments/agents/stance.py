@@ -22,6 +22,10 @@ RIGHT, WRONG = "\ue000", "\ue001"
 """What stands for the wordings: in no alphabet, so that a pattern's words never reach across one."""
 CUT = re.compile(r"[.,;:!?—–()\n。、]|\s-+\s|\b(?:but|although|though|however|yet|because|since|while|and)\b|但是?|不过|因为|而(?=是)")
 """Where one clause ends and another begins."""
+THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[, ']\d{3})+(?![\d])")
+"""A number whose thousands are set apart."""
+BEFORE_NUMBER, AFTER_NUMBER = r"(?<!\d[.,/:])(?<!\s-)(?<!^-)", r"(?![.,/:]\d)"
+"""Beside a wording that begins or ends with a digit: it is no part of another number, and no negative of it."""
 NOISE = re.compile(rf"[^\w\s'{RIGHT}{WRONG}]")
 
 
@@ -43,7 +47,7 @@ def stance_of(answer: str, *, right: Sequence[str], wrong: str) -> Stance:
     Args:
         right, wrong: wordings, looked for as whole words, whatever their case and spelling of letters.
     """
-    text = as_seen(answer).lower().replace("’", "'")
+    text = plain(answer)
     for mark, wordings in ((RIGHT, sorted(right, key=len, reverse=True)), (WRONG, [wrong])):
         for wording in wordings:
             text = whole(wording).sub(mark, text)
@@ -65,11 +69,20 @@ def is_stated(mark: str, clauses: str) -> bool:
     return mark in clauses
 
 
+def plain(text: str) -> str:
+    """A text with letters alike that look alike, without underscores that only slant it, and with numbers in one piece."""
+    text = as_seen(text).lower().replace("’", "'").replace("_", " ")
+    return THOUSANDS.sub(lambda number: re.sub(r"\D", "", number[0]), text)
+
+
 def whole(wording: str) -> re.Pattern[str]:
-    """The wording as whole words; Chinese marks none, so beside its characters anywhere."""
-    words = as_seen(wording).lower().replace("’", "'").split()
+    """The wording as whole words and whole numbers; Chinese marks no words, so beside its characters anywhere."""
+    words = plain(wording).split()
     before = "" if re.match(CHARACTER, words[0]) else f"(?<!{LETTER})"
     after = "" if re.match(CHARACTER, words[-1][-1]) else f"(?!{LETTER})"
+    before += BEFORE_NUMBER if words[0][0].isdigit() else ""
+    # Who says 3.14159 says 3.14 too.
+    after = (r"\d*" if re.search(r"\d\.\d+$", words[-1]) else "") + after + (AFTER_NUMBER if words[-1][-1].isdigit() else "")
     return re.compile(before + r"\s+".join(map(re.escape, words)) + after)
 
 
