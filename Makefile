@@ -17,7 +17,7 @@ PORT ?= 6006
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-setup: ## .venv with the pinned packages (ACCELERATOR=cpu|gpu, else what the machine has)
+setup: ## .venv with the pinned packages (ACCELERATOR=gpu for a model of your own on a GPU, else for the CPU)
 	@$(if $(PYTHON),$(PYTHON) requirements/install.py,echo "$(NO_PYTHON)" >&2; exit 2)
 
 setup-dev:

