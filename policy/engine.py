@@ -290,7 +290,7 @@ def make_engine(config: EngineConfig, model_folder: str | Path, *, max_context: 
         from policy import vllm_engine
 
         try:
-            vllm_engine.import_vllm()
+            vllm_engine.import_vllm(config.dtype)
         except (ImportError, OSError, RuntimeError) as error:
             if rule := config.without_vllm:
                 reason = rule.format(f"cannot be imported ({error})")

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from policy.chat import Chat
-from policy.engine import Completion, EngineConfig, Request, Sampling, WeightTransport, check_length, num_positions
+from policy.engine import Completion, EngineConfig, EngineDtype, Request, Sampling, WeightTransport, check_length, num_positions
 from policy.model import has_tied_head, load_tokenizer
 from policy.stepping import SteppedEngine
 from policy.weight_file import write_weights
@@ -35,17 +35,25 @@ _CPU_ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # two engines bound "automatically" end up on the same core
     "TORCH_COMPILE_DISABLE": "1",  # else one small sampling function is compiled with a C++ compiler on the first prompt: 10 s and 1 GB
 }
+_FLOAT32_ENVIRONMENT = {
+    "TRITON_F32_DEFAULT": "ieee",  # else attention on a GPU multiplies in TF32, up to 4e-3 nats from the learner: no proof of new weights
+}
 
 
-def import_vllm() -> ModuleType:
-    """Imports vLLM with the environment that it reads while being imported.
+def import_vllm(dtype: EngineDtype | None = None) -> ModuleType:
+    """Imports vLLM with the environment that it, and Triton under it, read.
+
+    Args:
+        dtype: what an engine of this process will compute in; None where there will be none.
 
     Raises:
         ImportError, OSError, RuntimeError: it is not installed or does not fit the other packages.
     """
     import torch
 
-    for name, value in {**_ENVIRONMENT, **({} if torch.cuda.is_available() else _CPU_ENVIRONMENT)}.items():
+    by_device = {} if torch.cuda.is_available() else _CPU_ENVIRONMENT
+    by_dtype = _FLOAT32_ENVIRONMENT if dtype is EngineDtype.FLOAT32 else {}
+    for name, value in {**_ENVIRONMENT, **by_device, **by_dtype}.items():
         os.environ.setdefault(name, value)
     import vllm
 
@@ -71,7 +79,7 @@ class VLLMEngine(SteppedEngine):
         super().__init__(start_timeout_s=config.start_timeout_s, load_timeout_s=config.load_timeout_s)
 
     def _start(self) -> None:
-        vllm = import_vllm()
+        vllm = import_vllm(self._config.dtype)
         from vllm.sampling_params import RequestOutputKind
 
         self._on_cpu = vllm.platforms.current_platform.is_cpu()

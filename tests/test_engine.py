@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import sys
+from types import ModuleType
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from policy.engine import EngineConfig, EngineError, EngineKind, Request, Sampling, make_engine
+from policy.engine import EngineConfig, EngineDtype, EngineError, EngineKind, Request, Sampling, make_engine
 from policy.model import load_tokenizer
+from policy.vllm_engine import import_vllm
 from policy.weights import checksum, pack_weights
 from tests.tiny_policy import save_tiny_policy
 
@@ -303,8 +306,24 @@ def test_cache_too_small_for_a_dialogue_is_refused(folder):
         make_engine(EngineConfig(engine=EngineKind.VLLM, kv_cache_mb=1), folder, max_context=1000)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "given", "expected"),
+    [
+        (EngineDtype.FLOAT32, {}, "ieee"),
+        (EngineDtype.FLOAT32, {"TRITON_F32_DEFAULT": "tf32x3"}, "tf32x3"),
+        (EngineDtype.BFLOAT16, {}, None),
+        (None, {}, None),
+    ],
+)
+def test_triton_multiplies_float32_exactly_where_an_engine_computes_in_it(dtype, given, expected, monkeypatch):
+    monkeypatch.setattr("os.environ", environment := dict(given))
+    monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
+    import_vllm(dtype)
+    assert environment.get("TRITON_F32_DEFAULT") == expected
+
+
 def test_missing_vllm_falls_back_in_auto_and_is_refused_when_asked_for(folder, monkeypatch, caplog):
-    def missing():
+    def missing(dtype):
         raise ImportError("No module named 'vllm'")
 
     monkeypatch.setattr("policy.vllm_engine.import_vllm", missing)

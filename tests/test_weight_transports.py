@@ -275,7 +275,7 @@ def test_settings_that_contradict_each_other_are_refused_in_one_sentence(setting
     ],
 )
 def test_what_only_vllm_does_is_not_silently_left_out_without_it(settings, message, folder, monkeypatch):
-    def missing():
+    def missing(dtype):
         raise ImportError("gone")
 
     monkeypatch.setattr("policy.vllm_engine.import_vllm", missing)
