@@ -196,7 +196,8 @@ def check_room(config: ExperimentConfig) -> None:
     """Raises when the engines would not find the memory or the GPUs they need, or weights could not travel as they shall."""
     folder = Path(config.policy.model).expanduser()
     with refusing():
-        check_capacity(config.rollout, config.policy, config.cluster, folder if folder.is_dir() else None)
+        weights = folder if folder.is_dir() else None
+        check_capacity(config.rollout, config.policy, config.cluster, weights, learner_device=config.learner.device)
     if config.policy.weight_transport is WeightTransport.NCCL and not config.learner.device.startswith("cuda"):
         raise ConfigError(
             f"learner.device must be a CUDA device with policy.weight_transport=nccl, got {config.learner.device!r}; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import metadata
+from math import ceil
 from pathlib import Path
 
 import psutil
@@ -15,20 +16,33 @@ ENGINE_MB = 900
 """MiB that an engine on a CPU takes before its weights and its cache (measured with the embedded policy; 1.8 GiB with shared libraries)."""
 OWN_PROCESS_MB = 400
 """MiB more where the engine has a process of its own (measured likewise)."""
+MOST_OF_A_CARD = 0.95
+"""Share of a GPU's memory that all engines on it may fill together: the rest is CUDA's own."""
+MOST_BESIDE_LEARNER = 0.9
+"""The same where the learner computes on that GPU. What a learner needs depends on its model; with less than this it never starts."""
 CGROUP = Path("/sys/fs/cgroup")
 
 
-def check_capacity(rollout: RolloutConfig, engine: EngineConfig, cluster: ClusterConfig, model_folder: Path | None = None) -> None:
+def check_capacity(
+    rollout: RolloutConfig,
+    engine: EngineConfig,
+    cluster: ClusterConfig,
+    model_folder: Path | None = None,
+    *,
+    learner_device: str = "cpu",
+) -> None:
     """Refuses engines for which there is no room.
 
     Args:
         model_folder: whose weights they hold; None where that is not known yet, which counts as none.
+        learner_device: what the learner computes on, beside them.
 
     Raises:
         ValueError: this machine lacks memory or GPUs for them, weights have no way to them, or two settings about GPUs contradict each
             other.
     """
     check_gpus(rollout, engine, cluster)
+    check_shares(rollout, engine, cluster, learner_device)
     if rollout.deterministic and engine.engine_process:
         raise ValueError(
             "policy.engine_process must be false with rollout.deterministic=true, got true: "
@@ -73,6 +87,52 @@ def check_gpus(rollout: RolloutConfig, engine: EngineConfig, cluster: ClusterCon
             f"cluster.gpus_per_engine={gpus:g} leave none of this machine's {present} GPUs to the learner, got 'nccl'; "
             "NCCL wants one for each member"
         )
+
+
+def check_shares(rollout: RolloutConfig, engine: EngineConfig, cluster: ClusterConfig, learner_device: str) -> None:
+    """Raises ValueError when the engines of one GPU, and the learner where it is there too, would not find room in its memory."""
+    if not cluster.gpus_per_engine or engine.engine is EngineKind.HF:
+        return
+    num, has_learner = engines_of_a_gpu(rollout, cluster), engines_beside(learner_device, rollout, cluster) > 0
+    most = MOST_BESIDE_LEARNER if has_learner else MOST_OF_A_CARD
+    if num + has_learner < 2 or num * engine.gpu_memory_share <= most + 1e-9:
+        return
+    sharing = [f"{num} engines" if num > 1 else "an engine", *([f"the learner on {learner_device}"] if has_learner else [])]
+    fitting = int(100 * (0.5 if has_learner else most) / num) / 100
+    remedy = ", or cluster.gpus_per_engine=1, which gives each engine a GPU of its own" if num > 1 else ""
+    raise ValueError(
+        f"policy.gpu_memory_share must leave {' and '.join(sharing)} room on the GPU that they share, {most:g} of it to all engines together, "
+        f"got {engine.gpu_memory_share:g} for each; set policy.gpu_memory_share={fitting:g}{remedy}"
+    )
+
+
+def engines_of_a_gpu(rollout: RolloutConfig, cluster: ClusterConfig) -> int:
+    """How many engines Ray puts on one GPU, at most."""
+    return min(rollout.num_engines, max(1, int(1 / cluster.gpus_per_engine + 1e-9)))
+
+
+def engines_beside(device: str, rollout: RolloutConfig, cluster: ClusterConfig) -> int:
+    """How many engines compute on a GPU of this machine, at most, as a local Ray gives them out: the first that has room.
+
+    0 on another Ray, which may have GPUs elsewhere or none of this machine's.
+    """
+    if cluster.address or not cluster.gpus_per_engine or not device.startswith("cuda"):
+        return 0
+    num = engines_of_a_gpu(rollout, cluster)
+    num_taken = ceil(max(1.0, cluster.gpus_per_engine) * ceil(rollout.num_engines / num))
+    return num if gpu_number(device) < num_taken else 0
+
+
+def gpu_number(device: str) -> int:
+    """Of a CUDA device by torch's name; without a number it is the first.
+
+    Raises:
+        ValueError: it is no such name.
+    """
+    number = device.removeprefix("cuda").removeprefix(":") or "0"
+    if not number.isdecimal():
+        raise ValueError(f"learner.device must be cpu, cuda or cuda:<number>, got {device!r}")
+    return int(number)
 
 
 def check_nccl(cluster: ClusterConfig) -> None:

@@ -306,6 +306,30 @@ def test_nccl_needs_a_gpu_for_each_member(gpus, num_engines, message, monkeypatc
             check_capacity(*asked)
 
 
+@pytest.mark.parametrize(
+    ("gpus", "num_engines", "share", "device", "remedy"),
+    [
+        (0.5, 2, 0.5, "cpu", "0.47"),
+        (0.5, 2, 0.47, "cpu", None),
+        (0.5, 1, 1.0, "cpu", None),
+        (0.5, 2, 0.47, "cuda", "0.25"),
+        (0.5, 2, 0.47, "cuda:1", None),
+        (0.25, 3, 0.31, "cuda:0", "0.16"),
+        (0.5, 1, 0.5, "cuda", None),
+        (1.0, 2, 0.92, "cuda:1", "0.5"),
+        (1.0, 2, 0.92, "cuda:2", None),
+        (0.5, 3, 0.4, "cuda:1", None),
+        (2.0, 1, 0.92, "cuda:1", "0.5"),
+    ],
+)
+def test_what_shares_a_gpu_must_find_room_in_its_memory(gpus, num_engines, share, device, remedy, monkeypatch):
+    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 3)
+    asked = (RolloutConfig(num_engines=num_engines), EngineConfig(gpu_memory_share=share), ClusterConfig(gpus_per_engine=gpus))
+    message = rf"policy\.gpu_memory_share must leave .* room on the GPU .* got {share:g} for each; set policy\.gpu_memory_share={remedy}(, or .*)?$"
+    with pytest.raises(ValueError, match=message) if remedy else nullcontext():
+        check_capacity(*asked, learner_device=device)
+
+
 @pytest.mark.parametrize(("kind", "gpus", "is_refused"), [("auto", 0.0, True), ("hf", 0.0, False), ("auto", 0.5, False)])
 def test_a_vllm_for_gpus_is_refused_engines_without_one(kind, gpus, is_refused, monkeypatch):
     monkeypatch.setattr("policy.capacity.num_gpus", lambda: 1)
