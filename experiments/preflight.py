@@ -77,17 +77,21 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
 
 
 def check_device(config: ExperimentConfig) -> None:
-    """Raises when the policy is to be trained on a GPU and this machine has none: asked before a model is looked for on the Hub."""
+    """Raises when the policy is to be trained on a GPU that this machine does not have: asked before a model is looked for on the Hub."""
     device = config.learner.device
     if not device.startswith("cuda"):
         return
-    from policy.capacity import num_gpus
+    from policy.capacity import gpu_number, num_gpus
 
-    if not num_gpus():
+    if not (present := num_gpus()):
         raise ConfigError(
             f"learner.device must be cpu where torch finds no GPU, got {device!r}; "
             "set it to cpu and cluster.gpus_per_engine to 0, or install for GPUs by `make setup ACCELERATOR=gpu` on a machine that has one"
         )
+    with refusing():
+        number = gpu_number(device)
+    if number >= present:
+        raise ConfigError(f"learner.device must be one of this machine's {present} GPUs, cuda:0 to cuda:{present - 1}, got {device!r}")
 
 
 def check_writable(folder: Path, *, called: str = "runs") -> None:

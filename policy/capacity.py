@@ -42,6 +42,8 @@ def check_capacity(
             other.
     """
     check_gpus(rollout, engine, cluster)
+    if engine.weight_transport is WeightTransport.NCCL:
+        check_apart(rollout, cluster, learner_device)
     check_shares(rollout, engine, cluster, learner_device)
     if rollout.deterministic and engine.engine_process:
         raise ValueError(
@@ -89,6 +91,15 @@ def check_gpus(rollout: RolloutConfig, engine: EngineConfig, cluster: ClusterCon
         )
 
 
+def check_apart(rollout: RolloutConfig, cluster: ClusterConfig, learner_device: str) -> None:
+    """Raises ValueError where the learner computes on an engine's GPU: NCCL wants one for each member."""
+    if engines_beside(learner_device, rollout, cluster):
+        raise ValueError(
+            f"learner.device must be a GPU without an engine with policy.weight_transport=nccl, got {learner_device!r}; "
+            f"engines take the first of this machine, so set learner.device=cuda:{num_gpus() - 1}, or policy.weight_transport=rpc"
+        )
+
+
 def check_shares(rollout: RolloutConfig, engine: EngineConfig, cluster: ClusterConfig, learner_device: str) -> None:
     """Raises ValueError when the engines of one GPU, and the learner where it is there too, would not find room in its memory."""
     if not cluster.gpus_per_engine or engine.engine is EngineKind.HF:
@@ -101,8 +112,8 @@ def check_shares(rollout: RolloutConfig, engine: EngineConfig, cluster: ClusterC
     fitting = int(100 * (0.5 if has_learner else most) / num) / 100
     remedy = ", or cluster.gpus_per_engine=1, which gives each engine a GPU of its own" if num > 1 else ""
     raise ValueError(
-        f"policy.gpu_memory_share must leave {' and '.join(sharing)} room on the GPU that they share, {most:g} of it to all engines together, "
-        f"got {engine.gpu_memory_share:g} for each; set policy.gpu_memory_share={fitting:g}{remedy}"
+        f"policy.gpu_memory_share must leave {' and '.join(sharing)} room on the GPU that they share, "
+        f"{most:g} of it to all engines together, got {engine.gpu_memory_share:g} for each; set policy.gpu_memory_share={fitting:g}{remedy}"
     )
 
 
@@ -118,9 +129,13 @@ def engines_beside(device: str, rollout: RolloutConfig, cluster: ClusterConfig) 
     """
     if cluster.address or not cluster.gpus_per_engine or not device.startswith("cuda"):
         return 0
-    num = engines_of_a_gpu(rollout, cluster)
-    num_taken = ceil(max(1.0, cluster.gpus_per_engine) * ceil(rollout.num_engines / num))
-    return num if gpu_number(device) < num_taken else 0
+    return engines_of_a_gpu(rollout, cluster) if gpu_number(device) < gpus_taken(rollout, cluster) else 0
+
+
+def gpus_taken(rollout: RolloutConfig, cluster: ClusterConfig) -> int:
+    """How many GPUs all engines take, where each reserves some."""
+    num_shared = ceil(rollout.num_engines / engines_of_a_gpu(rollout, cluster))
+    return ceil(max(1.0, cluster.gpus_per_engine) * num_shared)
 
 
 def gpu_number(device: str) -> int:

@@ -48,7 +48,7 @@ class LearnerConfig:
     autocast: bool = False
     """Compute in bf16. A quarter cheaper, but the trainer then differs from a float32 engine by about 1e-3 instead of 1e-6 nats."""
     device: str = "cpu"
-    """Where the model is trained (cpu, cuda, cuda:1)."""
+    """Where the model is trained (cpu, cuda, cuda:1). Engines of a local Ray take the first GPUs, so the last is the learner's."""
 
     def __post_init__(self) -> None:
         rules = {

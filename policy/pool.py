@@ -14,7 +14,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from policy.accounts import Accounts
-from policy.capacity import check_capacity
+from policy.capacity import check_capacity, gpus_taken
 from policy.cluster import ClusterConfig
 from policy.crew import Crew, WorkerLostError
 from policy.engine import Completion, EngineConfig, EngineKind, Request, check_engine, check_weight_files
@@ -89,7 +89,9 @@ class RolloutPool:
         self._folder = tempfile.TemporaryDirectory(prefix="attune-", dir="/tmp", ignore_cleanup_errors=True)
         # Room for one worker more, so that one in place of another need not wait until Ray has buried that.
         num_cpus = (config.num_engines + 1) * config.threads_per_engine
-        self._started_ray = start_ray(cluster, num_cpus=num_cpus, folder=Path(self._folder.name))
+        # Not more GPUs than engines need: the learner's is no place for one that starts anew.
+        num_gpus = gpus_taken(config, cluster) if cluster.gpus_per_engine else None
+        self._started_ray = start_ray(cluster, num_cpus=num_cpus, num_gpus=num_gpus, folder=Path(self._folder.name))
         self._crew: Crew | None = None
         self._transport: Transport | None = None
         try:

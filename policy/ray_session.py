@@ -17,12 +17,13 @@ from ray._private import ray_constants
 from policy.cluster import ClusterConfig
 
 
-def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path) -> bool:
+def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus: int | None = None) -> bool:
     """Connects to Ray, unless this process already is; returns whether it did.
 
     Args:
         num_cpus: what the workers of a local Ray need at least.
         folder: for the sockets, logs and spilled objects of a local Ray.
+        num_gpus: what a local Ray may give out, the first ones; None for all.
 
     Raises:
         ValueError: there is no cluster at the address.
@@ -48,6 +49,7 @@ def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path) -> bool:
         ray.init(
             address="local",
             num_cpus=max(os.cpu_count() or 1, num_cpus),
+            num_gpus=num_gpus,
             include_dashboard=False,
             object_store_memory=cluster.object_store_mb << 20,
             _node_ip_address="127.0.0.1",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -181,6 +182,20 @@ def test_a_run_on_a_gpu_is_refused_where_there_is_none_before_a_model_is_looked_
     monkeypatch.setattr("policy.capacity.num_gpus", lambda: 0)
     with pytest.raises(ConfigError, match=r"learner\.device must be cpu where torch finds no GPU, got 'cuda'; set it to cpu and cluster"):
         preflight.check(load("own_model"), tmp_path / "run", resuming=False)
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("cuda:1", None),
+        ("cuda:2", r"learner\.device must be one of this machine's 2 GPUs, cuda:0 to cuda:1, got 'cuda:2'"),
+        ("cuda:last", r"learner\.device must be cpu, cuda or cuda:<number>, got 'cuda:last'"),
+    ],
+)
+def test_the_learner_may_be_given_any_gpu_that_is_there(device, message, monkeypatch):
+    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 2)
+    with pytest.raises(ConfigError, match=message) if message else nullcontext():
+        preflight.check_device(load("own_model", [f"learner.device={device}"]))
 
 
 def test_a_model_of_ones_own_is_planned_where_there_is_a_gpu(monkeypatch, tmp_path):

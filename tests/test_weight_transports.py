@@ -18,7 +18,7 @@ import torch
 from experiments.config import ConfigError
 from experiments.config import load as load_config
 from experiments.preflight import check_room
-from policy.capacity import check_capacity, vllm_is_for_gpus
+from policy.capacity import check_capacity, gpus_taken, vllm_is_for_gpus
 from policy.cluster import ClusterConfig
 from policy.engine import EngineConfig, EngineError, EngineKind, Sampling, WeightTransport, make_engine
 from policy.nccl import LiveWeights
@@ -325,8 +325,26 @@ def test_nccl_needs_a_gpu_for_each_member(gpus, num_engines, message, monkeypatc
 def test_what_shares_a_gpu_must_find_room_in_its_memory(gpus, num_engines, share, device, remedy, monkeypatch):
     monkeypatch.setattr("policy.capacity.num_gpus", lambda: 3)
     asked = (RolloutConfig(num_engines=num_engines), EngineConfig(gpu_memory_share=share), ClusterConfig(gpus_per_engine=gpus))
-    message = rf"policy\.gpu_memory_share must leave .* room on the GPU .* got {share:g} for each; set policy\.gpu_memory_share={remedy}(, or .*)?$"
+    message = (
+        rf"policy\.gpu_memory_share must leave .* on the GPU .* got {share:g} for each; set policy\.gpu_memory_share={remedy}(, or .*)?$"
+    )
     with pytest.raises(ValueError, match=message) if remedy else nullcontext():
+        check_capacity(*asked, learner_device=device)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "num_engines", "expected"), [(1.0, 3, 3), (0.5, 3, 2), (0.4, 4, 2), (0.6, 2, 2), (2.0, 2, 4), (0.1, 3, 1)]
+)
+def test_engines_are_given_no_more_gpus_than_they_fill(gpus, num_engines, expected):
+    assert gpus_taken(RolloutConfig(num_engines=num_engines), ClusterConfig(gpus_per_engine=gpus)) == expected
+
+
+@pytest.mark.parametrize(("device", "is_refused"), [("cuda", True), ("cuda:1", True), ("cuda:2", False)])
+def test_nccl_needs_a_learner_beside_the_gpus_that_engines_take_first(device, is_refused, monkeypatch):
+    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 3)
+    asked = (RolloutConfig(num_engines=2), EngineConfig(weight_transport=WeightTransport.NCCL), ClusterConfig(gpus_per_engine=1.0))
+    message = rf"learner\.device must be a GPU without an engine .* got '{device}'; .* set learner\.device=cuda:2, or"
+    with pytest.raises(ValueError, match=message) if is_refused else nullcontext():
         check_capacity(*asked, learner_device=device)
 
 
