@@ -74,10 +74,9 @@ def check_gpus(rollout: RolloutConfig, engine: EngineConfig, cluster: ClusterCon
         )
     if engine.weight_transport is WeightTransport.NCCL:
         check_nccl(cluster)
-    wanted = rollout.num_engines * gpus
-    if cluster.address or not wanted:
+    if cluster.address or not gpus:
         return
-    present = num_gpus()
+    wanted, present = gpus_taken(rollout, cluster), num_gpus()
     if wanted > present:
         raise ValueError(
             f"cluster.gpus_per_engine must be such that rollout.num_engines={rollout.num_engines} fit on this machine's {present} GPUs, "
