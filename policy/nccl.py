@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
+from policy.engine import EngineDtype
 from policy.weights import Broadcast, PackedWeights, Receipt, check_receipts, fold_on_device, pack_weights
 
 if TYPE_CHECKING:
@@ -125,11 +126,14 @@ class NcclTransport:
     Args:
         timeout_s: for joining, and for an update.
         connect: how the trainer and the engines become a group.
+        dtype: what the engines compute in.
     """
 
-    def __init__(self, crew: Crew, *, workers_per_engine: int, timeout_s: float, connect: Connect) -> None:
+    def __init__(
+        self, crew: Crew, *, workers_per_engine: int, timeout_s: float, connect: Connect, dtype: EngineDtype = EngineDtype.FLOAT32
+    ) -> None:
         self._crew, self._workers_per_engine, self._timeout_s = crew, workers_per_engine, timeout_s
-        self._connect = connect
+        self._connect, self._dtype = connect, dtype
         self._client = CrewClient(crew, workers_per_engine=workers_per_engine, timeout_s=timeout_s)
         self._weights: LiveWeights | None = None
         self._side: TrainerSide | None = None
@@ -142,7 +146,7 @@ class NcclTransport:
         if self._side is not None and self._crew.num_restarts != self._num_restarts:
             self.close()
         self._in_time(self._send, device=weights.named[0][1].device)
-        check_receipts(self._client.receipts, weights)
+        check_receipts(self._client.receipts, weights, dtype=self._dtype)
         self._crew.give_newcomers(weights.packed)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from typing import Protocol
 from torch import Tensor
 
 from policy.crew import Crew
-from policy.engine import EngineConfig, WeightTransport
+from policy.engine import EngineConfig, EngineDtype, WeightTransport
 from policy.nccl import NcclTransport
 from policy.weight_file import WeightFile, write_weights
 from policy.weights import check_receipts, pack_weights
@@ -42,13 +42,13 @@ class Transport(Protocol):
 class RpcTransport:
     """The bytes themselves, once through Ray's object store: every engine of a machine reads the same copy."""
 
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+    def __init__(self, crew: Crew, *, dtype: EngineDtype) -> None:
+        self._crew, self._dtype = crew, dtype
 
     def send(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None:
         """See `Transport`."""
         packed = pack_weights(named_tensors, version=version)
-        check_receipts(self._crew.load_weights(packed), packed)
+        check_receipts(self._crew.load_weights(packed), packed, dtype=self._dtype)
 
     def close(self) -> None:
         """Ray's own store goes with it."""
@@ -61,8 +61,8 @@ class FileTransport:
         folder: made where it is not there.
     """
 
-    def __init__(self, crew: Crew, folder: Path) -> None:
-        self._crew, self._folder = crew, folder
+    def __init__(self, crew: Crew, folder: Path, *, dtype: EngineDtype) -> None:
+        self._crew, self._folder, self._dtype = crew, folder, dtype
         self._prefix = f"attune-{uuid.uuid4().hex[:8]}"
         self._current: WeightFile | None = None
 
@@ -77,7 +77,7 @@ class FileTransport:
             raise RuntimeError(f"policy.weight_folder must take {size}, got {str(self._folder)!r}, which does not: {error}") from error
         old, self._current = self._current, new
         # A worker that is lost meanwhile starts anew from the new file, so nobody needs the old one after this.
-        check_receipts(self._crew.load_weights(new), new)
+        check_receipts(self._crew.load_weights(new), new, dtype=self._dtype)
         if old is not None and old.path != new.path:
             Path(old.path).unlink(missing_ok=True)
 
@@ -95,11 +95,11 @@ def make_transport(config: EngineConfig, crew: Crew, *, folder: Path) -> Transpo
     """
     match config.weight_transport:
         case WeightTransport.AUTO | WeightTransport.RPC:
-            return RpcTransport(crew)
+            return RpcTransport(crew, dtype=config.dtype)
         case WeightTransport.FILE:
-            return FileTransport(crew, Path(config.weight_folder).expanduser() if config.weight_folder else folder)
+            return FileTransport(crew, Path(config.weight_folder).expanduser() if config.weight_folder else folder, dtype=config.dtype)
         case WeightTransport.NCCL:
             from policy.vllm_transfer import connect_nccl
 
             ranks, timeout_s = config.tensor_parallel, config.load_timeout_s
-            return NcclTransport(crew, workers_per_engine=ranks, timeout_s=timeout_s, connect=connect_nccl)
+            return NcclTransport(crew, workers_per_engine=ranks, timeout_s=timeout_s, connect=connect_nccl, dtype=config.dtype)

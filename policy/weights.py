@@ -13,12 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from policy.engine import EngineDtype
+
 TIED_HEAD = "lm_head.weight"
 """A trainer may send it or not when the output head is the embedding; engines derive it."""
 PIECE, PRIME = 1 << 22, 65521
 """Elements that are summed at once, and the period of the weights by which places are told apart."""
-PROBE_TOLERANCE = 0.01
-"""Nats by which two engines may differ on the same probe; float32 engines differ by 1e-6, stale weights by far more."""
+PROBE_TOLERANCE = {EngineDtype.FLOAT32: 0.01, EngineDtype.BFLOAT16: 1.0}
+"""Nats by which two engines may differ on the same probe. In float32 they differ by 1e-6, stale weights by far more. In bfloat16 the last
+bit of one logit is .03 to .125, so that only other weights altogether show; that every bit arrived the checksum proves."""
 
 
 class Shipment(Protocol):
@@ -222,8 +225,11 @@ def parameter_names(model_folder: Path) -> set[str]:
     return names
 
 
-def check_receipts(receipts: Sequence[Receipt], sent: Shipment) -> None:
+def check_receipts(receipts: Sequence[Receipt], sent: Shipment, *, dtype: EngineDtype = EngineDtype.FLOAT32) -> None:
     """Compares what the engines acknowledge with what was sent, and with each other.
+
+    Args:
+        dtype: what the engines compute in.
 
     Raises:
         RuntimeError: an engine took in something else, or gives other logprobs than its fellows.
@@ -233,5 +239,5 @@ def check_receipts(receipts: Sequence[Receipt], sent: Shipment) -> None:
         if (receipt.version, receipt.checksum) != (sent.version, wanted):
             raise RuntimeError(f"engine {i} must hold policy version {sent.version}, got version {receipt.version} with another checksum")
         apart = np.abs(np.subtract(receipt.probe, receipts[0].probe)).max()
-        if not apart <= PROBE_TOLERANCE:
+        if not apart <= PROBE_TOLERANCE[dtype]:
             raise RuntimeError(f"engine {i} must agree with engine 0 on policy version {sent.version}, got logprobs {apart:.2g} nats apart")

@@ -20,7 +20,7 @@ from experiments.config import load as load_config
 from experiments.preflight import check_room
 from policy.capacity import check_capacity, gpus_taken, vllm_is_for_gpus
 from policy.cluster import ClusterConfig
-from policy.engine import EngineConfig, EngineError, EngineKind, Sampling, WeightTransport, make_engine
+from policy.engine import EngineConfig, EngineDtype, EngineError, EngineKind, Sampling, WeightTransport, make_engine
 from policy.nccl import LiveWeights
 from policy.pool import RolloutPool
 from policy.rollout_config import RolloutConfig
@@ -215,6 +215,15 @@ def test_each_engine_is_told_ranks_of_its_own():
     assert method == "join_transfer" and [info["rank_offset"] for (info,) in arguments] == [1, 3, 5]
 
 
+@pytest.mark.parametrize(("dtype", "apart", "is_refused"), [("float32", 0.02, True), ("bfloat16", 0.2, False), ("bfloat16", 2.0, True)])
+def test_engines_may_differ_on_the_probe_as_far_as_their_precision_says(dtype, apart, is_refused):
+    sent = pack_weights([("w", torch.ones(4))], version=1)
+    receipts = [Receipt(version=1, checksum=checksum(sent), probe=(-3.0, at)) for at in (-1.0, -1.0 - apart)]
+    message = rf"engine 1 must agree with engine 0 on policy version 1, got logprobs {apart:.2g} nats apart"
+    with pytest.raises(RuntimeError, match=message) if is_refused else nullcontext():
+        check_receipts(receipts, sent, dtype=EngineDtype(dtype))
+
+
 def test_live_weights_that_changed_are_not_given_to_a_newcomer():
     tensor = torch.ones(4)
     weights = LiveWeights([("w", tensor)], version=2)
@@ -359,6 +368,12 @@ def test_a_vllm_for_gpus_is_refused_engines_without_one(kind, gpus, is_refused, 
         else nullcontext()
     ):
         check_capacity(*asked)
+
+
+def test_engines_that_do_not_fit_side_by_side_on_the_gpus_are_refused(monkeypatch):
+    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 2)
+    with pytest.raises(ValueError, match=r"rollout\.num_engines=3 fit on this machine's 2 GPUs, got 0\.6"):
+        check_capacity(RolloutConfig(num_engines=3), EngineConfig(), ClusterConfig(gpus_per_engine=0.6))
 
 
 @pytest.mark.parametrize(
