@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -249,7 +250,10 @@ def check_engine(config: EngineConfig, model_folder: str | Path, *, max_context:
         ValueError: the model folder is not there, its model is made for shorter dialogues, or vLLM is asked for and not installed.
     """
     if not (Path(model_folder) / "config.json").is_file():
-        raise ValueError(f"policy.model must be a folder with a Hugging Face model, got {str(model_folder)!r}")
+        raise ValueError(
+            f"policy.model must be a folder with a Hugging Face model, got {str(model_folder)!r}, which is none on {socket.gethostname()}; "
+            "it must be at this path on every machine with an engine, by a copy there or a file system that they share (docs/cluster.md)"
+        )
     if max_context > (positions := num_positions(model_folder, otherwise=max_context)):
         raise ValueError(f"rollout.max_context must be at most the {positions} tokens that the model is made for, got {max_context!r}")
     if (rule := config.without_vllm) and importlib.util.find_spec("vllm") is None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from experiments.config import load
+
 FILE = Path(__file__).parents[1] / "experiments" / "cluster" / "machines.yaml"
 
 
@@ -18,3 +20,8 @@ def test_the_cluster_file_is_one_that_ray_accepts_and_has_a_worker_for_each_addr
     assert all(
         "RAY_USAGE_STATS_ENABLED=0" in commands[-1] for commands in (config["head_start_ray_commands"], config["worker_start_ray_commands"])
     )
+
+
+def test_every_machine_fetches_the_model_that_own_model_names():
+    commands = yaml.safe_load(FILE.read_text())["setup_commands"]
+    assert f".venv/bin/hf download {load('own_model').policy.model}" in commands[-1]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
+import socket
 import sys
 from types import ModuleType
 
@@ -290,8 +292,11 @@ def test_engine_that_breaks_while_taking_requests_up_leaves_nobody_waiting(folde
     engine.close()
 
 
-def test_missing_model_folder_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"policy\.model must"):
+def test_missing_model_folder_is_refused_by_the_name_of_the_machine(tmp_path):
+    message = (
+        rf"policy\.model must .* got '.*nowhere', which is none on {re.escape(socket.gethostname())}; it must be at this path on every"
+    )
+    with pytest.raises(ValueError, match=message):
         make_engine(EngineConfig(engine=EngineKind.HF), tmp_path / "nowhere", max_context=64)
 
 
