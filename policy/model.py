@@ -234,7 +234,8 @@ class _Scores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits_NV: Tensor, targets_N: Tensor, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
         logprobs_NV = torch.log_softmax(logits_NV, dim=-1)
-        entropies_N = -torch.linalg.vecdot(logprobs_NV.exp(), logprobs_NV)
+        with torch.autocast(logits_NV.device.type, enabled=False):  # which takes a dot product for one of matrices, in bfloat16
+            entropies_N = -torch.linalg.vecdot(logprobs_NV.exp(), logprobs_NV)
         ctx.save_for_backward(logprobs_NV, targets_N, entropies_N)
         ctx.entropy_gradient = entropy_gradient
         if not entropy_gradient:

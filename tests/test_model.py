@@ -167,6 +167,22 @@ def test_model_whose_layers_cannot_be_recomputed_is_refused() -> None:
         recompute_layers(torch.nn.Linear(2, 2))
 
 
+@pytest.mark.parametrize("logit_chunk_mb", [64, 0])
+def test_autocast_rounds_logits_and_nothing_that_is_computed_from_them(logit_chunk_mb: int) -> None:
+    model, batch, seen = tiny_model(), random_batch(seed=3), []
+    model.get_output_embeddings().weight.data.mul_(40.0)
+    model.get_output_embeddings().register_forward_hook(lambda module, inputs, logits: seen.append(logits.double()))
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        _, entropies_N = token_logprobs_and_entropy(
+            model, batch.token_ids_BT, batch.attention_BT, batch.loss_mask_BT, logit_chunk_mb=logit_chunk_mb
+        )
+        total = entropies_N.sum()
+    log_p_NV = torch.cat(seen).log_softmax(-1)
+    expected_N = -(log_p_NV.exp() * log_p_NV).sum(-1)
+    assert entropies_N.dtype == total.dtype == torch.float32
+    torch.testing.assert_close(entropies_N.double(), expected_N, rtol=0, atol=1e-5)
+
+
 def test_entropy_is_kept_out_of_the_graph_unless_asked_for() -> None:
     model, batch = tiny_model(), random_batch(seed=4)
     logprobs_N, entropies_N = token_logprobs_and_entropy(model, batch.token_ids_BT, batch.attention_BT, batch.loss_mask_BT)
