@@ -99,13 +99,14 @@ def test_a_model_of_ones_own_has_the_main_jobs_teacher_and_settings_of_its_own()
     assert (own.teacher, own.simulator.kind, own.groups_per_step) == (main_job.teacher, main_job.simulator.kind, main_job.groups_per_step)
     assert own.algorithm.turn_credit == main_job.algorithm.turn_credit and own.algorithm.entropy_coef == 0
     assert (own.learner.lr, own.learner.num_minibatches, own.simulator.register) == (1e-6, 1, "open")
+    assert own.learner.autocast and own.policy.dtype == "bfloat16" and not own.computes_in_float32
     assert load("own_model", ["teacher.kind=fixed", "teacher.strictness=0.5", "learner.lr=2e-6"]).learner.lr == 2e-6
 
 
 def test_a_small_model_is_trained_without_a_gpu_by_the_same_teacher():
     own, small = load("own_model"), load("small_model")
     assert (small.teacher, small.algorithm, small.simulator) == (own.teacher, own.algorithm, own.simulator)
-    assert (small.learner.device, small.cluster.gpus_per_engine) == ("cpu", 0.0)
+    assert (small.learner.device, small.cluster.gpus_per_engine, small.learner.autocast) == ("cpu", 0.0, False)
     assert small.rollout.max_turns * (small.rollout.max_new_tokens + 60) < small.rollout.max_context
     assert cautions(small) == []
 
