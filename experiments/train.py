@@ -21,6 +21,7 @@ from experiments.probe import as_heard, probe_tasks
 from experiments.recorder import Recorder, group_records, rollout_record
 from experiments.retrieval import retrieval_metrics
 from policy.batch import admitted, by_segment, pack
+from policy.capacity import engines_beside
 from policy.rollout import Rollout, RolloutGroup
 from policy.staleness import is_fresh, off_policy_metrics
 from simulator.scenario import Split
@@ -79,6 +80,8 @@ class TrainingRun:
         self.config, self.parts, self.recorder, self.tally = config, parts, recorder, tally
         self._pool_before: dict[str, float] = parts.pool.stats()
         self._users_before: dict[str, float] = parts.pool.user_counts()
+        # Where Ray was there before, nobody can tell.
+        self._may_share_gpu = bool(config.cluster.address) or engines_beside(config.learner.device, config.rollout, config.cluster) > 0
         self._cost_before = self._users_before.get("cost", 0.0)
         self.panel = probe_tasks(config.probe.num_dialogues, parts.bank.by_family(Split.TRAIN), seed=config.seed)
         self.ahead = Ahead(
@@ -162,6 +165,8 @@ class TrainingRun:
         is_exact = self.config.computes_in_float32 and not self.config.rollout.max_staleness
         with self.left_behind(practice):
             metrics = ages | learner.update(*by_segment(batch, targets), spent=self.spent())
+            if self._may_share_gpu:
+                learner.give_back_memory()
             require_agreement(metrics["training/rollout_logprob_abs_diff_mean"], policy_version=sampled_by, is_exact=is_exact)
         return metrics | dialogue_metrics(groups, success_emotion=self.config.teacher.success_emotion) | signal_metrics(outcomes)
 

@@ -138,7 +138,7 @@ class Crew:
         """Puts a fresh worker in place of one that is good for nothing.
 
         Raises:
-            RuntimeError: that happened too often, or there is nowhere to start one.
+            RuntimeError: that happened too often, there is nowhere to start one, or its engine refuses.
         """
         while True:
             self._budget.spend(worker, why)
@@ -153,6 +153,8 @@ class Crew:
                 self._await_start(self._workers[worker].start.remote(self._newest()))
             except WorkerLostError as error:
                 why = str(error)
+            except ValueError as error:  # at the first start it is the settings', now what has become of the machine
+                raise RuntimeError(f"rollout worker {worker} must start anew after it was lost ({why}), got {_reason(error)}") from error
             else:
                 break
         self._on_restart(worker)

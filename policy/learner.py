@@ -293,6 +293,12 @@ class Learner:
         reference = self.reference
         return replace(batch, reference_logprobs_BT=scored_by_segment(batch, lambda rows: self.scorer.logprobs(reference, rows)))
 
+    def give_back_memory(self) -> None:
+        """Lets others have what an update left in reserve on its GPU: an engine of the same card that starts anew wants it free."""
+        if self.model.device.type == "cuda":
+            with torch.cuda.device(self.model.device):
+                torch.cuda.empty_cache()
+
     # Weights and state ---------------------------------------------------------------------------------------------------------
 
     def weights(self) -> list[tuple[str, Tensor]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -191,6 +192,19 @@ def test_a_machine_that_is_lost_is_made_good_on_another(folder):
             assert stats["num_dispatched"] == 8 * num_rounds + stats["num_lost"]
     finally:
         cluster.shutdown()
+
+
+@pytest.mark.engine
+def test_an_engine_that_cannot_start_anew_stops_a_run_in_one_sentence(folder, tmp_path):
+    gone = shutil.copytree(folder, tmp_path / "model")
+    with make_pool(gone, num_engines=1) as pool:
+        shutil.rmtree(gone)
+        os.kill(workers_of_this_process()[0].pid, signal.SIGKILL)
+        with pytest.raises(
+            RuntimeError, match=r"^rollout worker 0 must start anew after it was lost \(.*\), got policy\.model must be"
+        ) as caught:
+            pool.score(list(range(40, 50)))
+    assert "\n" not in str(caught.value)
 
 
 def test_weights_that_find_no_room_anywhere_stop_a_run_with_the_remedy(monkeypatch):

@@ -105,6 +105,21 @@ def test_weights_that_do_not_arrive_stop_a_run_in_the_step_whose_dialogues_they_
     assert len(kept.played) == 6 and training.tally.step == 0 and not kept.measured
 
 
+@pytest.mark.parametrize(("where", "expected"), [((), ["trained", "sent"]), (("cluster.address=auto",), ["trained", "given back", "sent"])])
+def test_memory_is_given_back_between_an_update_and_its_weights_where_engines_may_share_the_gpu(where, expected, run):
+    training, _ = run(*where)
+    learner, pool, order = training.parts.learner, training.parts.pool, []
+    update, load_weights = learner.update, pool.load_weights
+
+    def noted(name, call):
+        return lambda *arguments, **named: (order.append(name), call(*arguments, **named))[1]
+
+    learner.update, pool.load_weights = noted("trained", update), noted("sent", load_weights)
+    learner.give_back_memory = noted("given back", learner.give_back_memory)
+    training.step()
+    assert order == expected
+
+
 def test_a_step_plays_its_groups_once_and_the_panel_can_be_kept_from_the_teacher(run):
     training, kept = run("probe.teaches=false")
     for _ in range(2):
