@@ -15,7 +15,7 @@ from experiments.one_writer import check_no_writer
 from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
 from policy.capacity import check_capacity
-from policy.engine import WeightTransport, check_weight_files
+from policy.engine import WeightTransport, check_weight_files, vllm_remedy
 from policy.lora_config import check_lora
 from simulator.bank import world_hash
 from simulator.scenario import Split
@@ -150,7 +150,7 @@ def check_model(config: PolicyConfig) -> None:
     An id of the hub is looked for there.
     """
     if (rule := config.without_vllm) and importlib.util.find_spec("vllm") is None:
-        raise ConfigError(f"{rule.format('is not installed')}; pip install -r requirements/cpu.txt")
+        raise ConfigError(f"{rule.format('is not installed')}; {vllm_remedy()}")
     with refusing():
         check_lora(config.lora)
     if config.model == "embedded":

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -257,7 +258,16 @@ def check_engine(config: EngineConfig, model_folder: str | Path, *, max_context:
     if max_context > (positions := num_positions(model_folder, otherwise=max_context)):
         raise ValueError(f"rollout.max_context must be at most the {positions} tokens that the model is made for, got {max_context!r}")
     if (rule := config.without_vllm) and importlib.util.find_spec("vllm") is None:
-        raise ValueError(f"{rule.format('is not installed')}; pip install -r requirements/cpu.txt")
+        raise ValueError(f"{rule.format('is not installed')}; {vllm_remedy()}")
+
+
+def vllm_remedy() -> str:
+    """What installs vLLM beside the torch that is here: a build for the CPU calls itself +cpu."""
+    try:
+        name = "cpu" if metadata.version("torch").endswith("+cpu") else "gpu"
+    except metadata.PackageNotFoundError:
+        name = "cpu"
+    return f"pip install -r requirements/{name}.txt"
 
 
 def check_weight_files(config: EngineConfig, model_folder: str | Path) -> None:
@@ -298,7 +308,7 @@ def make_engine(config: EngineConfig, model_folder: str | Path, *, max_context: 
         except (ImportError, OSError, RuntimeError) as error:
             if rule := config.without_vllm:
                 reason = rule.format(f"cannot be imported ({error})")
-                raise ValueError(f"{reason}; pip install -r requirements/cpu.txt") from error
+                raise ValueError(f"{reason}; {vllm_remedy()}") from error
             log.warning("vLLM cannot be imported (%s): rolling out with the slower transformers engine", error)
         else:
             return vllm_engine.VLLMEngine(config, model_folder, max_context=max_context)

@@ -23,6 +23,8 @@ from policy.weights import Broadcast, Delivery, PackedWeights, Shipment, engine_
 PARENT_POLL_S = 1.0
 TRANSFER_BACKEND = "nccl"
 """vLLM's, with policy.weight_transport=nccl."""
+SIGNS_OF_NO_MEMORY = ("KV cache", "No available memory for the cache blocks", "Free memory on device")
+"""Parts of what vLLM (0.32) says when it finds too little."""
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in this process: up in seconds, and tensors reach it directly
     "VLLM_NO_USAGE_STATS": "1",
@@ -87,10 +89,9 @@ class VLLMEngine(SteppedEngine):
         try:
             self._engine = self._build(vllm)
         except ValueError as error:
-            if "KV cache" not in str(error):
-                raise
-            size = self._config.kv_cache_mb
-            raise ValueError(f"policy.kv_cache_mb must hold a whole dialogue and be free, got {size!r}; {error}") from error
+            if rule := too_little_memory(error, self._config, on_cpu=self._on_cpu):
+                raise ValueError(f"{rule}; {error}") from error
+            raise
         # Not the engine's, which goes by the architecture and may split words otherwise; prompts reach it as ids.
         self.tokenizer = load_tokenizer(self._folder)
         self._chat = Chat(self.tokenizer, thinking=self._config.thinking, keep_thoughts=self._config.keep_thoughts)
@@ -210,6 +211,18 @@ class VLLMEngine(SteppedEngine):
     def _stop(self) -> None:
         if hasattr(self, "_engine"):
             self._engine.engine_core.shutdown()
+
+
+def too_little_memory(error: ValueError, config: EngineConfig, *, on_cpu: bool) -> str:
+    """The setting that vLLM found too small or too large, as a rule; empty where it complains of something else."""
+    if not any(sign in str(error) for sign in SIGNS_OF_NO_MEMORY):
+        return ""
+    if on_cpu:
+        return f"policy.kv_cache_mb must hold a whole dialogue and be free, got {config.kv_cache_mb!r}"
+    return (
+        "policy.gpu_memory_share must be free on the engine's GPU and hold the model beside a whole dialogue, "
+        f"got {config.gpu_memory_share!r}"
+    )
 
 
 class WorkerExtension:

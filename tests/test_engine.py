@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from policy.engine import EngineConfig, EngineDtype, EngineError, EngineKind, Request, Sampling, make_engine
+from policy.engine import EngineConfig, EngineDtype, EngineError, EngineKind, Request, Sampling, make_engine, vllm_remedy
 from policy.model import load_tokenizer
-from policy.vllm_engine import import_vllm
+from policy.vllm_engine import import_vllm, too_little_memory
 from policy.weights import checksum, pack_weights
 from tests.tiny_policy import save_tiny_policy
 
@@ -327,12 +327,33 @@ def test_triton_multiplies_float32_exactly_where_an_engine_computes_in_it(dtype,
     assert environment.get("TRITON_F32_DEFAULT") == expected
 
 
+@pytest.mark.parametrize(
+    ("said", "on_cpu", "expected"),
+    [
+        ("0.1 GiB KV cache is needed, which is larger than the available", True, "policy.kv_cache_mb must hold a whole dialogue"),
+        ("0.1 GiB KV cache is needed, which is larger than the available", False, "policy.gpu_memory_share must be free"),
+        ("No available memory for the cache blocks.", False, "policy.gpu_memory_share must be free"),
+        ("Free memory on device cuda:0 (3.1/79.1 GiB) on startup is less than", False, "policy.gpu_memory_share must be free"),
+        ("block_size must be a power of two", False, ""),
+    ],
+)
+def test_too_little_memory_is_told_by_the_setting_that_holds_on_the_platform(said, on_cpu, expected):
+    rule = too_little_memory(ValueError(said), EngineConfig(), on_cpu=on_cpu)
+    assert rule.startswith(expected) and bool(rule) == bool(expected)
+
+
+@pytest.mark.parametrize(("version", "expected"), [("2.13.0+cpu", "cpu"), ("2.13.0", "gpu"), ("2.13.0+cu130", "gpu")])
+def test_vllm_is_to_be_installed_for_what_torch_is_built_for(version, expected, monkeypatch):
+    monkeypatch.setattr("policy.engine.metadata.version", {"torch": version}.__getitem__)
+    assert vllm_remedy() == f"pip install -r requirements/{expected}.txt"
+
+
 def test_missing_vllm_falls_back_in_auto_and_is_refused_when_asked_for(folder, monkeypatch, caplog):
     def missing(dtype):
         raise ImportError("No module named 'vllm'")
 
     monkeypatch.setattr("policy.vllm_engine.import_vllm", missing)
-    with pytest.raises(ValueError, match=r"policy\.engine must .*; pip install -r requirements/cpu\.txt"):
+    with pytest.raises(ValueError, match=r"policy\.engine must .*; pip install -r requirements/(cpu|gpu)\.txt"):
         make_engine(EngineConfig(engine=EngineKind.VLLM), folder, max_context=64)
     engine = make_engine(EngineConfig(engine=EngineKind.AUTO), folder, max_context=64)
     engine.close()
