@@ -51,7 +51,7 @@ chat: simulator/chat.py setup ## talk to a simulated user yourself
 bench: setup ## throughput and overheads beside their ceilings, to bench.json and bench.html (ARGS="--only training"; TRL: make setup-bench)
 	@$(RUN_PYTHON) -m experiments.bench $(ARGS)
 
-bench-gpu: setup ## an update and rollouts of a Qwen2.5-shaped model in bf16 on one GPU, to bench_gpu.json (ARGS="--size 7b --checkpointing")
+bench-gpu: setup ## an update and rollouts of a Qwen2.5-shaped model in bf16 on one GPU, to bench_gpu.json (ARGS="--size 3b --checkpointing")
 	@$(RUN_PYTHON) -m experiments.bench_gpu $(ARGS)
 
 lint: setup-dev ## ruff, mypy and the direction of imports
