@@ -90,14 +90,18 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
         from experiments.same_run import refuse_other
         from experiments.sealed import check_sealed
         from experiments.sweep import closing_score, is_done
+        from experiments.taking_over import kept_runs
 
         config, folder = sweep.config(cell), sweep.run_folder(cell)
         resuming = (folder / "config.yaml").is_file()
-        check_sealed(config, folder, resuming=resuming)
         refuse_other(sweep, cell)
         if is_done(sweep, cell):
             print(f"# {folder} has ended: {closing_score(sweep, cell)}")
             return 0
+        if record := kept_runs(sweep, among=[cell, *sweep.needs(cell)]).usable.get(cell):
+            print(f"# {cell} was kept in {record} and is done")
+            return 0
+        check_sealed(config, folder, resuming=resuming)
         config.resume = str(folder) if resuming else ""
         print(plan(config, folder))
         return 0
@@ -113,10 +117,13 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
 def foreseen(sweep: Sweep) -> Iterator[str]:
     """What else is known of a sweep before it is run: what it takes over, what it loses, and why it would be refused."""
     from experiments.keys import refusing
-    from experiments.sweep import check_opening, lost_by_words, refused_arms, torn_runs
+    from experiments.sweep import check_opening, is_done, lost_by_words, refused_arms, torn_runs
     from experiments.taking_over import began_otherwise, kept_runs
 
-    kept = kept_runs(sweep)
+    kept, cells = kept_runs(sweep), sweep.cells()
+    num_done = sum(is_done(sweep, cell) for cell in cells)
+    if num_done:
+        yield f"{num_done} of {len(cells)} runs are done in {sweep.folder}, {len(cells) - num_done - len(kept.usable)} are left to run"
     yield from (*lost_by_words(sweep), *kept.sentences(len(sweep.cells())), *began_otherwise(sweep, kept))
     yield from refused_arms(sweep, kept.usable).values()
     try:

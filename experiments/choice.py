@@ -72,7 +72,7 @@ class Choice:
     @property
     def num_open(self) -> int:
         """How many candidates will fall away once the best are chosen."""
-        return sum(len(names) - 1 for names in self.candidates.values()) if self.why_not else 0
+        return sum(max(len(names) - 1, 0) for names in self.candidates.values()) if self.why_not else 0
 
     def sentences(self) -> Iterable[str]:
         """What was chosen and why, or why not yet."""
@@ -110,6 +110,7 @@ def read_choice(
     runs: Path,
     endpoint: str,
     config_of: Callable[[str], ExperimentConfig],
+    all_at_once: bool = False,
 ) -> Choice:
     """The choice that was kept in the sweep's folder, or the one that the other sweep's runs now give.
 
@@ -118,6 +119,7 @@ def read_choice(
         arms: all of the file, among which the best is chosen.
         asked: those that were asked for. Where nothing can be chosen yet, a pattern that fits only one of them leaves nothing to choose.
         config_of: the settings that the sweep would give an arm, whatever the seed.
+        all_at_once: also of patterns that fit none or only one of them: once the sealed half is open nothing is chosen any more.
 
     Raises:
         ConfigError: `wanted` has other keys, its seeds are none, or the arms lack one that was chosen before.
@@ -131,7 +133,7 @@ def read_choice(
         raise ConfigError(f"choose: best must name arms of the sweep, got {', '.join(strays)}; the arms are {', '.join(arms)}")
     names, wished = list(arms), list(asked)
     fitting = {pattern: fnmatch.filter(wished, pattern) for pattern in patterns}
-    candidates = {pattern: fnmatch.filter(names, pattern) for pattern, some in fitting.items() if some}
+    candidates = {pattern: fnmatch.filter(names, pattern) for pattern, some in fitting.items() if some or all_at_once}
     origin, seeds = str(wanted["from"]), str(wanted["seeds"])
     try:
         numbers = seeds_from(seeds)
@@ -145,13 +147,13 @@ def read_choice(
         try:
             picks.append(kept.get(pattern) or best_there_is(pattern, settings[pattern], runs, origin, numbers, endpoint))
         except ValueError as error:
-            why = why or (str(error) if len(fitting[pattern]) > 1 else "")
+            why = why or (str(error) if len(fitting[pattern]) > 1 or all_at_once else "")
     if why:
-        several = {pattern: some for pattern, some in fitting.items() if len(some) > 1}
-        why = f"{why}; run {origin.partition('/')[0]} first, or name one of them with arms="
+        several = {pattern: some for pattern, some in fitting.items() if len(some) > 1 or all_at_once}
+        why = f"{why}; run {origin.partition('/')[0]} first" + ("" if all_at_once else ", or name one of them with arms=")
         return replace(undecided, candidates=several, why_not=why)
     for pick in picks:
-        if pick.arm not in fitting[pick.pattern]:
+        if fitting[pick.pattern] and pick.arm not in fitting[pick.pattern]:
             said = f"which {folder / CHOSEN} has as the best" if pick.pattern in kept else f"on {origin} the best"
             raise ConfigError(f"arms must hold {pick.arm}, {said} {pick.pattern}, got {', '.join(fitting[pick.pattern])}")
     return replace(undecided, picks=tuple(picks))

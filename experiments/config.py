@@ -405,7 +405,16 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
             OmegaConf.from_dotlist([word])
         except (OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
             raise ConfigError(f"{name} must have a value that YAML can read, got {word!r}") from error
-    return OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)))
+    tree: dict[str, Any] = OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)))
+    for name, _, value in (word.partition("=") for word in overrides):
+        # YAML would make 1.1 of a run named 1.10, and 64 of seeds 1:4.
+        if name in AS_WRITTEN and value and not value.startswith(("[", "'", '"')):
+            tree[name] = value
+    return tree
+
+
+AS_WRITTEN = ("name", "seeds")
+"""Overrides that are text, whatever else YAML could read in them."""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

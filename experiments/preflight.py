@@ -66,14 +66,23 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     if resuming:
         check_checkpoint(folder)
         check_unfinished(config, folder)
+    check_needs(config)
+    check_teacher(config)
+    check_sealed(config, folder, resuming=resuming)
+
+
+def check_needs(config: ExperimentConfig) -> None:
+    """Refuses a run that does not find here what it works with.
+
+    Raises:
+        ConfigError: the GPU, the model or a package for it is not there, memory does not suffice, or the simulated user lacks something.
+    """
     check_device(config)
     check_model(config.policy)
     check_template(config)
     check_told_facts(config)
     check_room(config)
     check_simulator(config)
-    check_teacher(config)
-    check_sealed(config, folder, resuming=resuming)
 
 
 def check_device(config: ExperimentConfig) -> None:

@@ -8,6 +8,8 @@ run goes alone until its first new step is over: it builds the prior that all sh
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import shlex
 import subprocess
@@ -23,28 +25,40 @@ from tqdm import tqdm
 from analysis.comparisons.comparison import as_text, compare, write_json
 from analysis.comparisons.comparison_plan import COMPARISON, Plan
 from analysis.comparisons.planned import read_planned
-from analysis.comparisons.sweep import read_sweep
+from analysis.comparisons.sweep import read_sweep, seed_of
 from analysis.results import results_of
 from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
 from experiments.agents.who import EMBEDDED
 from experiments.catalogue import path_of
 from experiments.cautions import lost_settings
-from experiments.config import BudgetConfig, ExperimentConfig, compose, laid_over, load_saved, read_experiment, read_yaml
+from experiments.config import (
+    BudgetConfig,
+    ExperimentConfig,
+    compose,
+    laid_over,
+    load_saved,
+    parse_overrides,
+    read_experiment,
+    read_yaml,
+    to_plain,
+)
 from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
 from experiments.interruption import SIGNALS, Interruption
 from experiments.keys import ConfigError, refusing
 from experiments.one_writer import check_no_writer
-from experiments.preflight import check
+from experiments.preflight import check, check_needs, check_writable
 from experiments.same_run import TornRun, refuse_other
 from experiments.sealed import check_sealed
-from experiments.sweep_plan import Cell, Sweep
-from experiments.taking_over import began_otherwise, kept_runs, plan_apart
+from experiments.sweep_plan import OWN, Cell, Sweep, unreached
+from experiments.taking_over import began_otherwise, kept_runs, plan_apart, runs_in
 from experiments.teaching import check_teacher
 from policy.prior_place import prior_folder
 from simulator.progress import as_clock
 
 POLL_S = 2.0
+SETTINGS = "ATTUNE_SETTINGS"
+"""Environment variable by which a sweep tells a run of its what it is to be: the files may have been changed since they were read."""
 
 
 @dataclass
@@ -90,6 +104,7 @@ def run_sweep(sweep: Sweep) -> ExitCode:
         raise ConfigError(" ".join(refused.values()) + (f" Or go without: arms={rest}" if rest else ""))
     torn = torn_runs(sweep)
     check_opening(sweep, kept.usable)
+    check_place(sweep, kept.usable)
     keep_plan(sweep)
     # Only now, so that a sweep that is refused leaves nothing behind.
     kept.place(sweep)
@@ -102,6 +117,21 @@ def run_sweep(sweep: Sweep) -> ExitCode:
         print(f"interrupted; to go on, give the same command again ({sweep.folder} keeps what was done)", file=sys.stderr)
         return ExitCode.INTERRUPTED
     return ExitCode.FAILED if failed else ExitCode.FINISHED
+
+
+def check_place(sweep: Sweep, kept: Collection[Cell]) -> None:
+    """Refuses a sweep whose first run that is left could not be written or would not find its model, its users or its room here.
+
+    Args:
+        kept: runs that are taken over.
+
+    Raises:
+        ConfigError: as `check_writable` and `check_needs` do.
+    """
+    check_writable(sweep.folder, called="runs")
+    first = next((cell for cell in sweep.cells() if cell not in kept and not is_done(sweep, cell)), None)
+    if first is not None:
+        check_needs(sweep.config(first))
 
 
 def check_opening(sweep: Sweep, kept: Collection[Cell]) -> None:
@@ -122,27 +152,40 @@ def torn_runs(sweep: Sweep) -> dict[Cell, str]:
     """By run whose folder cannot be read, what is wrong with it; the others go on.
 
     Raises:
-        ConfigError: a run that is there is not the one that the sweep would make.
+        ConfigError: a run that is there, asked for or not, is not the one that the sweep would make.
     """
-    torn = {}
-    for cell in sweep.cells():
+    torn, whole = {}, sweep.whole()
+    asked = dict.fromkeys(sweep.cells())
+    for cell in (*asked, *begun_before(sweep)):
         try:
-            refuse_other(sweep, cell)
+            refuse_other(whole, cell)
         except TornRun as error:
-            torn[cell] = str(error)
+            if cell in asked:
+                torn[cell] = str(error)
     return torn
 
 
+def begun_before(sweep: Sweep) -> list[Cell]:
+    """Runs in the sweep's folder that were not asked for now, of arms that the file has."""
+    begun = [Cell(folder.parent.name, seed_of(folder)) for folder in runs_in(sweep.folder)]
+    return [cell for cell in begun if cell.arm in sweep.file_arms and cell not in set(sweep.cells())]
+
+
 def lost_by_words(sweep: Sweep) -> list[str]:
-    """What its overrides lose of the file's settings for all arms, by choosing another algorithm or user."""
+    """What its overrides lose of the file's settings, by choosing another algorithm or user, and which arms they do not reach."""
+    given = {name: value for name, value in parse_overrides(sweep.words).items() if name not in OWN}
+    missed = [
+        f"{name}={setting(given, name)} does not go to {', '.join(arms)}, which set it themselves or have a kind of their own"
+        for name, arms in unreached(sweep.base, sweep.arms, given).items()
+    ]
     file = read_yaml(path_of(sweep.experiment))
     before = laid_over(read_experiment(file["base"]), file.get("settings") or {})
     try:
         configs = [compose(base, {}, experiment=sweep.experiment) for base in (before, sweep.base)]
     except ConfigError:
         # Without what only its arms say it is no whole configuration.
-        return []
-    return lost_settings(*configs, called=sweep.experiment)
+        return missed
+    return [*missed, *lost_settings(*configs, called=sweep.experiment)]
 
 
 def refused_arms(sweep: Sweep, kept: Collection[Cell]) -> dict[str, str]:
@@ -187,6 +230,9 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
     """
     from experiments.run import run
 
+    expected, settings = os.environ.get(SETTINGS), digest_of(sweep.config(cell))
+    if expected not in (None, settings):
+        raise ConfigError(f"{cell} must have the settings that its sweep began with; a file of it was changed since: start the sweep again")
     place_kept(sweep, [cell, *sweep.needs(cell)])
     for need in sweep.needs(cell):
         if not is_done(sweep, need):
@@ -398,10 +444,14 @@ def start(sweep: Sweep, cell: Cell) -> subprocess.Popen[bytes]:
     output = output_of(sweep, cell)
     output.parent.mkdir(parents=True, exist_ok=True)
     words = [sys.executable, "-m", "experiments", *words_of(sweep, cell)]
+    env = {**shared_cores(sweep.parallel), SETTINGS: digest_of(sweep.config(cell))}
     with output.open("ab") as log:
-        return subprocess.Popen(
-            words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=shared_cores(sweep.parallel), start_new_session=True
-        )
+        return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env, start_new_session=True)
+
+
+def digest_of(config: ExperimentConfig) -> str:
+    """16 hex digits over the settings of a run."""
+    return hashlib.sha256(json.dumps(to_plain(config), sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def words_of(sweep: Sweep, cell: Cell) -> list[str]:

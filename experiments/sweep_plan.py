@@ -92,6 +92,8 @@ class Sweep:
     base: dict[str, Any]
     arms: dict[str, dict[str, Any]]
     """Settings that each arm changes, nested."""
+    file_arms: dict[str, dict[str, Any]]
+    """The same of all arms in the file, whichever were asked for."""
     seeds: tuple[int, ...]
     ring: tuple[int, ...]
     """The file's seeds, in the order in which one run replays the next one's."""
@@ -107,6 +109,10 @@ class Sweep:
     """The overrides from which it was made."""
     composed: dict[tuple[str, ...], ExperimentConfig] = field(default_factory=dict, init=False, repr=False, compare=False)
     """By arm and what it replays, settings that were put together before."""
+
+    def whole(self) -> Sweep:
+        """The same with all arms of the file."""
+        return replace(self, arms=self.file_arms)
 
     @property
     def runs(self) -> Path:
@@ -252,16 +258,14 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     for name, instead in NOT_OF_A_SWEEP.items():
         if name in given:
             raise ConfigError(f"{name} must not be set for a sweep, got {given[name]!r}; {instead}")
-    if setting(given, "teacher.kind") and any("kind" in ((arm or {}).get("teacher") or {}) for arm in tree["arms"].values()):
-        raise ConfigError(
-            f"teacher.kind must not be set for a sweep whose arms have teachers of their own, got {given['teacher']['kind']!r}; the others "
-            "would be called what they are not: write an arm of that kind into the file"
-        )
+    refuse_kinds(given, tree["arms"])
     own = {key: given.pop(key) for key in OWN if key in given}
     if empty := [name for name in ("name", "runs") if own.get(name, name) in (None, "")]:
         raise ConfigError(f"{empty[0]} must not be empty, got {own[empty[0]]!r}; leave it out for what is usual")
     base = laid_over(laid_over(read_experiment(tree["base"]), tree.get("settings") or {}), given)
-    arms = {arm: reached(settings, base, given) for arm, settings in chosen_arms(tree["arms"], own.get("arms", list(tree["arms"]))).items()}
+    file_arms = {arm: reached(settings or {}, base, given) for arm, settings in tree["arms"].items()}
+    arms = {arm: file_arms[arm] for arm in chosen_arms(tree["arms"], own.get("arms", list(tree["arms"])))}
+    refuse_without_effect(base, arms, given)
     runs, primary = Path(str(own.get("runs", "runs"))), tree.get("primary", "heldout.auc")
     folder = runs / experiment / checked_name(str(own.get("name", "sweep")))
     seeds = whole_numbers("seeds", own.get("seeds", tree["seeds"]), least=0)
@@ -271,6 +275,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
         folder=folder,
         base=base,
         arms=arms,
+        file_arms=file_arms,
         seeds=seeds,
         ring=everyone,
         parallel=num_parallel(own.get("parallel", tree.get("parallel", 1))),
@@ -293,10 +298,45 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     except ValueError as error:
         raise ConfigError(f"{path_of(experiment).name}: {str(error).replace('--', '')}") from error
     if tree.get("choose") is not None:
-        all_arms = {arm: reached(settings, base, given) for arm, settings in chosen_arms(tree["arms"], list(tree["arms"])).items()}
-        sweep = chosen(sweep, tree["choose"], all_arms=all_arms)
+        sweep = chosen(sweep, tree["choose"])
     check(sweep, all_arms=list(tree["arms"]))
     return sweep
+
+
+def refuse_kinds(given: Mapping[str, Any], arms: Mapping[str, Any]) -> None:
+    """Refuses a kind for all arms where some choose theirs.
+
+    Raises:
+        ConfigError: names the setting.
+    """
+    for group, what in (("teacher", "teachers"), ("algorithm", "algorithms"), ("simulator", "users")):
+        kind = setting(given, f"{group}.kind")
+        if kind and any("kind" in ((arm or {}).get(group) or {}) for arm in arms.values()):
+            raise ConfigError(
+                f"{group}.kind must not be set for a sweep whose arms have {what} of their own, got {kind!r}; the others "
+                "would be called what they are not: write an arm of that kind into the file"
+            )
+
+
+def refuse_without_effect(base: Mapping[str, Any], arms: Mapping[str, dict[str, Any]], given: Mapping[str, Any]) -> None:
+    """Refuses an override that no arm takes.
+
+    Raises:
+        ConfigError: names it.
+    """
+    for name, lacking in unreached(base, arms, given).items():
+        if len(lacking) == len(arms):
+            raise ConfigError(
+                f"{name} must reach an arm, got {setting(given, name)!r} for {', '.join(arms)}: each of these sets it itself, or has a "
+                "kind of its own for which it means nothing or something else; write it into the file, into the arm that it is for"
+            )
+
+
+def unreached(base: Mapping[str, Any], arms: Mapping[str, dict[str, Any]], given: Mapping[str, Any]) -> dict[str, list[str]]:
+    """By override, the arms that do not take it: they set it themselves, or chose a kind of their own."""
+    taken = {arm: dict(leaves(laid_over(base, settings))) for arm, settings in arms.items()}
+    lacking = {name: [arm for arm in arms if taken[arm].get(name, REFERENCE) != value] for name, value in leaves(given)}
+    return {name: found for name, found in lacking.items() if found}
 
 
 def planned_seeds(of_file: Sequence[int], asked: Sequence[int]) -> tuple[int, ...]:
@@ -331,30 +371,34 @@ def require_shape(tree: Mapping[str, Any], file: str) -> None:
             raise ConfigError(f"arm {arm} must be a table of settings, got {settings!r} in {file}")
 
 
-def chosen(sweep: Sweep, wanted: Mapping[str, Any], *, all_arms: Mapping[str, dict[str, Any]]) -> Sweep:
-    """The sweep without the arms that were not chosen; see `experiments.choice`.
-
-    Args:
-        all_arms: those of the file: the best is chosen among them, whichever were asked for.
+def chosen(sweep: Sweep, wanted: Mapping[str, Any]) -> Sweep:
+    """The sweep without the arms that were not chosen, of all in the file, whichever were asked for; see `experiments.choice`.
 
     Raises:
         ConfigError: as `read_choice` does, or a candidate's settings are wrong.
     """
-    whole = replace(sweep, arms=dict(all_arms))
+    whole = sweep.whole()
 
     def config_of(arm: str) -> ExperimentConfig:
         return whole.config(Cell(arm, sweep.seeds[0]))
 
     choice = read_choice(
-        wanted, all_arms, asked=sweep.arms, folder=sweep.folder, runs=sweep.runs, endpoint=sweep.planned.primary, config_of=config_of
+        wanted,
+        sweep.file_arms,
+        asked=sweep.arms,
+        folder=sweep.folder,
+        runs=sweep.runs,
+        endpoint=sweep.planned.primary,
+        config_of=config_of,
+        all_at_once=setting(sweep.base, "evaluation.split") == Split.SEALED,
     )
     arms = {arm: settings for arm, settings in sweep.arms.items() if arm not in choice.rejected}
-    planned = replace(sweep.planned, arms=tuple(arm for arm in all_arms if arm not in choice.rejected))
+    planned = replace(sweep.planned, arms=tuple(arm for arm in sweep.file_arms if arm not in choice.rejected))
     return replace(sweep, arms=arms, planned=planned, choice=choice)
 
 
-def chosen_arms(arms: Mapping[str, Any], names: Any) -> dict[str, dict[str, Any]]:
-    """The arms that were asked for, as YAML or as text between commas.
+def chosen_arms(arms: Mapping[str, Any], names: Any) -> list[str]:
+    """The arms that were asked for, each once, as YAML or as text between commas.
 
     Raises:
         ConfigError: there is no such arm, or none was named.
@@ -365,7 +409,7 @@ def chosen_arms(arms: Mapping[str, Any], names: Any) -> dict[str, dict[str, Any]
     for name in asked:
         if name not in arms:
             raise ConfigError(f"arms must be among {', '.join(arms)}, got {name!r}")
-    return {name: dict(arms[name] or {}) for name in asked}
+    return list(dict.fromkeys(asked))
 
 
 def reached(arm: Mapping[str, Any], base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

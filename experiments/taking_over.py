@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.comparisons.planned import read_planned
-from analysis.comparisons.sweep import seed_of
+from analysis.comparisons.sweep import run_folders, seed_of
 from analysis.copies import COPIED, TASKS, digest_of_tasks, kept_facts
 from analysis.kept import relocated, unpack, why_unusable
 from analysis.results import RUNS, results_beside, results_of
@@ -93,19 +93,20 @@ def kept_runs(sweep: Sweep, *, among: Collection[Cell] | None = None) -> KeptRun
 
 
 def began_otherwise(sweep: Sweep, kept: KeptRuns) -> Iterator[str]:
-    """A sentence if kept runs began with other weights than runs that are made now would; only of a prior that is built already."""
-    if not 0 < len(kept.usable) < len(sweep.cells()):
+    """A sentence if runs that are there began with other weights than those that are left would; only of a prior that is built already."""
+    begun = {cell: folder for cell in sweep.cells() if is_begun(folder := sweep.run_folder(cell))} | kept.usable
+    if not 0 < len(begun) < len(sweep.cells()):
         return
-    firsts = {cell.arm: cell for cell in kept.usable}
+    firsts = {cell.arm: cell for cell in begun}
     begins_with = {arm: weights_now(sweep, cell) for arm, cell in firsts.items()}
     others = []
-    for cell, record in kept.usable.items():
+    for cell, record in begun.items():
         began_with = weights_of(record)
         if began_with and begins_with[cell.arm] and began_with != begins_with[cell.arm]:
             others.append(cell)
     if others:
         yield (
-            f"kept runs that began with other weights than the prior here gives: {named(others)}; they are not paired with the runs "
+            f"runs that began with other weights than the prior here gives: {named(others)}; they are not paired with the runs "
             "made now, and another name= runs all anew"
         )
 
@@ -118,7 +119,7 @@ def weights_now(sweep: Sweep, cell: Cell) -> str:
 
 
 def weights_of(record: Path) -> str:
-    """The fingerprint of the weights that a kept run began with; empty where it was not recorded, or cannot be read."""
+    """The fingerprint of the weights that a run began with; empty where it was not recorded, or cannot be read."""
     try:
         return str(setting(read_config(record / CONFIG), f"{PROVENANCE}.initial_policy") or "")
     except (ValueError, OSError):
@@ -134,8 +135,8 @@ def same_elsewhere(sweep: Sweep, cells: Sequence[Cell], kept: KeptRuns) -> Itera
     if setting(sweep.base, "evaluation.split") == Split.SEALED:
         return
     seeds = {cell.seed for cell in cells}
-    found = sorted(results_beside(sweep.runs).glob(f"*/{sweep.folder.name}/*/seed_*"))
-    records = [path for path in found if path.parent.parent != kept.folder and is_record(path) and seed_of(path) in seeds]
+    others = [place for place in sorted(results_beside(sweep.runs).glob(f"*/{sweep.folder.name}")) if place != kept.folder]
+    records = [path for place in others for path in runs_in(place) if is_record(path) and seed_of(path) in seeds]
     places = [place for cell in sweep.cells() for place in (sweep.run_folder(cell), record_of(sweep, cell))]
     own = {weights for place in places if (weights := weights_of(place))}
     began = {path: weights_of(path) for path in records}
@@ -155,6 +156,14 @@ def same_elsewhere(sweep: Sweep, cells: Sequence[Cell], kept: KeptRuns) -> Itera
         same = next((path for path in alike if not why_not(sweep, cell, path, kept)), None)
         if same:
             yield cell, same
+
+
+def runs_in(sweep: Path) -> list[Path]:
+    """The folders of a sweep's runs; none where it holds none."""
+    try:
+        return run_folders(sweep)
+    except ValueError:
+        return []
 
 
 def teacher_of(record: Path) -> Mapping[str, Any]:

@@ -46,8 +46,9 @@ def grid(tmp_path, monkeypatch):
     return tmp_path
 
 
-def chosen(runs, arms=ARMS, name="judged", config_of=config_of):
-    return read_choice(WANTED, ARMS, asked=arms, folder=runs / "final" / name, runs=runs, endpoint="heldout.auc", config_of=config_of)
+def chosen(runs, arms=ARMS, name="judged", config_of=config_of, all_at_once=False):
+    folder, endpoint = runs / "final" / name, "heldout.auc"
+    return read_choice(WANTED, ARMS, asked=arms, folder=folder, runs=runs, endpoint=endpoint, config_of=config_of, all_at_once=all_at_once)
 
 
 @pytest.mark.parametrize(
@@ -175,3 +176,17 @@ def test_one_candidate_leaves_nothing_to_choose(grid):
     (grid / "grid" / "sweep").rename(grid / "grid" / "gone")
     found = chosen(grid, ("frontier", "fixed_0.5", "linear_slow"))
     assert found.picks == () and found.rejected == set() and not found.why_not
+
+
+def test_once_the_sealed_half_is_open_nothing_is_left_to_choose(grid):
+    # Arms that need no choice are asked for first: what could still be chosen afterwards would be chosen with sealed results in view.
+    found = chosen(grid, ("frontier",), all_at_once=True)
+    assert [pick.arm for pick in found.picks] == ["fixed_0.5", "linear_slow"]
+    found.keep(grid / "final" / "judged")
+    assert set(json.loads((grid / "final" / "judged" / CHOSEN).read_text())["candidates"]) == {"fixed_*", "linear_*"}
+    (grid / "grid" / "sweep").rename(grid / "grid" / "gone")
+    for arms in (("frontier",), ("frontier", "fixed_0.5", "linear_slow")):
+        found = chosen(grid, arms, name="another", all_at_once=True)
+        assert found.why_not and found.num_open == 0
+        with pytest.raises(ConfigError, match=r"fixed_\*, linear_\* must be chosen before a run begins"):
+            found.keep(grid / "final" / "another")

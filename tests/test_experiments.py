@@ -75,7 +75,7 @@ def test_rlvers_table_has_every_combination_of_algorithm_mode_and_user_once():
 
 
 def test_an_override_of_a_sweep_reaches_arms_of_another_kind_where_it_means_the_same():
-    words = ["algorithm.turn_credit=0.5", "algorithm.normalise_by=group", "teacher.success_emotion=80", "teacher.start=0.7"]
+    words = ["algorithm.turn_credit=0.5", "algorithm.normalise_by=group", "teacher.success_emotion=80"]
     sweep = load_sweep("rlver_matrix", words)
     grpo, ppo = (sweep.config(Cell(arm, 0)) for arm in ("grpo_plain_vanilla", "ppo_plain_vanilla"))
     assert (grpo.algorithm.turn_credit, ppo.algorithm.turn_credit) == (0.5, 0.5)
@@ -85,6 +85,8 @@ def test_an_override_of_a_sweep_reaches_arms_of_another_kind_where_it_means_the_
     frontier, fixed, uniform = (compared.config(Cell(arm, 0)).teacher for arm in ("frontier", "fixed_0.5", "uniform"))
     assert (frontier.kind, frontier.start, fixed.kind, fixed.strictness, uniform.kind) == ("frontier", 0.7, "fixed", 0.5, "uniform")
     assert {frontier.success_emotion, fixed.success_emotion, uniform.success_emotion} == {80}
+    with pytest.raises(ConfigError, match=r"teacher\.start must reach an arm, got 0\.7"):
+        load_sweep("rlver_matrix", ["teacher.start=0.7"])
     with pytest.raises(ConfigError, match="pace is not a setting"):
         load_sweep("rlver_matrix", ["algorithm.pace=1"])
 

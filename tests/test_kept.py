@@ -341,6 +341,9 @@ def test_kept_runs_that_began_with_other_weights_are_named(earlier, prior):
     assert said(fingerprint(prior)) == []
     (sentence,) = said("aaaa")
     assert "than the prior here gives: frontier seed 3; they are not paired with the runs made now" in sentence
+    # In a later sitting they lie where runs do.
+    kept_runs(earlier).place(earlier)
+    assert list(began_otherwise(earlier, kept_runs(earlier))) == [sentence]
 
 
 def test_a_sweep_whose_runs_were_all_kept_runs_nothing_and_compares(earlier, capsys):
@@ -440,6 +443,18 @@ def test_a_sweep_without_runs_of_its_own_takes_those_over_that_began_as_its_runs
     (prior / "config.json").unlink()
     prior.rmdir()
     assert not kept_runs(sweep).usable
+
+
+def test_a_copy_beside_the_records_is_none_of_them(earlier, write):
+    write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
+    made = results_beside(earlier.runs) / "made" / "sweep" / "frontier"
+    shutil.copytree(made / "seed_3", made / "seed_3_backup")
+    assert Cell("half", 3) in kept_runs(load_sweep("other", [f"runs={earlier.runs}"])).usable
+
+
+def test_a_run_that_was_kept_is_done_for_a_dry_run_too(earlier, capsys):
+    assert main_of_experiments(["made", f"runs={earlier.runs}", "--cell", "frontier", "3", "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("# frontier seed 3 was kept in ")
 
 
 def test_runs_of_another_experiment_are_left_where_they_began_with_other_weights_than_the_sweeps_own(earlier, write):

@@ -28,7 +28,19 @@ from experiments.keys import ConfigError
 from experiments.one_writer import only_writer
 from experiments.same_run import differences, refuse_other
 from experiments.sealed import opening_sealed
-from experiments.sweep import Running, Sitting, compare_arms, goes_first, keep_plan, run_arm, run_sweep, settings_to_go_on
+from experiments.sweep import (
+    SETTINGS,
+    Running,
+    Sitting,
+    compare_arms,
+    digest_of,
+    goes_first,
+    keep_plan,
+    run_arm,
+    run_sweep,
+    settings_to_go_on,
+    torn_runs,
+)
 from experiments.sweep_plan import Cell, Sweep, describe
 from simulator.bank import world_hash
 
@@ -320,6 +332,45 @@ def test_a_later_sitting_says_where_things_are_now(write, tmp_path, changed, tak
     else:
         with pytest.raises(ConfigError, match=r"was run with learner\.lr"):
             refuse_other(sweep, cell)
+
+
+def test_runs_that_are_not_asked_for_must_have_the_settings_too(write, tmp_path):
+    # Else arms of one sweep would differ in what must be equal, each by the words of its own sitting.
+    write()
+    runs = f"runs={tmp_path / 'runs'}"
+    finished(planned(runs), Cell("frontier", 3))
+    torn_runs(planned(runs, "arms=fixed"))
+    with pytest.raises(ConfigError, match=r"frontier/seed_3 was run with group_size=.*, this sweep wants 3"):
+        torn_runs(planned(runs, "arms=fixed", "group_size=3"))
+
+
+def test_a_run_whose_file_was_changed_under_its_sweep_is_refused(write, tmp_path, monkeypatch):
+    write()
+    sweep, cell = planned(f"runs={tmp_path / 'runs'}"), Cell("fixed", 3)
+    monkeypatch.setenv(SETTINGS, digest_of(sweep.config(cell)))
+    write(PLAN.replace("policy_tokens: 5000", "policy_tokens: 9000"))
+    with pytest.raises(ConfigError, match="fixed seed 3 must have the settings that its sweep began with"):
+        run_arm(planned(f"runs={tmp_path / 'runs'}"), cell)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_says_how_many_runs_are_left(write, tmp_path, capsys):
+    write()
+    runs = f"runs={tmp_path / 'runs'}"
+    finished(planned(runs), Cell("fixed", 3))
+    assert main(["made", runs, "--dry-run"]) == 0
+    assert f"# 1 of 6 runs are done in {tmp_path / 'runs' / 'made' / 'sweep'}, 5 are left to run" in capsys.readouterr().out
+
+
+def test_a_sweep_that_cannot_run_here_is_refused_before_its_first_run(write, tmp_path, capsys):
+    write()
+    (tmp_path / "file").write_text("")
+    for words, said in (
+        ([f"runs={tmp_path / 'file'}"], "runs must be a folder that can be written"),
+        ([f"runs={tmp_path / 'runs'}", "policy.model=no/such/folder"], "policy.model must"),
+    ):
+        assert main(["made", *words]) == 2 and said in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_one_run_of_a_sweep_is_planned_by_itself(write, tmp_path, capsys):

@@ -14,6 +14,7 @@ from experiments.choice import OF_EACH_RUN
 from experiments.config import load, to_plain
 from experiments.keys import ConfigError
 from experiments.same_run import differences
+from experiments.sweep import lost_by_words
 from experiments.sweep_plan import Cell, describe, is_sweep, load_sweep
 
 
@@ -279,3 +280,41 @@ def test_what_an_override_of_a_sweep_loses_is_said_and_what_an_arm_changes_is_no
     assert said in capsys.readouterr().out
     assert main(["rlver_matrix", "--dry-run", "name=none"]) == 0
     assert "NOTE" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("arms=fixed", "teacher.strictness=0.4"), r"teacher\.strictness must reach an arm, got 0\.4 for fixed"),
+        (("arms=fixed", "teacher.target_success=0.4"), r"teacher\.target_success must reach an arm, got 0\.4 for fixed"),
+        (("arms=fixed", "teacher.nonsense=2"), r"teacher\.nonsense must reach an arm, got 2 for fixed"),
+    ],
+)
+def test_an_override_that_no_arm_takes_is_refused(write, overrides, message):
+    write()
+    with pytest.raises(ConfigError, match=message):
+        planned(*overrides)
+
+
+def test_arms_that_an_override_does_not_reach_are_named(write):
+    write()
+    sweep = planned("arms=frontier,fixed", "teacher.target_success=0.4", "learner.lr=0.001")
+    assert lost_by_words(sweep) == ["teacher.target_success=0.4 does not go to fixed, which set it themselves or have a kind of their own"]
+    assert sweep.config(Cell("frontier", 3)).teacher.target_success == 0.4 and sweep.config(Cell("fixed", 3)).learner.lr == 0.001
+
+
+@pytest.mark.parametrize("group", ["algorithm", "teacher"])
+def test_a_kind_for_all_arms_is_refused_where_arms_choose_theirs(write, group):
+    write(PLAN.replace("  frontier: {}", "  frontier: {}\n  ppo: {algorithm: {kind: ppo}}") + "differ: [algorithm]\n")
+    with pytest.raises(ConfigError, match=rf"{group}\.kind must not be set for a sweep whose arms have {group}s of their own"):
+        planned(f"{group}.kind={'grpo' if group == 'algorithm' else 'uniform'}")
+
+
+def test_names_and_seeds_are_what_was_written(write):
+    write()
+    assert (
+        planned("name=1.10").folder.name == "1.10" and planned("name=007").folder.name == "007" and planned("name=no").folder.name == "no"
+    )
+    assert planned("seeds=05").seeds == (5,) and planned("seeds=[3, 5]").seeds == (3, 5)
+    with pytest.raises(ConfigError, match="seeds must be whole numbers such as 0,1,2 or 0-2, got '1:4'"):
+        planned("seeds=1:4")
