@@ -1,4 +1,5 @@
 """Files that start engines go first: two processes share the files, and the long ones must not be what one of them is left with.
+Where vLLM is built for GPUs they are skipped: what they start computes on the CPU.
 
 No test hears of what the sealed half was opened for in this checkout. Whoever asks for `write` gets a sweep's file (`sweep_file`).
 """
@@ -10,10 +11,16 @@ from collections.abc import Iterator
 import pytest
 from sweep_file import write  # noqa: F401 (a fixture, of several files)
 
+from policy.capacity import vllm_is_for_gpus
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    starts_engines = {item.path for item in items if item.get_closest_marker("engine")}
-    items.sort(key=lambda item: item.path not in starts_engines)
+    start_engines = [item for item in items if item.get_closest_marker("engine")]
+    files = {item.path for item in start_engines}
+    items.sort(key=lambda item: item.path not in files)
+    if vllm_is_for_gpus():
+        for item in start_engines:
+            item.add_marker(pytest.mark.skip(reason="starts engines on the CPU: make setup ACCELERATOR=cpu"))
 
 
 @pytest.fixture(scope="session", autouse=True)
