@@ -167,8 +167,9 @@ def torn_runs(sweep: Sweep) -> dict[Cell, str]:
 
 def begun_before(sweep: Sweep) -> list[Cell]:
     """Runs in the sweep's folder that were not asked for now, of arms that the file has."""
+    asked = set(sweep.cells())
     begun = [Cell(folder.parent.name, seed_of(folder)) for folder in runs_in(sweep.folder)]
-    return [cell for cell in begun if cell.arm in sweep.file_arms and cell not in set(sweep.cells())]
+    return [cell for cell in begun if cell.arm in sweep.file_arms and cell not in asked]
 
 
 def lost_by_words(sweep: Sweep) -> list[str]:
