@@ -283,6 +283,7 @@ def test_broken_dialogues_count_in_no_score_and_are_told_by_reason():
         "not_played": 1,
         "excluded_dialogues": 1,
         "reasons": {"RuntimeError: it broke": 1},
+        "cut_short": 0,
     }
 
 
