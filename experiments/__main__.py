@@ -89,8 +89,8 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
     if options.dry_run and cell:
         from experiments.same_run import refuse_other
         from experiments.sealed import check_sealed
-        from experiments.sweep import closing_score, is_done
-        from experiments.taking_over import kept_runs
+        from experiments.sweep import closing_score
+        from experiments.taking_over import is_done, kept_runs
 
         config, folder = sweep.config(cell), sweep.run_folder(cell)
         resuming = (folder / "config.yaml").is_file()
@@ -117,14 +117,14 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
 def foreseen(sweep: Sweep) -> Iterator[str]:
     """What else is known of a sweep before it is run: what it takes over, what it loses, and why it would be refused."""
     from experiments.keys import refusing
-    from experiments.sweep import check_opening, is_done, lost_by_words, refused_arms, torn_runs
-    from experiments.taking_over import began_otherwise, kept_runs
+    from experiments.sweep_checks import check_opening, lost_by_words, refused_arms, torn_runs
+    from experiments.taking_over import began_otherwise, is_done, kept_runs
 
     kept, cells = kept_runs(sweep), sweep.cells()
     num_done = sum(is_done(sweep, cell) for cell in cells)
     if num_done:
         yield f"{num_done} of {len(cells)} runs are done in {sweep.folder}, {len(cells) - num_done - len(kept.usable)} are left to run"
-    yield from (*lost_by_words(sweep), *kept.sentences(len(sweep.cells())), *began_otherwise(sweep, kept))
+    yield from (*lost_by_words(sweep), *kept.sentences(len(cells)), *began_otherwise(sweep, kept))
     yield from refused_arms(sweep, kept.usable).values()
     try:
         yield from torn_runs(sweep).values()

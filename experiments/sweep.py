@@ -25,21 +25,14 @@ from tqdm import tqdm
 from analysis.comparisons.comparison import as_text, compare, write_json
 from analysis.comparisons.comparison_plan import COMPARISON, Plan
 from analysis.comparisons.planned import read_planned
-from analysis.comparisons.sweep import read_sweep, seed_of
+from analysis.comparisons.sweep import read_sweep
 from analysis.results import results_of
 from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
 from experiments.agents.who import EMBEDDED
-from experiments.catalogue import path_of
-from experiments.cautions import lost_settings
 from experiments.config import (
     BudgetConfig,
     ExperimentConfig,
-    compose,
-    laid_over,
     load_saved,
-    parse_overrides,
-    read_experiment,
-    read_yaml,
     to_plain,
 )
 from experiments.cost import seconds_of_run
@@ -47,12 +40,11 @@ from experiments.exit_code import ExitCode
 from experiments.interruption import SIGNALS, Interruption
 from experiments.keys import ConfigError, refusing
 from experiments.one_writer import check_no_writer
-from experiments.preflight import check, check_needs, check_writable
-from experiments.same_run import TornRun, refuse_other
-from experiments.sealed import check_sealed
-from experiments.sweep_plan import OWN, Cell, Sweep, unreached
-from experiments.taking_over import began_otherwise, kept_runs, plan_apart, runs_in
-from experiments.teaching import check_teacher
+from experiments.preflight import check
+from experiments.same_run import refuse_other
+from experiments.sweep_checks import check_opening, check_place, lost_by_words, refused_arms, torn_runs
+from experiments.sweep_plan import Cell, Sweep
+from experiments.taking_over import began_otherwise, is_done, kept_runs, plan_apart
 from policy.prior_place import prior_folder
 from simulator.progress import as_clock
 
@@ -117,96 +109,6 @@ def run_sweep(sweep: Sweep) -> ExitCode:
         print(f"interrupted; to go on, give the same command again ({sweep.folder} keeps what was done)", file=sys.stderr)
         return ExitCode.INTERRUPTED
     return ExitCode.FAILED if failed else ExitCode.FINISHED
-
-
-def check_place(sweep: Sweep, kept: Collection[Cell]) -> None:
-    """Refuses a sweep whose first run that is left could not be written or would not find its model, its users or its room here.
-
-    Args:
-        kept: runs that are taken over.
-
-    Raises:
-        ConfigError: as `check_writable` and `check_needs` do.
-    """
-    check_writable(sweep.folder, called="runs")
-    first = next((cell for cell in sweep.cells() if cell not in kept and not is_done(sweep, cell)), None)
-    if first is not None:
-        check_needs(sweep.config(first))
-
-
-def check_opening(sweep: Sweep, kept: Collection[Cell]) -> None:
-    """Refuses a sweep that would open the sealed half a second time.
-
-    Args:
-        kept: runs that are taken over.
-
-    Raises:
-        ConfigError: as `check_sealed` does.
-    """
-    for cell in sweep.cells():
-        resuming = cell in kept or (sweep.run_folder(cell) / CONFIG).is_file()
-        check_sealed(sweep.config(cell), sweep.run_folder(cell), resuming=resuming)
-
-
-def torn_runs(sweep: Sweep) -> dict[Cell, str]:
-    """By run whose folder cannot be read, what is wrong with it; the others go on.
-
-    Raises:
-        ConfigError: a run that is there, asked for or not, is not the one that the sweep would make.
-    """
-    torn, whole = {}, sweep.whole()
-    asked = dict.fromkeys(sweep.cells())
-    for cell in (*asked, *begun_before(sweep)):
-        try:
-            refuse_other(whole, cell)
-        except TornRun as error:
-            if cell in asked:
-                torn[cell] = str(error)
-    return torn
-
-
-def begun_before(sweep: Sweep) -> list[Cell]:
-    """Runs in the sweep's folder that were not asked for now, of arms that the file has."""
-    asked = set(sweep.cells())
-    begun = [Cell(folder.parent.name, seed_of(folder)) for folder in runs_in(sweep.folder)]
-    return [cell for cell in begun if cell.arm in sweep.file_arms and cell not in asked]
-
-
-def lost_by_words(sweep: Sweep) -> list[str]:
-    """What its overrides lose of the file's settings, by choosing another algorithm or user, and which arms they do not reach."""
-    given = {name: value for name, value in parse_overrides(sweep.words).items() if name not in OWN}
-    missed = [
-        f"{name}={setting(given, name)} does not go to {', '.join(arms)}, which set it themselves or have a kind of their own"
-        for name, arms in unreached(sweep.base, sweep.arms, given).items()
-    ]
-    file = read_yaml(path_of(sweep.experiment))
-    before = laid_over(read_experiment(file["base"]), file.get("settings") or {})
-    try:
-        configs = [compose(base, {}, experiment=sweep.experiment) for base in (before, sweep.base)]
-    except ConfigError:
-        # Without what only its arms say it is no whole configuration.
-        return missed
-    return [*missed, *lost_settings(*configs, called=sweep.experiment)]
-
-
-def refused_arms(sweep: Sweep, kept: Collection[Cell]) -> dict[str, str]:
-    """By arm that has runs to make, why its teacher cannot teach them here: known before hours are spent on the others.
-
-    A teacher that copies another run is not asked: there is nothing to copy yet.
-
-    Args:
-        kept: runs that will be taken over.
-    """
-    refused = {}
-    for arm in sweep.arms:
-        cell = next((cell for cell in sweep.cells() if cell.arm == arm and cell not in kept and not is_done(sweep, cell)), None)
-        if cell is None or sweep.needs(cell):
-            continue
-        try:
-            check_teacher(sweep.config(cell))
-        except ConfigError as error:
-            refused[arm] = f"arm {arm}: {error}."
-    return refused
 
 
 def keep_plan(sweep: Sweep) -> None:
@@ -466,14 +368,6 @@ def shared_cores(parallel: int) -> Mapping[str, str]:
         return os.environ
     threads = max(len(os.sched_getaffinity(0)) // parallel, 1)
     return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive", **os.environ}
-
-
-def is_done(sweep: Sweep, cell: Cell) -> bool:
-    """Whether a run has ended well, and its summary can be read."""
-    try:
-        return read_summary(sweep.run_folder(cell) / SUMMARY) is not None
-    except (ValueError, OSError):
-        return False
 
 
 def share_spent(folder: Path, budget: BudgetConfig) -> float:

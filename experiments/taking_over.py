@@ -21,7 +21,7 @@ from analysis.comparisons.sweep import run_folders, seed_of
 from analysis.copies import COPIED, TASKS, digest_of_tasks, kept_facts
 from analysis.kept import relocated, unpack, why_unusable
 from analysis.results import RUNS, results_beside, results_of
-from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, leaves, read_config, read_lines, setting
+from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, leaves, read_config, read_lines, read_summary, setting
 from experiments.agents.who import EMBEDDED, fingerprint
 from experiments.config import ExperimentConfig, load_saved, to_plain
 from experiments.same_run import differences, says_the_same
@@ -187,6 +187,14 @@ def is_record(folder: Path) -> bool:
 def is_begun(folder: Path) -> bool:
     """Whether anything lies where a run would."""
     return folder.is_dir() and any(folder.iterdir())
+
+
+def is_done(sweep: Sweep, cell: Cell) -> bool:
+    """Whether a run has ended well, and its summary can be read."""
+    try:
+        return read_summary(sweep.run_folder(cell) / SUMMARY) is not None
+    except (ValueError, OSError):
+        return False
 
 
 def plan_apart(sweep: Sweep) -> str:

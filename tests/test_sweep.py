@@ -39,8 +39,8 @@ from experiments.sweep import (
     run_arm,
     run_sweep,
     settings_to_go_on,
-    torn_runs,
 )
+from experiments.sweep_checks import torn_runs
 from experiments.sweep_plan import Cell, Sweep, describe
 from simulator.bank import world_hash
 

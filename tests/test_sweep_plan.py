@@ -14,7 +14,7 @@ from experiments.choice import OF_EACH_RUN
 from experiments.config import load, to_plain
 from experiments.keys import ConfigError
 from experiments.same_run import differences
-from experiments.sweep import lost_by_words
+from experiments.sweep_checks import lost_by_words
 from experiments.sweep_plan import Cell, describe, is_sweep, load_sweep
 
 
