@@ -68,6 +68,11 @@ def nth(num: int) -> str:
     return f"every {num}{ending}"
 
 
+def in_points(share: float | None) -> float | None:
+    """A share, or a difference of shares, in hundredths."""
+    return None if share is None else 100.0 * share
+
+
 def opened_again(split: str | None) -> tuple[list[str], list[str]]:
     """The word without which no other run is judged as one was that the sealed half judged, and what it means; neither for others."""
     if split != Split.SEALED:

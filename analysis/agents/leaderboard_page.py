@@ -12,6 +12,7 @@ from analysis.agents.leaderboard import CAPABILITIES, Group, differences, is_who
 from analysis.agents.leaderboard_groups import by_strictness, folded
 from analysis.agents.leaderboard_table import Column, block, table
 from analysis.drawing.style import COLOURS, FIGURES, PAPER, POLICY, WORDS
+from analysis.wording import in_points
 
 SCRIPT = Path(__file__).with_name("leaderboard.js")
 LOOK = """
@@ -270,7 +271,7 @@ def probe_of(name: str) -> Callable[[Entry], Cell]:
 
     def points_of(entry: Entry) -> Cell:
         found = (entry.reliability or {}).get(name) or {}
-        return {bound: None if share is None else 100.0 * share for bound in ("value", "low", "high") for share in [found.get(bound)]}
+        return {bound: in_points(found.get(bound)) for bound in ("value", "low", "high")}
 
     return points_of
 

@@ -9,7 +9,7 @@ from typing import Any
 from analysis.endpoints import ERRORS, MARGINS
 from analysis.pages.endpoint_tables import endpoint_tables
 from analysis.runs import Run, setting
-from analysis.wording import grid_table, text
+from analysis.wording import grid_table, in_points, text
 
 TITLE = "<h2>What it cost: reliability</h2>"
 SHARE, POINTS, NATS = "{:.1%}", "{:+.1f} points", "{:.2f}"
@@ -58,11 +58,6 @@ def before_and_after(cell: Mapping[str, Any], form: str) -> list[str]:
         change += f" [{low}, {high}]"
     ends = (cell.get("before"), cell.get("after"))
     return [*(text(in_points(value) if form == POINTS else value, form) for value in ends), change]
-
-
-def in_points(share: float | None) -> float | None:
-    """A share, or a difference of shares, in hundredths."""
-    return None if share is None else 100.0 * share
 
 
 def of_arms(found: Mapping[str, Any], arms: Sequence[str]) -> str:
