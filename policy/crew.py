@@ -77,8 +77,7 @@ class Crew:
         self.num_restarts = 0
         self._workers = [self._hire() for _ in range(config.num_engines)]
         try:
-            starting = [worker.start.remote() for worker in self._workers]
-            self.engine_name, *_ = [self._await_start(ref) for ref in starting]
+            self.engine_name, *_ = self._start_all()
         except WorkerLostError as error:
             self.close()
             raise RuntimeError(f"a rollout worker must survive its start, got {error}") from error
@@ -257,6 +256,16 @@ class Crew:
             runtime_env={"env_vars": {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(path)}},
         )
         return remote.remote(self._config, self._engine_config, **self._build)
+
+    def _start_all(self) -> list[str]:
+        """The engines' names.
+
+        Engines that share a GPU start one after another: vLLM sizes its cache by the card's free memory before and after a trial, and takes
+        for its own what anybody else allocates in between.
+        """
+        if 0 < self._cluster.gpus_per_engine < 1:
+            return [self._await_start(worker.start.remote()) for worker in self._workers]
+        return [self._await_start(ref) for ref in [worker.start.remote() for worker in self._workers]]
 
     def _await_start(self, ref: Any) -> str:
         """The engine's name."""

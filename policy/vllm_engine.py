@@ -37,6 +37,9 @@ _CPU_ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # two engines bound "automatically" end up on the same core
     "TORCH_COMPILE_DISABLE": "1",  # else one small sampling function is compiled with a C++ compiler on the first prompt: 10 s and 1 GB
 }
+_GPU_ENVIRONMENT = {
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # for top-k and top-p, which nothing here asks for; compiles kernels
+}
 _FLOAT32_ENVIRONMENT = {
     "TRITON_F32_DEFAULT": "ieee",  # else attention on a GPU multiplies in TF32, up to 4e-3 nats from the learner: no proof of new weights
 }
@@ -53,7 +56,7 @@ def import_vllm(dtype: EngineDtype | None = None) -> ModuleType:
     """
     import torch
 
-    by_device = {} if torch.cuda.is_available() else _CPU_ENVIRONMENT
+    by_device = _GPU_ENVIRONMENT if torch.cuda.is_available() else _CPU_ENVIRONMENT
     by_dtype = _FLOAT32_ENVIRONMENT if dtype is EngineDtype.FLOAT32 else {}
     for name, value in {**_ENVIRONMENT, **by_device, **by_dtype}.items():
         os.environ.setdefault(name, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -32,7 +33,7 @@ from simulator.users import make_user
 from tests.fake_endpoint import FakeEndpoint, cut_off, garbage, serving, slow, status, text
 from tests.policy_factories import group, rollout
 from tests.test_pool import load, mismatch, tasks_of
-from tests.tiny_policy import FakeScenarios, HangingUser, NumberingUser, save_tiny_policy
+from tests.tiny_policy import FakeScenarios, HangingUser, NotedUser, NumberingUser, save_tiny_policy
 
 CONFIG = RolloutConfig(num_engines=2, max_turns=3, max_new_tokens=8, max_context=256, hang_timeout_s=10.0, retry_backoff_s=0.0)
 
@@ -192,6 +193,21 @@ def test_a_machine_that_is_lost_is_made_good_on_another(folder):
             assert stats["num_dispatched"] == 8 * num_rounds + stats["num_lost"]
     finally:
         cluster.shutdown()
+
+
+@pytest.mark.engine
+def test_engines_that_share_a_gpu_start_one_after_another(folder, tmp_path):
+    machine = {"num_cpus": 2, "num_gpus": 1, "node_ip_address": "127.0.0.1", "include_dashboard": False}  # Ray lends what it is told of
+    cluster = Cluster(initialize_head=True, head_node_args=machine)
+    try:
+        user = functools.partial(NotedUser, tmp_path)
+        with make_pool(folder, user, cluster=ClusterConfig(address=cluster.address, gpus_per_engine=0.5)) as pool:
+            pool.submit(tasks := tasks_of("plain", "plain", group_size=2))
+            assert [group.task for group in pool.ready(2)] == tasks
+    finally:
+        cluster.shutdown()
+    first, second = sorted(json.loads(notes.read_text()) for notes in tmp_path.iterdir())
+    assert first[1] <= second[0]
 
 
 @pytest.mark.engine

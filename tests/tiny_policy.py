@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import threading
+import time
 from pathlib import Path
 
 import torch
@@ -126,6 +128,15 @@ class NumberingUser:
             await asyncio.sleep(0.3)
         text = f"i heard thing number {dialogue.num_replies}."
         return Reaction(turn=Turn(speaker=Speaker.USER, text=text, emotion=dialogue.emotion + 2, change=2))
+
+
+class NotedUser(NumberingUser):
+    """Takes a while to be made, and notes when that was."""
+
+    def __init__(self, notes: Path) -> None:
+        began = time.time()
+        time.sleep(1.0)
+        (notes / f"{os.getpid()}.json").write_text(json.dumps([began, time.time()]))
 
 
 class GatedUser(NumberingUser):
