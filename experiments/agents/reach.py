@@ -164,7 +164,7 @@ def check_speaking(options: argparse.Namespace, agent: Agent) -> None:
 
 
 OF_A_SERVER = ("key_env", "retries", "timeout", "max_wait", "token_limit", "no_seed", "extra_body")
-OF_WEIGHTS = ("engine", "dtype", "max_context", "kv_cache_mb", "thinking")
+OF_WEIGHTS = ("engine", "dtype", "max_context", "kv_cache_mb", "gpu_memory_share", "thinking")
 OF_SPEAKING = ("temperature", "system", "max_tokens")
 
 

@@ -20,6 +20,7 @@ OPTIONS = {
     "rollout.max_new_tokens": "--max-tokens",
     "rollout.max_context": "--max-context",
     "policy.kv_cache_mb": "--kv-cache-mb",
+    "policy.gpu_memory_share": "--gpu-memory-share",
     "policy.thinking must be true": "--thinking must be given",
     "policy.thinking must be false": "--thinking must be left out",
     "policy.keep_thoughts": "keep_thoughts of its run",
@@ -58,6 +59,9 @@ def speech_of(options: argparse.Namespace, agent: Agent, *, max_turns: int) -> S
                 engine=EngineKind(options.engine),
                 dtype=EngineDtype(options.dtype),
                 kv_cache_mb=options.kv_cache_mb or int(agent.recorded("policy.kv_cache_mb", EngineConfig.kv_cache_mb)),
+                gpu_memory_share=options.gpu_memory_share
+                if options.gpu_memory_share is not None
+                else float(agent.recorded("policy.gpu_memory_share", EngineConfig.gpu_memory_share)),
                 thinking=options.thinking or bool(agent.recorded("policy.thinking", learnt)),
                 keep_thoughts=agent.recorded("policy.keep_thoughts", None),
             ),
