@@ -17,8 +17,8 @@ nothing is learned, and alp of real progress between neighbours in time is small
 Cost: a fit of 500 points takes .15 s of CPU with one axis and .25 s with three: 1.1 ms per group at the default rate, all told.
 Needs scikit-learn (`.venv/bin/pip install scikit-learn`).
 
-Defaults: fit_rate 250, k 2..10, random_share .2, history 500, as in the public code. There and in the paper the nearest is sought among all
-groups since the start; here among the history, so that memory stays flat.
+Defaults: fit_rate 250, k 2..10, random_share .2, as in the public code. That fits the last `fit_rate` points and, as the paper, looks for
+the nearest among all groups since the start; here `history` (500) is both: memory stays flat and a fit has more to go by.
 Source: Portelas et al. 2019 (arXiv 1910.07224); github.com/flowersteam/teachDeepRL.
 """
 

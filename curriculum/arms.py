@@ -107,7 +107,8 @@ def _parse(word: str) -> Arm:
 
 def resolve(settings: Mapping[str, Any], *, num_updates: int) -> dict[str, Any]:
     """`settings` with lengths such as "T/2" made numbers."""
-    return {name: round(LENGTHS[value] * num_updates) if value in LENGTHS else value for name, value in settings.items()}
+    lengths = {name: LENGTHS[value] for name, value in settings.items() if isinstance(value, str) and value in LENGTHS}
+    return {**settings, **{name: round(share * num_updates) for name, share in lengths.items()}}
 
 
 def build_teacher(kind: str, settings: Mapping[str, Any], *, scenarios: Mapping[Any, Sequence[str]], group_size: int, seed: int) -> Teacher:

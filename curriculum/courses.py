@@ -60,7 +60,7 @@ def course_of_run(folder: Path) -> Course:
         ValueError: the folder has no metrics, a record of them cannot be read, or they end before the run did.
     """
     require_metrics(folder)
-    lines = list(read_lines(folder / METRICS))
+    lines = list(read_lines(folder / METRICS, appended=False))
     last, num_steps = lines[-1]["step"] if lines else 0, steps_counted(folder)
     if last < num_steps:
         raise ValueError(f"{folder / METRICS} ends at step {last} of the {num_steps} that the summary counts")

@@ -166,13 +166,17 @@ def _entropy_exhausting(watched: Watched) -> str | None:
 
 
 def _weights_lost(watched: Watched) -> str | None:
-    if not all(watched.ready(name) for name in ("mismatch_k1", "mismatch_chi2", "effective_share")):
+    now = {name: watched.now[name] for name in ("mismatch_k1", "mismatch_chi2", "effective_share") if watched.ready(name)}
+    if not now:
         return None
-    bias, chi2, effective = (watched.now[name] for name in ("mismatch_k1", "mismatch_chi2", "effective_share"))
+    bias, chi2, effective = now.get("mismatch_k1", 0.0), now.get("mismatch_chi2", 0.0), now.get("effective_share", 1.0)
     config = watched.config
-    far = abs(bias) > config.mismatch_high or chi2 > config.chi_square_high or effective < config.effective_low
-    says = f"Importance weights between engine and trainer let {effective:.0%} of the tokens count (k1 {bias:.2g} nats, chi2 {chi2:.2g})."
-    return says if far else ""
+    if not (abs(bias) > config.mismatch_high or chi2 > config.chi_square_high or effective < config.effective_low):
+        return ""
+    named = {"mismatch_k1": f"k1 {bias:.2g} nats", "mismatch_chi2": f"chi2 {chi2:.2g}"}
+    measured = ", ".join(says for name, says in named.items() if name in now)
+    fate = f"let {effective:.0%} of the tokens count" if "effective_share" in now else "are far from one"
+    return f"Importance weights between engine and trainer {fate}{f' ({measured})' if measured else ''}."
 
 
 def _gradient_spike(watched: Watched) -> str | None:

@@ -33,6 +33,7 @@ class FixedConfig(TeacherConfig):
         for name, value in (("reserve", self.reserve), ("impatience", self.impatience)):
             if value is not None:
                 require_between(f"teacher.{name}", value, 0.0, 1.0)
+                setattr(self, name, float(value))
 
 
 class FixedTeacher(LedgerTeacher):

@@ -152,11 +152,16 @@ class LedgerTeacher:
                 fades with the updates since.
         """
         num_groups = require_whole("num_groups", num_groups, 1)
-        self.policy_version = policy_version = require_whole("policy_version", policy_version, self.policy_version)
+        policy_version = require_whole("policy_version", policy_version, self.policy_version)
         if self._step == 0 and (strangers := [name for name in self.adapting if not hasattr(self, name)]):
             raise ValueError(f"{type(self).__name__}.adapting must name attributes of the teacher, got {strangers}")
-        self._step += 1
-        families = self.choose_families(num_groups)
+        before = self.policy_version, self._step
+        self.policy_version, self._step = policy_version, self._step + 1
+        try:
+            families = self.choose_families(num_groups)
+        except ValueError:
+            self.policy_version, self._step = before
+            raise
         tasks = [self._issue(slot, family, share, policy_version) for slot, (family, share) in enumerate(families)]
         self._outstanding.update((task.uid, task) for task in tasks)
         issued = np.array([task.strictness for task in tasks])
@@ -316,6 +321,8 @@ def require_scenarios(scenarios: Mapping[Any, Sequence[str]]) -> None:
     for family, ids in scenarios.items():
         if not isinstance(family, Family | str):
             raise ValueError(f"teacher.scenarios must name each family by text, got {family!r}")
+        if isinstance(family, str) and str(family) != family:
+            raise ValueError(f"teacher.scenarios must name each family by text that a saved state can hold, got {family!r}")
         if isinstance(family, str) and parse_family(family) != family:
             raise ValueError(f"teacher.scenarios must give Attune's own families as Family.parse(...), got the text {family!r}")
         if isinstance(ids, str) or not isinstance(ids, Sequence) or not all(isinstance(each, str) for each in ids):

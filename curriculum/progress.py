@@ -8,8 +8,9 @@ With s the success share of a cell's groups that came back together and a the `r
     P(c) = e / C + (1 - e) sigmoid(z(c)) / sum sigmoid(z)                 z = progress less its mean over cells, over its deviation
 
 Success at random teaches nothing to a success that stands still: noise, the impossible and the mastered fall to little more than the even
-share e (`uniform_share`). A cell in which nothing has happened keeps a sigmoid of its own, so the method never narrows far: over many
-cells it is gentle by construction.
+share e (`uniform_share`). A cell in which nothing has happened keeps a sigmoid of its own, so this never narrows far: over many
+cells it is gentle. The public code takes z over the cells with progress alone and leaves the others the even share; here it is as above,
+since with few groups a cell that showed nothing yet is no cell that teaches nothing.
 
 With `baseline_groups` above 0 success is counted above the untrained agent's, s <- max(s - b, 0) / (1 - b), b being the mean of the cell's
 first so many groups, at most .75. It needs the whole of them before it learns, and takes early progress for part of the baseline.

@@ -55,6 +55,7 @@ class StagedConfig(TeacherConfig):
             raise ValueError("teacher.strictness must hold at least one stage, got []")
         for strictness in self.strictness:
             require_between("teacher.strictness", strictness, 0.0, 1.0)
+        self.strictness = [float(strictness) for strictness in self.strictness]
         require_one_of("teacher.gate", self.gate, tuple(Gate))
         require_between("teacher.num_steps", self.num_steps, 1, 1e6)
         require_between("teacher.threshold", self.threshold, 0.0, 1.0)

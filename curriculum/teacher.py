@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Protocol
 
-from curriculum.checks import require_between, require_one_of
+from curriculum.checks import require_between, require_one_of, require_whole
 from simulator.difficulty import Difficulty
 from simulator.scenario import Family
 
@@ -97,7 +97,7 @@ class GroupOutcome:
         if lengths != {self.task.group_size}:
             said = f"got {len(self.rewards)} of {self.task.group_size}"
             raise ValueError(f"outcome must have every rollout of its task, those that broke marked by their status, {said}")
-        if stray := [reward for reward in self.rewards if not (LEAST <= reward <= MOST or reward != reward)]:
+        if stray := [reward for reward in self.rewards if not _is_reward(reward)]:
             raise ValueError(f"outcome.rewards must be in [0, 1], or NaN for a rollout that broke, got {stray[0]!r}")
         if strange := [success for success in self.successes if success not in (0, 1)]:
             raise ValueError(f"outcome.successes must be true or false for every rollout, got {strange[0]!r}")
@@ -141,12 +141,21 @@ class UpdateStats:
     """KL to the reference policy, nats; NaN without one."""
 
     def __post_init__(self) -> None:
+        for name in ("step", "policy_version"):
+            object.__setattr__(self, name, require_whole(f"update.{name}", getattr(self, name), 0))
         for name in ("entropy", "entropy_sampled", "reward_density", "zero_variance_share", "kl"):
             value = getattr(self, name)
             try:
                 object.__setattr__(self, name, float(value))
             except (TypeError, ValueError):
                 raise ValueError(f"update.{name} must be a number, NaN where there is none, got {value!r}") from None
+
+
+def _is_reward(value: Any) -> bool:
+    try:
+        return bool(LEAST <= value <= MOST or value != value)
+    except TypeError:  # None, say, where a rollout was not scored
+        return False
 
 
 class Teacher(Protocol):

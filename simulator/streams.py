@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ from simulator.columns import columns_of, read_columns
 from simulator.difficulty import Difficulty
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path, *, appended: bool = True) -> Iterator[dict[str, Any]]:
     """The records of a stream, or of the columns that were kept of it; nothing where there is no file.
 
     A last line without its end, or one that is no record, is what a kill leaves and is passed over; anywhere else it is an error.
+
+    Args:
+        appended: whether a run may go on with this file; in others a last record counts without the end of its line too.
 
     Raises:
         ValueError: another line is not a JSON object with a step.
@@ -28,6 +32,9 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             if torn:
                 raise torn
             if not line.endswith(b"\n"):
+                with suppress(ValueError):
+                    if not appended:
+                        yield record_of(line)
                 return
             try:
                 yield record_of(line)

@@ -297,6 +297,13 @@ def test_a_last_line_of_zeros_is_torn_as_everywhere_else(tmp_path: Path):
     assert course_of_run(run).steps == [1]
 
 
+def test_the_last_line_of_another_trainer_counts_without_its_end(tmp_path: Path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}', encoding="utf-8")
+    assert course_of_run(tmp_path).steps == [1, 2]
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2', encoding="utf-8")
+    assert course_of_run(tmp_path).steps == [1]
+
+
 def test_a_broken_line_is_named(tmp_path: Path):
     folder = tmp_path / "run"
     folder.mkdir()

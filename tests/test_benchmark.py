@@ -128,6 +128,11 @@ def test_the_same_seed_gives_the_same_figures_and_another_others():
     assert first == again and first != other
 
 
+def test_a_setting_may_be_a_list_or_the_text_of_one():
+    runs = [run_one(FAST, "staged", {"strictness": stages}, 0) for stages in ([0.1, 0.5], "[0.1, 0.5]")]
+    assert runs[0]["rmse"] == runs[1]["rmse"]
+
+
 def test_teachers_that_issue_the_same_meet_the_same_luck():
     narrow = simulate("S2_improving", "uniform", {"low": 0.4, "high": 0.4}, 5)
     fixed = simulate("S2_improving", "fixed", {"strictness": 0.4}, 5)

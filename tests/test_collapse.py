@@ -119,6 +119,20 @@ def test_entropy_that_explodes_rings_at_once_and_one_high_value_does_not():
     assert "times its start" in alarms[0].message
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("effective_share", 0.02, "% of the tokens count."),
+        ("mismatch_chi2", 2.0, "are far from one (chi2 "),
+        ("mismatch_k1", -0.5, "are far from one (k1 -"),
+    ],
+)
+def test_one_measure_of_the_weights_is_enough_where_another_trainer_has_no_more(name, value, words):
+    monitor = CollapseMonitor(CollapseConfig())
+    alarms = [alarm for step in range(40) for alarm in monitor.observe(step, {name: HEALTHY[name] if step < 6 else value})]
+    assert names(alarms) == ["weights_lost"] and words in alarms[0].message
+
+
 def test_two_families_of_evidence_make_a_collapse():
     monitor = CollapseMonitor(CollapseConfig())
     watch(monitor, num_steps=10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from enum import Enum
 
 import numpy as np
 import pytest
@@ -18,6 +19,10 @@ from curriculum.trace import append_tasks, read_trace
 
 KINDS = sorted(TEACHERS.keys() - {"yoked", "shuffled"})
 SCENARIOS = {"algebra": ["a1", "a2"], "geometry": ["g1", "g2", "g3"]}
+
+
+class Subject(str, Enum):  # noqa: UP042 (as older code writes them)
+    ALGEBRA = "algebra"
 
 
 def make_teacher(kind: str = "frontier", *, scenarios=SCENARIOS, group_size=4, seed=0) -> LedgerTeacher:
@@ -54,7 +59,10 @@ def test_a_state_can_be_saved_whatever_kind_of_numbers_came_in(kind, number):
             for task in tasks
         ]
         teacher.observe(outcomes)
-        teacher.on_update(stats(step, entropy=number(1.2), reward_density=number(0.3)))
+        # Entropy and density that fall make the guard decide, and a decision remembers its step.
+        falling = number(0.8**step)
+        update = stats(step, entropy=falling, reward_density=falling)
+        teacher.on_update(replace(update, step=np.int64(step), policy_version=np.int64(step)))
     state = json.loads(json.dumps(teacher.state_dict()))
     again = make_teacher(kind, seed=9)
     again.load_state_dict(state)
@@ -80,6 +88,7 @@ def test_a_status_or_a_mode_may_be_the_text_that_a_record_holds():
     [
         ({"successes": (float("nan"), False, True, False)}, r"outcome.successes must be true or false for every rollout, got nan"),
         ({"successes": (7.0, 0, 3.0, 0)}, r"outcome.successes must be true or false for every rollout, got 7.0"),
+        ({"rewards": (0.1, None, 0.3, 0.2)}, r"outcome.rewards must be in \[0, 1\], or NaN for a rollout that broke, got None"),
         (
             {"rewards": (0.1,) * 9, "successes": (True,) * 9, "num_tokens": (1,) * 9, "statuses": (Status.OK,) * 9},
             r"outcome must have every rollout of its task, those that broke marked by their status, got 9 of 4",
@@ -124,6 +133,7 @@ def test_versions_of_the_policy_never_fall_not_even_after_a_resume(kind):
     ("scenarios", "said"),
     [
         ({0: ["a"], 1: ["b"]}, r"must name each family by text, got 0"),
+        ({Subject.ALGEBRA: ["a"]}, r"must name each family by text that a saved state can hold, got <Subject.ALGEBRA"),
         ({"advice/negative": ["a"]}, r"must give Attune's own families as Family.parse\(...\), got the text 'advice/negative'"),
         ({"algebra": "a17"}, r"must give each family a list of ids, each of them text, got 'a17' for 'algebra'"),
         ({"algebra": [1, 2]}, r"must give each family a list of ids, each of them text, got \[1, 2\]"),

@@ -271,6 +271,10 @@ def test_another_number_of_groups_is_refused_unless_they_may_be_dealt_on(kind, t
     path = write_trace(tmp_path / "teacher.jsonl", recorded())
     with pytest.raises(ValueError, match=r"num_groups must be 4, as in every step of the trace, got 6; teacher.regroup=true"):
         follower(kind, path).propose(6, policy_version=0)
+    refused, fresh = follower(kind, path), follower(kind, path)
+    with pytest.raises(ValueError, match=r"num_groups must be 4"):
+        refused.propose(6, policy_version=3)
+    assert refused.propose(4, policy_version=0) == fresh.propose(4, policy_version=0)
     dealt = record(follower(kind, path, regroup=True), num_steps=8, num_groups=6)
     in_fours = record(follower(kind, path), num_steps=12, num_groups=4)
     assert [this for tasks in dealt for this in what(tasks)] == [this for tasks in in_fours for this in what(tasks)]
