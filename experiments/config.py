@@ -133,8 +133,8 @@ class ExperimentConfig:
 
 DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"}
 MAY_CHANGE = ("budget.", "teacher.trace", *OF_A_SITTING)
-"""Settings that a resumed run may be given anew: nothing that was already trained depends on them. A trace may have moved; that it says
-the same is the teacher's to check."""
+"""Settings that a resumed run may be given anew: nothing that was already trained depends on them, but where `learner.lr_end` is
+below 1 its step size followed the budget. A trace may have moved; that it says the same is the teacher's to check."""
 
 
 def load(experiment: str, overrides: Sequence[str] = ()) -> ExperimentConfig:

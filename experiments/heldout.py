@@ -98,7 +98,7 @@ class HeldOut:
 
     def _refuse_broken(self, groups: Sequence[RolloutGroup]) -> None:
         """Raises where a score would be that of the users who happened to answer."""
-        dialogues = [group.rollouts[0].dialogue for group in groups]
+        dialogues = [rollout.dialogue for group in groups for rollout in group.rollouts]
         broken = [dialogue for dialogue in dialogues if dialogue.outcome is Outcome.ERROR]
         at_most = max(1, int(self._max_error_share * len(dialogues)))
         if len(broken) > at_most:

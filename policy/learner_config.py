@@ -24,7 +24,8 @@ class LearnerConfig:
     warmup_steps: int = 0
     """>= 0; optimiser steps over which the step size grows linearly to `lr`."""
     lr_end: float = 1.0
-    """In [0, 1]; share of `lr` that is left when the budget is spent. The step size falls in a straight line; 1 keeps it."""
+    """In [0, 1]; share of `lr` that is left when the budget is spent. The step size falls in a straight line; 1 keeps it.
+    A run that is resumed with a larger budget goes on at a larger one than it ended with."""
     max_grad_norm: float = 1.0
     """> 0; gradients are scaled down to this L2 norm."""
     num_minibatches: int = 1

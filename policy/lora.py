@@ -17,6 +17,7 @@ from policy.lora_config import LoraConfig, check_lora
 FROZEN = ".base_layer."
 """In the names of an adapted layer's own parameters."""
 ADAPTERS = ("lora_A", "lora_B")
+EMBEDDING_ADAPTER = "lora_embedding_"
 
 
 def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> PreTrainedModel:
@@ -27,11 +28,13 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> Pr
         seed: of the adapters' first matrices; the second ones are zero.
 
     Raises:
-        ValueError: `peft` is not installed, or the model has no such layer.
+        ValueError: `peft` is not installed, or the model has no such layer, or its adapter would not reach who reads the plain model.
     """
     check_lora(config)
     import peft
 
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    is_tied = head is not None and head.weight is embedding.weight
     targets = config.targets if config.targets == "all-linear" else [name.strip() for name in config.targets.split(",")]
     settings = peft.LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets, lora_dropout=0.0, task_type="CAUSAL_LM")
     with torch.random.fork_rng(devices=[]):
@@ -40,6 +43,11 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> Pr
             peft.inject_adapter_in_model(settings, model)
         except ValueError as error:
             raise ValueError(f"policy.lora.targets must name layers of the model that can be adapted, got {config.targets!r}") from error
+    # An embedding's adapter is another layer; of a tied pair readers get one matrix, which is not the adapted one.
+    if any(EMBEDDING_ADAPTER in name for name, _ in model.named_parameters()):
+        raise ValueError(f"policy.lora.targets must leave embeddings out, got {config.targets!r}")
+    if is_tied and model.get_output_embeddings() is not head:
+        raise ValueError(f"policy.lora.targets must leave out an output head that is the embedding, got {config.targets!r}")
     return model
 
 

@@ -18,7 +18,8 @@ class LoraConfig:
     alpha: float = 32.0
     """> 0; what an adapter says is scaled by alpha / rank."""
     targets: str = "all-linear"
-    """Layers that get an adapter: `all-linear` (all but the output head), or the ends of their names, as in `q_proj,v_proj`."""
+    """Layers that get an adapter: `all-linear` (all but the output head), or the ends of their names, as in `q_proj,v_proj`. No
+    embeddings, and no output head that is the embedding."""
 
     def __post_init__(self) -> None:
         if self.rank < 0:

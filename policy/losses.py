@@ -86,7 +86,7 @@ def mismatch(rollout_logprobs_N: Tensor, logprobs_N: Tensor, entropies_N: Tensor
 
 @dataclass
 class Totals:
-    """Sums and maxima over the tokens of many micro-batches."""
+    """Sums and maxima over the tokens of many micro-batches; one that is no number stays one."""
 
     num_tokens: int = 0
     sums: dict[str, float] = field(default_factory=dict)
@@ -98,7 +98,8 @@ class Totals:
         for key, value in token_sums.sums.items():
             self.sums[key] = self.sums.get(key, 0.0) + float(value)
         for key, value in token_sums.maxima.items():
-            self.maxima[key] = max(self.maxima.get(key, -math.inf), float(value))
+            before, now = self.maxima.get(key, -math.inf), float(value)
+            self.maxima[key] = now if math.isnan(now) or now > before else before
 
     def metrics(self) -> dict[str, float]:
         """Means over all tokens, and the maxima."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from policy.advantages import Targets, whiten
 from policy.gae import gae, token_rewards
@@ -47,13 +47,16 @@ class PpoConfig(TurnCreditConfig):
     critic: CriticKind = CriticKind.SEPARATE
     """Where the values come from: separate or shared."""
     critic_lr: float = 1e-3
-    """> 0; AdamW's step size for what the critic has of its own. 1e-3 suits the embedded policy, 1e-5 a critic of billions."""
+    """> 0; AdamW's step size for what the critic has of its own, the same from beginning to end: `learner.warmup_steps` and
+    `learner.lr_end` are the policy's. 1e-3 suits the embedded policy, 1e-5 a critic of billions."""
     critic_warmup_steps: int = 0
     """>= 0; training steps in which the critic learns alone and the policy stays as it is."""
     value_clip: float = 0.2
     """>= 0; how far a value may move in one update before the loss stops rewarding it, in units of the final reward; 0 sets no limit."""
     value_coef: float = 0.5
     """> 0; weight of the critic's loss in the gradient of layers that it shares with the policy."""
+
+    credits_turns_alone: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,6 +70,8 @@ class PpoConfig(TurnCreditConfig):
         for name in ("critic_warmup_steps", "value_clip"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"algorithm.{name} must be >= 0, got {getattr(self, name)!r}")
+        if self.critic is CriticKind.SEPARATE and self.value_coef != type(self).value_coef:
+            raise ValueError(f"algorithm.value_coef is read with algorithm.critic=shared alone, got {self.value_coef!r} without it")
 
 
 class Ppo(PolicyLoss):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policy.engine import Completion, EngineError, Request, Sampling
+from policy.weight_file import WeightFileError
 from policy.weights import PROBE_IDS, Broadcast, Receipt, Shipment, require_names
 
 
@@ -94,8 +95,8 @@ class SteppedEngine(abc.ABC):
 
         Raises:
             ValueError: they are not those of this model; it keeps what it has.
-            EngineError: it did not take them in time.
-            Exception: taking them in failed half-way; the engine is broken from then on.
+            EngineError: it did not take them in time, or only half of them: it is broken from then on.
+            WeightFileError: they cannot be read.
         """
 
         def load() -> Receipt:
@@ -104,7 +105,10 @@ class SteppedEngine(abc.ABC):
                 taken = self._load(weights)
             except BaseException as error:
                 self._error = error  # half of them are the old ones: no reply may be sampled from that
-                raise
+                if isinstance(error, WeightFileError):
+                    raise  # another engine could not read it either
+                why = f"{type(error).__name__}: {error}"
+                raise EngineError(f"the {self.name} engine must take weights of version {weights.version} whole, got {why}") from error
             self._reset_cache()
             self.policy_version = weights.version
             return Receipt(version=self.policy_version, checksum=taken, probe=tuple(self._score(PROBE_IDS)))

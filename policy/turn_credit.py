@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from policy.policy_loss import PolicyLossConfig
 
@@ -20,6 +20,9 @@ class TurnCreditConfig(PolicyLossConfig):
     turn_discount: float = 0.6
     """In [0, 1]; how much of the next turn's change of emotion counts for a reply, and so on."""
 
+    credits_turns_alone: ClassVar[bool] = True
+    """Whether `turn_discount` has no other use."""
+
     def __post_init__(self) -> None:
         if self.kind != type(self).kind:
             raise ValueError(f"algorithm.kind must be {type(self).kind!r} here, got {self.kind!r}")
@@ -27,6 +30,10 @@ class TurnCreditConfig(PolicyLossConfig):
         for name in ("turn_credit", "turn_discount"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"algorithm.{name} must be in [0, 1], got {getattr(self, name)!r}")
+        if self.credits_turns_alone and not self.turn_credit and self.turn_discount != type(self).turn_discount:
+            raise ValueError(
+                f"algorithm.turn_discount is read with algorithm.turn_credit above 0 alone, got {self.turn_discount!r} without it"
+            )
 
 
 def mixed(by_end_BT: Tensor, by_turn_BT: Tensor, turn_credit: float) -> Tensor:

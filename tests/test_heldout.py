@@ -149,9 +149,9 @@ class BrokenPool(ScriptedPool):
         return [self._broken(group) if i < self.num_broken else group for i, group in enumerate(super().ready(num_groups))]
 
     def _broken(self, group: RolloutGroup) -> RolloutGroup:
-        (rollout,) = group.rollouts
+        *whole, rollout = group.rollouts
         dialogue = replace(rollout.dialogue, outcome=Outcome.ERROR, error="ConnectionError: gone")
-        return replace(group, rollouts=(replace(rollout, dialogue=dialogue),))
+        return replace(group, rollouts=(*whole, replace(rollout, dialogue=dialogue)))
 
 
 def test_an_evaluation_of_which_too_much_breaks_stops_the_run_and_leaves_no_trace(tmp_path):
@@ -164,6 +164,16 @@ def test_an_evaluation_of_which_too_much_breaks_stops_the_run_and_leaves_no_trac
     assert not (tmp_path / EVALUATION).read_text()
     assert heldout.play(BrokenPool("L0", num_broken=2), recorder, tally=Standing(), full=True)["n_dialogues"] == 6
     recorder.close()
+
+
+def test_every_try_counts_among_those_that_may_break(tmp_path):
+    class Twice(BrokenPool):
+        def ready(self, num_groups):
+            groups = ScriptedPool.ready(self, num_groups)
+            return [self._broken(replace(group, rollouts=group.rollouts * 2)) for group in groups]
+
+    with pytest.raises(RuntimeError, match=r"at most 4 of 16 held-out dialogues may break, got 8"):
+        HeldOut(CONFIG, load_bank(), max_error_share=0.25).play(Twice("L0", num_broken=8), Recorder(tmp_path), tally=Standing(), full=True)
 
 
 def play_course(folder: Path, agents: Sequence[str]) -> None:

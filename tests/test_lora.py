@@ -53,6 +53,34 @@ def test_model_without_adapters_trains_and_gives_away_every_parameter_itself() -
         assert merged is expected
 
 
+@needs_peft
+@pytest.mark.parametrize(
+    ("targets", "tied", "words"),
+    [
+        ("lm_head", True, r"must leave out an output head that is the embedding, got 'lm_head'"),
+        ("embed_tokens", True, r"must leave embeddings out, got 'embed_tokens'"),
+        ("q_proj, embed_tokens", False, r"must leave embeddings out"),
+        ("nothing", False, r"must name layers of the model that can be adapted, got 'nothing'"),
+    ],
+)
+def test_targets_whose_adapter_would_reach_nobody_are_refused(targets: str, tied: bool, words: str) -> None:
+    with pytest.raises(ValueError, match=rf"policy\.lora\.targets {words}"):
+        add_adapters(tiny_model(tied=tied), LoraConfig(rank=2, targets=targets), seed=1)
+
+
+@needs_peft
+@pytest.mark.parametrize(("targets", "tied"), [("lm_head", False), ("q_proj", True), ("all-linear", True), ("all-linear, lm_head", False)])
+def test_what_is_trained_is_what_leaves(targets: str, tied: bool) -> None:
+    model = add_adapters(tiny_model(tied=tied), LoraConfig(rank=2, alpha=4.0, targets=targets), seed=1)
+    learner = Learner(LearnerConfig(lr=0.05), Grpo(GrpoConfig()), model)
+    train(learner, range(2))
+    plain = tiny_model(seed=9, tied=tied)
+    plain.load_state_dict(dict(merged_parameters(learner.model)), strict=not tied)
+    token_ids_BT = torch.arange(1, 13)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(learner.model(token_ids_BT).logits, plain(token_ids_BT).logits, atol=1e-4, rtol=1e-4)
+
+
 class Adapted(nn.Module):
     """A layer as peft leaves it: y = x (W + b a)^T + c."""
 

@@ -10,7 +10,7 @@ from policy_factories import group, pack, rollout
 
 from policy.algorithms import ALGORITHMS, make_algorithm
 from policy.grpo import Grpo, GrpoConfig, Spread
-from policy.losses import TokenScores, Totals, k3, mismatch
+from policy.losses import TokenScores, TokenSums, Totals, k3, mismatch
 from policy.reference import kl_to_reference
 from policy.rollout import Rollout
 from policy.surrogates import clipped_surrogate
@@ -109,6 +109,14 @@ def test_totals_weigh_micro_batches_by_their_tokens() -> None:
         tokens = torch.tensor(logprobs)
         totals.add(len(logprobs), mismatch(tokens, tokens, tokens))
     assert totals.metrics()["actor/entropy_sampled"] == pytest.approx(7 / 4)
+
+
+@pytest.mark.parametrize("values", [[1.0, math.nan, 2.0], [math.nan], [math.nan, 3.0]])
+def test_a_maximum_that_is_no_number_is_not_hidden_by_those_that_are(values: list[float]) -> None:
+    totals = Totals()
+    for value in values:
+        totals.add(1, TokenSums(maxima={"largest": torch.tensor(value)}))
+    assert math.isnan(totals.metrics()["largest"])
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)

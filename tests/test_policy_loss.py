@@ -21,7 +21,10 @@ from policy.grpo import Grpo, GrpoConfig
 from policy.learner import Learner
 from policy.learner_config import LearnerConfig
 from policy.policy_loss_config import PolicyLossConfig, Surrogate
+from policy.ppo import CriticKind, PpoConfig
 from policy.reference import KlEstimator, KlPlace, kl_to_reference, penalised
+from policy.reinforce_pp import ReinforcePPConfig
+from policy.rloo import RlooConfig
 
 COVARIANCE = {"cov_share": 0.2, "cov_low": 0.0, "cov_high": 1e9}
 OF_THEIR_OWN = {
@@ -353,6 +356,17 @@ def test_a_state_of_another_version_is_refused() -> None:
 def test_settings_that_contradict_each_other_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PolicyLossConfig(**settings)
+
+
+def test_settings_of_credit_and_critic_that_nothing_reads_are_refused() -> None:
+    for kind in (GrpoConfig, RlooConfig, ReinforcePPConfig):
+        kind(turn_credit=0.5, turn_discount=0.3)
+        with pytest.raises(ValueError, match=r"algorithm\.turn_discount is read with algorithm\.turn_credit above 0 alone, got 0\.3"):
+            kind(turn_discount=0.3)
+    PpoConfig(turn_discount=0.3)
+    PpoConfig(critic=CriticKind.SHARED, value_coef=3.0)
+    with pytest.raises(ValueError, match=r"algorithm\.value_coef is read with algorithm\.critic=shared alone, got 3\.0"):
+        PpoConfig(value_coef=3.0)
 
 
 def test_kl_cov_is_refused_where_nothing_moves_before_it_is_asked() -> None:

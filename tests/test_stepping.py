@@ -9,6 +9,7 @@ import pytest
 
 from policy.engine import Completion, EngineError, Sampling
 from policy.stepping import SteppedEngine
+from policy.weight_file import WeightFileError
 from policy.weights import PackedWeights
 
 
@@ -87,6 +88,27 @@ def test_an_engine_at_rest_is_not_stuck_and_neither_is_a_broken_one(monkeypatch)
         asyncio.run(ask(engine))
     assert engine.broken and engine.stuck_s == 0.0
     engine.close()
+
+
+def test_an_engine_that_fails_half_way_through_new_weights_is_broken_and_one_that_cannot_read_them_says_so(monkeypatch):
+    def fail(weights):
+        raise RuntimeError("CUDA out of memory")
+
+    def unreadable(weights):
+        raise WeightFileError("no such folder")
+
+    weights = PackedWeights(version=3, arrays={}, dtypes={})
+    for load, kind, words in (
+        (fail, EngineError, r"the stoppable engine must take weights of version 3 whole, got RuntimeError: CUDA out of memory"),
+        (unreadable, WeightFileError, "no such folder"),
+    ):
+        engine = Stoppable()
+        monkeypatch.setattr(engine, "_load", load)
+        with pytest.raises(kind, match=words):
+            asyncio.run(engine.load_weights(weights))
+        with pytest.raises(EngineError):
+            asyncio.run(ask(engine))
+        engine.close()
 
 
 @pytest.mark.parametrize("task", ["take new weights", "score a dialogue"])
