@@ -138,7 +138,7 @@ class RunLoop:
             if self.training.spent() >= 1.0 and self.look(full=True):
                 self.finish()
                 code = ExitCode.FINISHED
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             self.progress.say(f"stopped in step {self.tally.step + 1}: {error}")
             self.progress.note(traceback.format_exc())
             code = ExitCode.FAILED

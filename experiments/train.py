@@ -262,7 +262,7 @@ class TrainingRun:
         """Leaves the step's dialogues in the run's folder where they are what stops it."""
         try:
             yield
-        except RuntimeError:
+        except (RuntimeError, OSError):
             self.record_dialogues(self.tally.step + 1, practice)
             raise
 

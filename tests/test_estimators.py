@@ -164,7 +164,7 @@ def test_grpo_with_turn_credit_by_each_spread(seed: int, credit: float, spread: 
 def test_rloo(seed: int, credit: float) -> None:
     batch = random_talks(seed=seed)
     by_turn = scaled(per_turn(batch, turn_score(discount=0.5, leave_out=True)), 0.1)
-    got = advantages(RlooConfig(turn_credit=credit, turn_discount=0.5), batch)
+    got = advantages(RlooConfig(turn_credit=credit, **({"turn_discount": 0.5} if credit else {})), batch)
     check(got, mix(per_dialogue(batch, rloo_end), by_turn, credit))
 
 
