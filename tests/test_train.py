@@ -282,7 +282,7 @@ def test_a_run_that_cannot_write_its_checkpoint_stops_in_a_sentence(whole, place
     folder = shutil.copytree(whole[0], place / "smoke" / "unsaved")
     (folder / "checkpoints" / ".step_99.new").touch()  # a file where half of a checkpoint would be
     output = finish(start(place, f"resume={folder}", f"budget.steps={NUM_STEPS + 1}"), code=1)
-    assert f"stopped in step {NUM_STEPS + 2}: [Errno 20] Not a directory" in output and "Traceback" not in output
+    assert f"stopped in step {NUM_STEPS + 1}: [Errno 20] Not a directory" in output and "Traceback" not in output
     assert f"to go on: python -m experiments smoke resume={folder}" in output
 
 
