@@ -5,9 +5,8 @@ observed so far and c_l that count when l was last observed, over the cells l th
 
     P_replay(l) = (1 - rho) rank(S_l) ** (-1 / beta) / Z + rho (c - c_l) / Z',     P(l) = replay P_replay(l) + (1 - replay) / C
 
-Equal scores share their ranks. Nothing is replayed before a share `fill` of all cells, of each family's own with
-scope=own, has been seen: until then all groups are of the random share. Scores (`score`), from the group alone
-as there is no critic:
+Equal scores share their ranks. Nothing is replayed before a share `fill` of all cells, of each family's own with scope=own, has been seen:
+until then all groups are of the random share. Scores (`score`), from the group alone as there is no critic:
     positive_advantage   mean max(r - mean r, 0): the analogue of positive value loss; p (1 - p) where rewards are 0 or 1
     max_minus_mean       max r - mean r: the analogue of MaxMC regret; prefers cells that are hardly ever solved
     learnability         the unbiased p (1 - p) of success, whatever the rewards

@@ -102,11 +102,13 @@ def lattice(courses: Courses, arms: Sequence[str]) -> Figure:
         key: {arm: mean_curve([smoothed(lines[key][course.name], key) for course in courses.averaged(arm)], points=POINTS) for arm in arms}
         for key in lines
     }
+    # Every arm is drawn behind every other: of many, each with fewer points.
+    every = max(2, len(arms) // 4)
     for arm in arms:
         for column in LATTICE:
             key, own = column.key, courses.of(arm)
             strokes = [
-                Stroke(xs=m.tokens[::2], ys=m.scores[::2], kind="others", words=other)
+                Stroke(xs=m.tokens[::every], ys=m.scores[::every], kind="others", words=other)
                 for other, m in means[key].items()
                 if m and other != arm
             ]
