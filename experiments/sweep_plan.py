@@ -58,6 +58,7 @@ from experiments.config import (
 from experiments.fairness import require_alike, require_tuning
 from experiments.keys import ConfigError, checked_name
 from experiments.same_run import OF_A_PLACE
+from policy.engine import EngineKind
 from simulator.scenario import Split
 
 KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary", "read", "threshold", "differ", "tuning", "choose")
@@ -474,8 +475,23 @@ def check(sweep: Sweep, *, all_arms: Sequence[str]) -> None:
             raise ConfigError(f"arm {arm} replays arm {missing[0]}, which must be among the arms, got {', '.join(sweep.arms)}")
         if needed and len(sweep.ring) < 2:
             raise ConfigError(f"arm {arm} replays another seed's run, so the file's seeds must be at least two, got {sweep.ring[0]}")
-    require_alike({arm: sweep.config(Cell(arm, sweep.seeds[0])) for arm in sweep.arms}, differ=sweep.differ)
+    configs = {arm: sweep.config(Cell(arm, sweep.seeds[0])) for arm in sweep.arms}
+    require_alike(configs, differ=sweep.differ)
     require_tuning(sweep.planned.tuning, all_arms)
+    if sweep.parallel > 1:
+        for config in configs.values():
+            require_room_on_the_gpu(config, sweep.parallel)
+
+
+def require_room_on_the_gpu(config: ExperimentConfig, parallel: int) -> None:
+    """Raises where runs side by side would each fill a share of one card: the Ray of every run gives out the same GPUs, the first ones."""
+    policy, cluster = config.policy, config.cluster
+    if cluster.gpus_per_engine and not cluster.address and policy.engine is not EngineKind.HF and policy.gpu_memory_share:
+        raise ConfigError(
+            f"parallel must be 1 where engines fill a share of a GPU (policy.gpu_memory_share={policy.gpu_memory_share:g}), "
+            f"got {parallel}: runs side by side use the same GPUs; with policy.gpu_memory_share=0 an engine takes its weights and "
+            "policy.kv_cache_mb, and several find room"
+        )
 
 
 def filled(settings: Any, places: Mapping[str, str]) -> Any:

@@ -260,10 +260,10 @@ class Crew:
     def _start_all(self) -> list[str]:
         """The engines' names.
 
-        Engines that share a GPU start one after another: vLLM sizes its cache by the card's free memory before and after a trial, and takes
-        for its own what anybody else allocates in between.
+        Engines that fill a share of the same GPU start one after another: vLLM sizes its cache by the card's free memory before and after a
+        trial, and takes for its own what anybody else allocates in between.
         """
-        if 0 < self._cluster.gpus_per_engine < 1:
+        if 0 < self._cluster.gpus_per_engine < 1 and self._engine_config.gpu_memory_share:
             return [self._await_start(worker.start.remote()) for worker in self._workers]
         return [self._await_start(ref) for ref in [worker.start.remote() for worker in self._workers]]
 

@@ -167,9 +167,10 @@ class EngineConfig(ThinkingConfig):
     dtype: EngineDtype = EngineDtype.FLOAT32
     """float32 or bfloat16."""
     kv_cache_mb: int = 96
-    """At least 1; MiB for the keys and values of running and remembered dialogues, on a CPU."""
+    """At least 1; MiB for the keys and values of running and remembered dialogues, on a CPU or with gpu_memory_share=0."""
     gpu_memory_share: float = 0.5
-    """In (0, 1]; the part of a GPU that an engine may fill."""
+    """In [0, 1]; the part of a GPU that an engine fills. With 0 it takes its weights, its activations and kv_cache_mb, whatever others hold
+    there, so that several runs can share a card."""
     block_size: int = 32
     """Tokens of a shared prefix are remembered in blocks of this size; vLLM's 128 would share nothing in short dialogues."""
     max_running: int = 128
@@ -197,8 +198,8 @@ class EngineConfig(ThinkingConfig):
         for name in ("start_timeout_s", "load_timeout_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"policy.{name} must be above 0, got {getattr(self, name)!r}")
-        if not 0 < self.gpu_memory_share <= 1:
-            raise ValueError(f"policy.gpu_memory_share must be in (0, 1], got {self.gpu_memory_share!r}")
+        if not 0 <= self.gpu_memory_share <= 1:
+            raise ValueError(f"policy.gpu_memory_share must be in [0, 1], got {self.gpu_memory_share!r}")
         if self.weight_folder and self.weight_transport is not WeightTransport.FILE:
             raise ValueError(
                 f"policy.weight_folder must be empty with policy.weight_transport={self.weight_transport}, got {self.weight_folder!r}; "

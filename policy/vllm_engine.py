@@ -23,8 +23,10 @@ from policy.weights import Broadcast, Delivery, PackedWeights, Shipment, engine_
 PARENT_POLL_S = 1.0
 TRANSFER_BACKEND = "nccl"
 """vLLM's, with policy.weight_transport=nccl."""
-SIGNS_OF_NO_MEMORY = ("KV cache", "No available memory for the cache blocks", "Free memory on device")
-"""Parts of what vLLM (0.32) says when it finds too little."""
+SIGNS_OF_NO_MEMORY = ("KV cache", "No available memory for the cache blocks", "Free memory on device", "CUDA out of memory")
+"""Parts of what vLLM (0.32) and torch say when they find too little."""
+_LEAST_SHARE = 0.01
+"""Of a GPU; vLLM wants it free even where the cache has a size of its own, and does not hold itself to it."""
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in this process: up in seconds, and tensors reach it directly
     "VLLM_NO_USAGE_STATS": "1",
@@ -91,7 +93,7 @@ class VLLMEngine(SteppedEngine):
         self._parameters, self._final_only = vllm.SamplingParams, RequestOutputKind.FINAL_ONLY
         try:
             self._engine = self._build(vllm)
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             if rule := too_little_memory(error, self._config, on_cpu=self._on_cpu):
                 raise ValueError(f"{rule}; {error}") from error
             raise
@@ -132,12 +134,14 @@ class VLLMEngine(SteppedEngine):
             shared |= {"tensor_parallel_size": self._config.tensor_parallel, "distributed_executor_backend": "mp"}
         if self._config.weight_transport is WeightTransport.NCCL:
             shared["weight_transfer_config"] = {"backend": TRANSFER_BACKEND}
-        if not self._on_cpu:
+        if not self._on_cpu and self._config.gpu_memory_share:
             return {**shared, "gpu_memory_utilization": self._config.gpu_memory_share}
+        shared |= {"kv_cache_memory_bytes": self._config.kv_cache_mb << 20}
+        if not self._on_cpu:
+            return {**shared, "gpu_memory_utilization": _LEAST_SHARE}
         # Prompts in one piece: vLLM cannot rewind a CPU generator, which a seeded request whose prompt was split would need.
         return {
             **shared,
-            "kv_cache_memory_bytes": self._config.kv_cache_mb << 20,
             "enforce_eager": True,
             "enable_chunked_prefill": False,
             "max_num_batched_tokens": max(2048, self._max_context + 1),
@@ -216,11 +220,11 @@ class VLLMEngine(SteppedEngine):
             self._engine.engine_core.shutdown()
 
 
-def too_little_memory(error: ValueError, config: EngineConfig, *, on_cpu: bool) -> str:
+def too_little_memory(error: Exception, config: EngineConfig, *, on_cpu: bool) -> str:
     """The setting that vLLM found too small or too large, as a rule; empty where it complains of something else."""
     if not any(sign in str(error) for sign in SIGNS_OF_NO_MEMORY):
         return ""
-    if on_cpu:
+    if on_cpu or not config.gpu_memory_share:
         return f"policy.kv_cache_mb must hold a whole dialogue and be free, got {config.kv_cache_mb!r}"
     return (
         "policy.gpu_memory_share must be free on the engine's GPU and hold the model beside a whole dialogue, "

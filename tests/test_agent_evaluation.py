@@ -515,7 +515,7 @@ def test_an_evaluation_is_described_while_no_other_process_may_write_it(tmp_path
         (("prior", "--retries", "9"), "--retries goes with an agent behind a server, got 9 with 'prior'"),
         (("http://127.0.0.1:9/v1", "--model", "m", "--dtype", "bfloat16"), "--dtype goes with an agent whose weights are here"),
         (("L1", "--gpu-memory-share", ".2"), "--gpu-memory-share goes with an agent that is a model, got 0.2"),
-        (("prior", "--gpu-memory-share", "0", "--dry-run"), "--gpu-memory-share must be in (0, 1], got 0.0"),
+        (("prior", "--gpu-memory-share", "-.1", "--dry-run"), "--gpu-memory-share must be in [0, 1], got -0.1"),
         (("L1", "--judge-url", "http://127.0.0.1:9/v1"), "--judge-model must name the model at --judge-url"),
         (("L1", "--user", "llm", "--user-model", "m", "--momentum", "0"), "--momentum goes with --user rule, got 0.0"),
         (("L1", "--out", "/proc/x", "--dry-run"), "--out must be a folder that can be written, got '/proc/x'"),

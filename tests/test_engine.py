@@ -328,17 +328,19 @@ def test_triton_multiplies_float32_exactly_where_an_engine_computes_in_it(dtype,
 
 
 @pytest.mark.parametrize(
-    ("said", "on_cpu", "expected"),
+    ("said", "on_cpu", "share", "expected"),
     [
-        ("0.1 GiB KV cache is needed, which is larger than the available", True, "policy.kv_cache_mb must hold a whole dialogue"),
-        ("0.1 GiB KV cache is needed, which is larger than the available", False, "policy.gpu_memory_share must be free"),
-        ("No available memory for the cache blocks.", False, "policy.gpu_memory_share must be free"),
-        ("Free memory on device cuda:0 (3.1/79.1 GiB) on startup is less than", False, "policy.gpu_memory_share must be free"),
-        ("block_size must be a power of two", False, ""),
+        ("0.1 GiB KV cache is needed, which is larger than the available", True, 0.5, "policy.kv_cache_mb must hold a whole dialogue"),
+        ("0.1 GiB KV cache is needed, which is larger than the available", False, 0.5, "policy.gpu_memory_share must be free"),
+        ("0.1 GiB KV cache is needed, which is larger than the available", False, 0, "policy.kv_cache_mb must hold a whole dialogue"),
+        ("No available memory for the cache blocks.", False, 0.5, "policy.gpu_memory_share must be free"),
+        ("Free memory on device cuda:0 (3.1/79.1 GiB) on startup is less than", False, 0.5, "policy.gpu_memory_share must be free"),
+        ("CUDA out of memory. Tried to allocate 9.00 GiB.", False, 0, "policy.kv_cache_mb must hold a whole dialogue"),
+        ("block_size must be a power of two", False, 0.5, ""),
     ],
 )
-def test_too_little_memory_is_told_by_the_setting_that_holds_on_the_platform(said, on_cpu, expected):
-    rule = too_little_memory(ValueError(said), EngineConfig(), on_cpu=on_cpu)
+def test_too_little_memory_is_told_by_the_setting_that_holds_on_the_platform(said, on_cpu, share, expected):
+    rule = too_little_memory(ValueError(said), EngineConfig(gpu_memory_share=share), on_cpu=on_cpu)
     assert rule.startswith(expected) and bool(rule) == bool(expected)
 
 

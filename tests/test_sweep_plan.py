@@ -168,6 +168,10 @@ def test_overrides_choose_arms_and_seeds_or_go_to_every_arm(write):
         (["parallel=0"], "parallel must be a whole number of at least 1, got 0"),
         (["parallel=1,2"], "parallel must be a whole number of at least 1, got '1,2'"),
         (["parallel="], "parallel must be a whole number of at least 1, got None"),
+        (
+            ["parallel=3", "cluster.gpus_per_engine=0.3", "policy.gpu_memory_share=0.2"],
+            "parallel must be 1 where engines fill a share of a GPU (policy.gpu_memory_share=0.2), got 3",
+        ),
         (["arms=fixed,replayed"], "arm replayed replays arm frontier, which must be among the arms"),
         (["algorithm.turn_credit=2"], "arm frontier: algorithm.turn_credit"),
         (["budgte.steps=2"], "budgte.steps is not a setting"),
@@ -179,6 +183,20 @@ def test_plans_that_cannot_be_run_are_refused_in_a_sentence(write, overrides, me
     with pytest.raises(ConfigError) as refused:
         planned(*overrides)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["parallel=1"],
+        ["parallel=3", "policy.gpu_memory_share=0"],
+        ["parallel=3", "policy.engine=hf"],
+        ["parallel=3", "cluster.address=10.0.0.1:6379"],
+    ],
+)
+def test_runs_that_leave_each_other_room_on_a_gpu_may_go_side_by_side(overrides, write):
+    write()
+    assert planned("cluster.gpus_per_engine=0.3", *overrides).parallel
 
 
 @pytest.mark.parametrize(

@@ -321,6 +321,7 @@ def test_nccl_needs_a_gpu_for_each_member(gpus, num_engines, message, monkeypatc
         (0.5, 2, 0.5, "cpu", "0.47"),
         (0.5, 2, 0.47, "cpu", None),
         (0.5, 1, 1.0, "cpu", None),
+        (0.5, 2, 0, "cuda", None),
         (0.5, 2, 0.47, "cuda", "0.25"),
         (0.5, 2, 0.47, "cuda:1", None),
         (0.25, 3, 0.31, "cuda:0", "0.16"),

@@ -108,7 +108,8 @@ def speaking_options(parser: argparse.ArgumentParser, *, temperature: float = 1.
     model.add_argument("--max-context", type=int, metavar="N", help="tokens of a dialogue (default: as the run; 512 embedded, else 4096)")
     model.add_argument("--thinking", action="store_true", help="it thinks before it speaks, up to </think> (default: as it was trained)")
     model.add_argument("--kv-cache-mb", type=int, metavar="N", help="memory of vLLM's cache on a CPU, MiB (default: as the run, else 96)")
-    model.add_argument("--gpu-memory-share", type=float, metavar="S", help="of a GPU that vLLM fills (default: as the run, else .5)")
+    share = "of a GPU that vLLM fills; 0: its cache has --kv-cache-mb (default: as the run, else .5)"
+    model.add_argument("--gpu-memory-share", type=float, metavar="S", help=share)
     server = parser.add_argument_group("an agent behind a server")
     server.add_argument("--model", metavar="NAME", help="the model's name there")
     server.add_argument("--key-env", default="", metavar="VARIABLE", help="environment variable that holds the key; else none is sent")
