@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=64, help="dialogues of an update, and replies sampled at once")
     parser.add_argument("--tokens", type=int, default=1024, help="of each dialogue; half of them are trained on")
     parser.add_argument("--micro-tokens", type=int, default=16384, help="learner.micro_batch_tokens")
+    parser.add_argument("--logit-chunk-mb", type=int, default=256, help="learner.logit_chunk_mb")
     parser.add_argument("--checkpointing", action="store_true", help="learner.gradient_checkpointing")
     parser.add_argument("--new-tokens", type=int, default=128, help="of each reply")
     parser.add_argument("--engine", action="append", choices=ENGINES, help="that rolls out; may be given again, default: both")
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--peak-tflops", type=float, help="of the card in dense bf16, where it is not known by its name")
     parser.add_argument("--out", type=Path, default=Path("bench_gpu.json"))
     options = parser.parse_args(arguments)
-    for name in ("rows", "tokens", "micro_tokens", "new_tokens", "repeats"):
+    for name in ("rows", "tokens", "micro_tokens", "logit_chunk_mb", "new_tokens", "repeats"):
         if getattr(options, name) < 1:
             print(f"--{name.replace('_', '-')} must be >= 1, got {getattr(options, name)}", file=sys.stderr)
             return ExitCode.REFUSED

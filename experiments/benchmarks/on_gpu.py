@@ -65,6 +65,7 @@ def measure_update(options: Namespace, shape: Shape, device: torch.device, peak:
         lr=1e-6,
         micro_batch_rows=options.rows,
         micro_batch_tokens=options.micro_tokens,
+        logit_chunk_mb=options.logit_chunk_mb,
         gradient_checkpointing=options.checkpointing,
         autocast=True,
         recompute_logprobs=True,
