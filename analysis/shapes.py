@@ -86,7 +86,7 @@ CHANGE: Shape = {"before": NUMBER, "after": NUMBER, "change": NUMBER, "change_ci
 ENDS: Mapping[str, Any] = {"start": NUMBER, "end": NUMBER}
 TRIED: Shape = {"by_k": [NUMBER]}
 SUMMARY_SHAPE: Shape = {
-    **dict.fromkeys(("seed", "steps", "wall_s", "cpu_s", "policy_tokens", "simulator_calls"), NUMBER),
+    **dict.fromkeys(("seed", "steps", "wall_s", "cpu_s", "policy_tokens", "simulator_calls", "simulator_cost"), NUMBER),
     "errors": {EACH: NUMBER},
     "heldout": SCORES,
     "start": SCORES,

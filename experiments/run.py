@@ -146,6 +146,7 @@ class RunLoop:
             self.progress.say(f"abandoned step {self.tally.step + 1}")
         finally:
             if code is not ExitCode.FINISHED:
+                self.say_cost(" so far")
                 self.progress.say(f"to go on: python -m experiments {to_go_on}")
             self.progress.close()
             self.recorder.close()
@@ -201,6 +202,13 @@ class RunLoop:
         save_checkpoint(folder, model=parts.learner.model, tokenizer=parts.tokenizer, state=state, keep=self.config.checkpoint.keep)
         self._saved = moment
 
+    def say_cost(self, when: str = "") -> None:
+        """What the simulated users cost, evaluations among it, where they have a price. Nothing may break because nobody can be asked."""
+        with contextlib.suppress(RuntimeError, OSError):
+            self.training.count_cost()
+        if cost := self.tally.simulator_cost:
+            self.progress.say(f"the simulated users cost {cost:.2f}{when}, by simulator.price_prompt and simulator.price_completion")
+
     def mark_time(self) -> None:
         """Adds the time since the last mark to the tally."""
         wall_s, cpu_s = time.monotonic(), cpu_seconds()
@@ -212,11 +220,7 @@ class RunLoop:
         """Writes the summary and the report, and says how it went and where it lies."""
         self.mark_time()
         config, tally = self.config, self.tally
-        self.training.count_cost()
-        if tally.simulator_cost:
-            self.progress.say(
-                f"the simulated users cost {tally.simulator_cost:.2f}, by simulator.price_prompt and simulator.price_completion"
-            )
+        self.say_cost()
         facts = {
             "experiment": config.experiment,
             "name": config.name,
@@ -226,6 +230,7 @@ class RunLoop:
             "cpu_s": tally.cpu_s,
             "policy_tokens": tally.policy_tokens,
             "simulator_calls": tally.simulator_calls,
+            **({"simulator_cost": tally.simulator_cost} if tally.simulator_cost else {}),
             "world_hash": world_hash(),
             "algorithm": config.algorithm.kind,
             "teacher": config.teacher.kind,

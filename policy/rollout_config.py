@@ -29,7 +29,8 @@ class RolloutConfig:
     """At least 0; updates that may lie between the weights that sampled a token and those it is trained into. 0 rolls out and updates in
     turn; 1 rolls out the next step meanwhile; more keep so many steps under way, for dialogues that take longer than an update."""
     dialogue_timeout_s: float = 300.0
-    """Above 0; seconds after which an attempt at a dialogue counts as failed. They stand still while it waits for a user that is away."""
+    """Above 0; seconds after which an attempt at a dialogue counts as failed. They stand still while it waits for a user that is away, or
+    in line for a place at the server of a model as user."""
     outage_s: float = 120.0
     """At least 0; seconds for which dialogues wait, where they stand, for a simulated user that answers nobody, before that counts."""
     max_error_share: float = 0.05

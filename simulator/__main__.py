@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skills.add_argument("file", type=Path, help="dialogues.jsonl or evaluation.jsonl of a run")
     skills.add_argument("--by", choices=("step", "strictness"), default="step", help="a row for ten steps, or for a tenth of strictness")
     skills.add_argument("--from-step", type=int, default=0, help="leave out what came before (default 0)")
-    skills.add_argument("--register", choices=("open", "world"), default="world", help="what counts as clear (default world)")
+    skills.add_argument("--register", choices=("open", "world"), help="what counts as clear (default: as recorded, else world)")
     reading = commands.add_parser("reading", help="how well support strategies are heard in labelled replies, by strategy")
     reading.add_argument("file", type=Path, help="JSONL, each line a reply with its text and its labels")
     reading.add_argument("--half", choices=["dev", "test"], help="only the replies of one half, where the lines say which is theirs")
@@ -136,19 +136,26 @@ def skill_shares(options: argparse.Namespace) -> str:
     from simulator.bank import load_bank
     from simulator.dialogue import Dialogue, Outcome
     from simulator.register import Register
+    from simulator.replay import SETTINGS, recorded_config, recorded_register
     from simulator.shown import read_dialogues, table_of_shares
 
     if not options.file.is_file():
         what = "which is a folder" if options.file.is_dir() else "which is not there"
         raise ValueError(f"FILE must be the dialogues.jsonl or evaluation.jsonl of a run, got {str(options.file)!r}, {what}")
     rows: dict[str, list[Dialogue]] = {}
+    config = recorded_config(options.file).get(SETTINGS) or {}
+    registers = {options.register} if options.register else set()
     for record, dialogue in read_dialogues(options.file, load_bank()):
         if record.get("step", 0) < options.from_step or dialogue.outcome is Outcome.ERROR:
             continue
         name = f"{record.get('step', 0) // 10 * 10}" if options.by == "step" else f"{dialogue.difficulty.strictness:.1f}"
         rows.setdefault(name, []).append(dialogue)
+        if not options.register:
+            registers.add(recorded_register(record.get(SETTINGS) or {}, config))
+    if len(registers) > 1:
+        raise ValueError(f"FILE must hold dialogues in one register, got {' and '.join(sorted(registers))}; name one with --register")
     in_order = dict(sorted(rows.items(), key=lambda row: float(row[0])))
-    return table_of_shares(in_order, header=options.by, register=Register(options.register))
+    return table_of_shares(in_order, header=options.by, register=Register(next(iter(registers), Register.WORLD)))
 
 
 def reading_scores(options: argparse.Namespace) -> str:

@@ -5,6 +5,7 @@ Source: the protocol of SAGE, arXiv 2505.02847 (five steps from a reply to a cha
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import tomllib
@@ -18,6 +19,7 @@ from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Speaker
 from simulator.difficulty import Difficulty
 from simulator.emotion import MAX_CHANGE
 from simulator.scenario import Scenario
+from simulator.suspicion import UNSEEN
 from simulator.thought import Thought
 
 PROMPTS = Path(__file__).parent / "prompts"
@@ -26,8 +28,13 @@ STEPS = ("says", "meets", "inner", "feeling")
 AT_EASE_FROM, UNSETTLED_FROM = 70, 40
 MID_FROM, HIGH_FROM = 1 / 3, 2 / 3
 """Where an axis of difficulty, in [0, 1], is put in other words."""
-ESCAPED = re.compile("[<>\\[\\]&\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ud800-\udfff\U000e0000-\U000e007f]")
+ESCAPED = re.compile(f"[<>\\[\\]&\u007f-\u009f\u200d\u2028\u2029\ufe0e\ufe0f\ud800-\udfff{UNSEEN}]")
 """What could be taken for a role marker or a special token, or cannot be seen; JSON may write each as an escape."""
+THOUGHT_ENDS = "</think>"
+SIGNED = re.compile(r"[+-]?[0-9]{1,6}")
+"""A change that came as text, as in "+5"."""
+PLUS = re.compile(r'("change"\s*:\s*)\+(?=[0-9])')
+"""A change written with its sign, which JSON does not know and people write."""
 CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
 """Control characters that are no white space."""
 HALF = re.compile("[\ud800-\udfff]")
@@ -129,6 +136,8 @@ def read_felt(answer: str) -> Felt:
     record = record_of(answer)
     steps = {step: string_of(record, step) for step in STEPS}
     change = record.get("change")
+    if isinstance(change, str) and SIGNED.fullmatch(change.strip()):
+        change = int(change)
     if isinstance(change, bool) or not isinstance(change, int | float) or change != change // 1:
         raise Unusable(f"change must be a whole number, got {change!r}")
     clipped = int(max(-MAX_CHANGE, min(MAX_CHANGE, change)))
@@ -253,16 +262,17 @@ def record_of(answer: str) -> dict[str, Any]:
     Raises:
         Unusable: there is none.
     """
-    said = answer.rpartition("</think>")[2]
-    braces = re.search(r"\{.*\}", said, re.DOTALL)
-    try:
+    # Whole first: an answer without a thought may quote the marker, because the agent said it. Around the object it ends a thought.
+    for said in (answer, answer.partition(THOUGHT_ENDS)[2], answer.rpartition(THOUGHT_ENDS)[2]):
+        braces = re.search(r"\{.*\}", said, re.DOTALL)
+        if THOUGHT_ENDS in (said if braces is None else said[: braces.start()] + said[braces.end() :]):
+            continue
         # Not strict: models, and servers that enforce a schema, let line breaks and the like stand in strings.
-        record = json.loads(braces.group() if braces else said, strict=False)
-    except (ValueError, RecursionError) as error:
-        raise Unusable(f"an answer must be a JSON object, got {answer!r}") from error
-    if not isinstance(record, dict):
-        raise Unusable(f"an answer must be a JSON object, got {answer!r}")
-    return record
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(PLUS.sub(r"\1", braces.group() if braces else said), strict=False)
+            if isinstance(record, dict):
+                return record
+    raise Unusable(f"an answer must be a JSON object, got {answer!r}")
 
 
 def string_of(record: Mapping[str, Any], key: str) -> str:

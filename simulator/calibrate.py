@@ -99,10 +99,14 @@ def conversations(options: argparse.Namespace) -> tuple[list[Frozen], RuleUserCo
         climbed = sample(scenarios, CLIMBS * options.per_family, seed=options.seed)
         return panel(chosen, user=user, seed=options.seed), config, places(climbed, user=user, seed=options.seed)
     path = transcript_file(options.dialogues, evaluation=False)
-    config = user_settings(flags, recorded_config(path).get(SETTINGS) or {})
+    found = list(read_dialogues(path, load_bank()))
+    own = [record.get(SETTINGS) or {} for record, _ in found]
+    if any(settings != own[0] for settings in own):
+        raise ValueError(f"{path} must hold dialogues of users that were set alike, got several settings: split it")
+    config = user_settings(flags, *own[:1], recorded_config(path).get(SETTINGS) or {})
     if config.preset is Preset.SAGE:
         raise ValueError(f"{path} must be of users of the preset training, got sage: there difficulty does not enter")
-    recorded = [dialogue for _, dialogue in read_dialogues(path, load_bank()) if dialogue.outcome is not Outcome.ERROR]
+    recorded = [dialogue for _, dialogue in found if dialogue.outcome is not Outcome.ERROR]
     frozen = from_run(recorded, options.per_family, seed=options.seed)
     if not frozen:
         raise ValueError(f"{path} must hold a dialogue in which the user answers a reply, got none")

@@ -208,19 +208,12 @@ def _check(turn: dict[str, Any] | Record, number: int) -> Any:
 
 def _card(scenario_id: str, profiles: Mapping[str, Scenario]) -> dict[str, str]:
     """Who the user is and what happened, in words; empty for a scenario that is neither of the built-in world nor among the profiles."""
-    if profile := profiles.get(scenario_id):
-        native = profile_of(profile)
-        return {"player": native["player"], "scene": native["scene"], "topic": profile.goal}
-    scenario: Scenario | None = load_bank().by_id.get(scenario_id)
+    scenario = profiles.get(scenario_id) or load_bank().by_id.get(scenario_id)
     if scenario is None:
         return {"player": "", "scene": "", "topic": ""}
-    persona = scenario.persona
-    happened = "\n".join(f"- {fact.text}" for fact in scenario.facts)
-    return {
-        "player": f"Name: {persona.name}\nAge: {persona.age}\nOccupation: {persona.occupation}\nPersona: {persona.persona_type}",
-        "scene": f"{scenario.background}\n\n{happened}\n\nGoal: {scenario.goal}\nHidden intention: {scenario.hidden_intention}",
-        "topic": scenario_id.split("/")[1].replace("_", " "),
-    }
+    native = profile_of(scenario)
+    topic = scenario.goal if scenario_id in profiles else scenario_id.split("/")[1].replace("_", " ")
+    return {"player": native["player"], "scene": native["scene"], "topic": topic}
 
 
 def _key_of(labels: Mapping[Any, str], label: str, name: str) -> Any:

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ AWAY = (502, 503, 504)
 """Statuses of a server that is not there for the moment, as if nobody had answered."""
 PASSING = (408, 409, 425)
 """Statuses below 500 after which the same request may succeed."""
+RAN_OUT = re.compile(r"max_tokens or model output limit was reached", re.IGNORECASE)
+"""How a reasoning model's server says, with HTTP 400, that the tokens of an answer went into thinking."""
+CUT_OFF = "the answer was cut off; raise simulator.max_tokens"
 MAX_QUOTED = 200
 """Characters of a server's words that a complaint repeats."""
 
@@ -210,8 +214,12 @@ class Server:
 
     def _of_status(self, error: Any) -> Exception:
         """What an HTTP status other than success means."""
-        status, said = error.status_code, self.clean(f"HTTP {error.status_code} {_words_of(error.body)}".strip())
-        wait_s = retry_after_s(error.response.headers.get("retry-after"))
+        said = self.clean(f"HTTP {error.status_code} {_words_of(error.body)}".strip())
+        return self._of_code(error.status_code, said, wait_s=retry_after_s(error.response.headers.get("retry-after")))
+
+    def _of_code(self, status: int, said: str, *, wait_s: float | None = None) -> Exception:
+        if RAN_OUT.search(said):
+            return Unusable(CUT_OFF)
         if status == TOO_MANY:
             self._counts["rate_limited"] += 1
             return RateLimited(said, retry_after_s=wait_s)
@@ -223,20 +231,25 @@ class Server:
         """The message in a response, which is billed whatever it is worth.
 
         Raises:
-            Unusable: there is none.
+            Passing, Refused, Unusable: there is none.
         """
         try:
             record = json.loads(text)
+        except (ValueError, RecursionError):
+            record = None
+        if isinstance(record, dict) and record.get("error"):
+            raise self._of_error(record)
+        try:
             choice = record["choices"][0]
             content, refusal = choice["message"].get("content"), choice["message"].get("refusal")
             finish, usage = choice.get("finish_reason"), record.get("usage")
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        except (KeyError, IndexError, TypeError, AttributeError):
             raise Unusable(self.clean(f"a response must be a chat completion, got {text!r}")) from None
         self._bill(usage if isinstance(usage, dict) else {})
         if refusal:
             raise Unusable(self.clean(f"the model refused: {refusal}"))
         if finish == "length" and not may_be_cut:
-            raise Unusable("the answer was cut off; raise simulator.max_tokens")
+            raise Unusable(CUT_OFF)
         if finish == "content_filter":
             raise Unusable("the server's content filter withheld the answer")
         if content is None or (isinstance(content, str) and not content.strip()):
@@ -246,6 +259,15 @@ class Server:
         if finish == "length":
             self._counts["cut_off"] = self._counts.get("cut_off", 0.0) + 1.0
         return whole_text(content)
+
+    def _of_error(self, record: dict[str, Any]) -> Exception:
+        """What an error means that came with HTTP 200, as gateways say what happened behind them."""
+        usage, error = record.get("usage"), record["error"]
+        self._bill(usage if isinstance(usage, dict) else {})
+        code = error.get("code") if isinstance(error, dict) else None
+        status = int(code) if isinstance(code, int) or (isinstance(code, str) and code.isdecimal()) else 0
+        said = self.clean(f"HTTP 200 with error {code or ''} {_words_of(record)}".strip())
+        return self._of_code(status, said) if status >= 400 else Passing(said)
 
     def _bill(self, usage: dict[str, Any]) -> None:
         for name, price in (("prompt_tokens", self._config.price_prompt), ("completion_tokens", self._config.price_completion)):

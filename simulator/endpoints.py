@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from simulator.answers import Answers, answers_folder, key_of
 from simulator.asking import Unusable, whole_text
 from simulator.endpoint import Away, Passing, Question, RateLimited, Refused, Server, body_of, is_client_installed
 from simulator.endpoint_config import EndpointConfig
+from simulator.in_line import UnderWay
 from simulator.retrying import RetryBudget, backoff_s
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,11 @@ COUNTS = ("calls", "cache_hits", "retries", "rate_limited", "unusable", "failure
 FEW_TOKENS = 16
 SHORTEST_HOLD_S = 0.05
 NUM_SEEDS = 2**31
+WARMER_BY = 0.3
+"""What each further attempt adds to a temperature of 0 after an answer that could not be used: at 0 a seed changes nothing."""
+MOST_WARMTH = 1.0
+OF_THE_SERVER = (401, 403, 404)
+"""Statuses that say that a server will not take any question: another key, another model."""
 
 
 class SimulatorError(RuntimeError):
@@ -54,14 +60,15 @@ class Endpoints:
         self._budget = RetryBudget(config.retry_share)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._servers: list[Server] = []
-        self._under_way: dict[str, asyncio.Task[Any]] = {}
+        self._under_way: dict[str, UnderWay] = {}
         self._may_keep = True
 
     async def ask(self, question: Question, read: Callable[[str], T]) -> T:
         """The answer to a question: from the disk if it was ever given, and sent once if it is asked twice at a time.
 
         Args:
-            read: turns the text into what it says, or raises Unusable; the question is asked again then, with another seed.
+            read: turns the text into what it says, or raises Unusable; the question is asked again then, with another seed, and warmer
+                where the temperature is 0.
 
         Raises:
             SimulatorError: no usable answer after all retries and waiting; SimulatorAwayError where that says nothing about the question.
@@ -77,15 +84,21 @@ class Endpoints:
             else:
                 self.counts["cache_hits"] += 1
                 return found
-        task = self._under_way.get(key)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(self._answer(key, question, read))
-            task.add_done_callback(lambda done: self._finished(key, done))
-            self._under_way[key] = task
+        asked = self._under_way.get(key)
+        if asked is None:
+            asked = self._under_way[key] = UnderWay()
+            asked.task = asyncio.get_running_loop().create_task(self._answer(key, question, read, asked))
+            asked.task.add_done_callback(lambda done: self._finished(key, asked, done))
         else:
             self.counts["cache_hits"] += 1
-        # Whoever else waits for the same answer still gets it when this caller is cancelled.
-        return await asyncio.shield(task)
+        try:
+            with asked.awaited():
+                # Whoever else waits for the same answer still gets it when this caller is cancelled.
+                return await asyncio.shield(asked.task)
+        finally:
+            if asked.may_be_dropped:
+                self._forget(key, asked)
+                asked.task.cancel()
 
     async def check(self) -> None:
         """Asks every server for a few tokens.
@@ -120,15 +133,18 @@ class Endpoints:
             self._servers = [Server(url, self.config, key=self._key, counts=self.counts) for url in self.config.urls]
             self._loop, self._under_way = loop, {}
 
-    def _finished(self, key: str, task: asyncio.Task[Any]) -> None:
-        if self._under_way.get(key) is task:
-            del self._under_way[key]
+    def _finished(self, key: str, asked: UnderWay, task: asyncio.Task[Any]) -> None:
+        self._forget(key, asked)
         if not task.cancelled():
             task.exception()  # looked at, so that nobody complains when all who asked were cancelled
 
-    async def _answer(self, key: str, question: Question, read: Callable[[str], T]) -> T:
+    def _forget(self, key: str, asked: UnderWay) -> None:
+        if self._under_way.get(key) is asked:
+            del self._under_way[key]
+
+    async def _answer(self, key: str, question: Question, read: Callable[[str], T], asked: UnderWay) -> T:
         try:
-            text, value = await self._insist(question, read)
+            text, value = await self._insist(question, read, asked)
         except SimulatorError:
             self.counts["failures"] += 1
             raise
@@ -140,22 +156,25 @@ class Endpoints:
             return value
         return value if kept == text else read(kept)
 
-    async def _insist(self, question: Question, read: Callable[[str], T]) -> tuple[str, T]:
+    async def _insist(self, question: Question, read: Callable[[str], T], asked: UnderWay) -> tuple[str, T]:
         """Asks until there is a usable answer or patience ends.
 
         A server that is away or limits the rate costs waiting, of which there is `max_wait_s`; a request that was looked at and failed
-        costs an attempt, of which there are `retries` more.
+        costs an attempt, of which there are `retries` more. A server that refuses it is not asked again, but the others are.
         """
         body = body_of(question, self.config)
         num_failures, waited_s = 0, 0.0
         avoid: Server | None = None
+        refused: set[Server] = set()
         while True:
-            server, wait_s = self._choose(avoid)
+            if asked.may_be_dropped:
+                raise asyncio.CancelledError
+            server, wait_s = self._choose(avoid, never=refused)
             if server is None:
                 waited_s = await self._pause(wait_s, waited_s)
                 continue
             try:
-                text = await self._ask(server, body, may_be_cut=question.may_be_cut)
+                text = await self._ask(server, body, asked, may_be_cut=question.may_be_cut)
                 if text is None:
                     continue
                 value = read(text)
@@ -165,7 +184,13 @@ class Endpoints:
                 waited_s = await self._leave_alone(server, error, waited_s)
                 continue
             except Refused as error:
-                raise SimulatorError(f"{server.url} must take the request: {error}") from None
+                server.complaint = str(error)
+                refused.add(server)
+                if len(refused) == len(self._servers):
+                    raise SimulatorError(f"{server.url} must take the request: {error}") from None
+                if error.status in OF_THE_SERVER:
+                    server.hold(self.config.circuit_pause_s)
+                continue
             except (Passing, Unusable) as error:
                 failure = error
             else:
@@ -176,29 +201,35 @@ class Endpoints:
             num_failures += 1
             if isinstance(failure, Unusable):
                 self.counts["unusable"] += 1
-                if "seed" in body:
-                    body["seed"] = (body["seed"] + 1) % NUM_SEEDS
+                _ask_otherwise(body, self.config)
             given_up = SimulatorAwayError if isinstance(failure, Passing) else SimulatorError
             self._require_retry(num_failures, server, given_up)
             waited_s = await self._pause(self._backoff_s(num_failures), waited_s, given_up)
 
-    async def _ask(self, server: Server, body: dict[str, Any], *, may_be_cut: bool) -> str | None:
+    async def _ask(self, server: Server, body: dict[str, Any], asked: UnderWay, *, may_be_cut: bool) -> str | None:
         """An answer's text; None if the server went away while others were served there first."""
         server.load += 1
         clock = asyncio.get_running_loop().time
         try:
-            async with server.places:
+            with asked.in_line():
+                await server.places.acquire()
+            try:
                 asked_at = clock()
-                return None if server.wait_s() > 0.0 else await server.ask(body, may_be_cut=may_be_cut)
+                if server.wait_s() > 0.0:
+                    return None
+                with asked.sent():
+                    return await server.ask(body, may_be_cut=may_be_cut)
+            finally:
+                server.places.release()
         except Away as error:
             error.asked_at = asked_at
             raise
         finally:
             server.load -= 1
 
-    def _choose(self, avoid: Server | None) -> tuple[Server | None, float]:
+    def _choose(self, avoid: Server | None, *, never: Collection[Server]) -> tuple[Server | None, float]:
         """The least loaded server that may be asked, another than `avoid` if there is one; or how long until there is."""
-        waits = {server: server.wait_s() for server in self._servers}
+        waits = {server: server.wait_s() for server in self._servers if server not in never}
         free = [server for server, wait_s in waits.items() if wait_s <= 0.0]
         if not free:
             return None, min(waits.values())
@@ -257,6 +288,14 @@ class Endpoints:
                 return f"simulator.model must be one that {server.url} serves ({', '.join(served)}), got {config.model!r}"
             return f"simulator.urls must be base addresses, such as http://127.0.0.1:8000/v1, got {server.url!r}: {error}"
         return f"simulator.* must be settings that {server.url} takes: {error}"
+
+
+def _ask_otherwise(body: dict[str, Any], config: EndpointConfig) -> None:
+    """Changes a request whose answer was of no use: the same one would be answered alike."""
+    if "seed" in body:
+        body["seed"] = (body["seed"] + 1) % NUM_SEEDS
+    if config.temperature == 0.0:
+        body["temperature"] = min(MOST_WARMTH, round(body["temperature"] + WARMER_BY, 6))
 
 
 def check_endpoints(config: EndpointConfig) -> None:

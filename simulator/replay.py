@@ -188,6 +188,13 @@ def recorded_config(path: Path) -> dict[str, Any]:
     return tree
 
 
+def recorded_register(*sources: Mapping[str, Any]) -> str:
+    """In which register the users of a dialogue heard, of several sources the first that says it; a model as user hears the open one."""
+    if any(source.get("kind") not in (None, *BY_RULE) for source in sources):
+        return Register.OPEN
+    return next((str(source["register"]) for source in sources if source.get("register")), str(Register.WORLD))
+
+
 def user_settings(*sources: Mapping[str, Any]) -> RuleUserConfig:
     """The user's settings, of several sources the first that has each; what is None says nothing. A moody user's hold its moods.
 

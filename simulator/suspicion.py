@@ -6,9 +6,17 @@ import re
 
 _FEELING = r"(?:emotions?|moods?|feelings?|satisfaction|happiness|scores?|ratings?|rewards?)"
 
+UNSEEN = (
+    "\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b\u200c\u200e\u200f\u202a-\u202e\u2060-\u206f"
+    "\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e01ef"
+)
+"""Characters that nobody sees, for a set of a regular expression: format marks, fillers, and the variation selectors that can carry hidden
+bytes. The joiner of emoji and the selectors of their style are none: ordinary words have them."""
+
 PATTERNS: dict[str, tuple[str, ...]] = {
     "role_marker": (
         r"<\|[^|>\n]{0,40}\|>",
+        r"</?think>",
         r"\[/?INST\]|<</?SYS>>|</?s>|<(?:start|end)_of_turn>",
         r"</?(?:system|assistant|user|instructions?|conversation|reply)>",
         r"^\s*(?:#+\s*)?(?:system|assistant|user|human|instruction|系统|用户|助手|指令)\s*[:：]",
@@ -35,7 +43,7 @@ PATTERNS: dict[str, tuple[str, ...]] = {
         r"(?:用户|你是|作为|扮演)[^。！？\n]{0,4}模拟器|模拟用户|评分员|系统(?:提示词|指令)|提示词|隐藏(?:意图|主题|目的)",
         r"你(?:其实|现在|只)?是(?:一个|个)?(?:AI|人工智能|语言模型|模型|程序|裁判|评委)",
     ),
-    "invisible": (r"[\u200b\u200c\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff\U000e0000-\U000e007f]",),
+    "invisible": (f"[{UNSEEN}]",),
 }
 """Kind of attempt -> what gives it away, in English and in Chinese."""
 _COMPILED = {kind: re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.I | re.M) for kind, patterns in PATTERNS.items()}

@@ -186,6 +186,14 @@ def test_converted_dialogues_are_read_as_ours(tmp_path, capsys):
     assert dialogue.outcome is Outcome(ours()["outcome"]) and "has no place" not in said
 
 
+def test_dialogues_of_the_built_in_world_are_read_as_native_transcripts(tmp_path, capsys):
+    convert(capsys, write(tmp_path / "dialogues.jsonl", ours()), tmp_path / "native.jsonl")
+    (read,) = read_transcripts(tmp_path / "native.jsonl")
+    persona = load_bank().scenario(ours()["scenario_id"]).persona
+    assert (read.scenario.persona.name, read.scenario.persona.age) == (persona.name, persona.age)
+    assert [turn.text for turn in read.turns] == [turn["text"] for turn in ours()["turns"]]
+
+
 def test_dialogues_on_profiles_become_sages_own_where_the_profiles_are_given(tmp_path, capsys):
     """What was played on a profile is read as a native transcript, whole; without the file it lacks who the user is, which is said."""
     scenario = load_bank().scenarios(Split.TRAIN)[0]

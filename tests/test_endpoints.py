@@ -34,6 +34,7 @@ from simulator.asking import read_felt, schema_to_judge
 from simulator.endpoint import Question
 from simulator.endpoint_config import AnswerFormat, EndpointConfig, TokenLimit
 from simulator.endpoints import COUNTS, Endpoints, SimulatorAwayError, SimulatorError, check_endpoints
+from simulator.in_line import CLOCK, DialogueClock
 
 pytest.importorskip("openai")
 
@@ -157,6 +158,44 @@ def test_an_unusable_answer_is_asked_for_with_another_seed_and_a_broken_call_wit
     with serving(Fake(text("no"), status(500), text("no"))) as server:
         ask(settings(server), seed=2**31 - 1)
     assert [request["seed"] for request in server.requests] == [2**31 - 1, 0, 0, 1]
+
+
+def test_at_temperature_zero_where_a_seed_changes_nothing_an_unusable_answer_is_asked_for_warmer():
+    with serving(Fake(*[text("no")] * 5)) as server:
+        ask(settings(server, retries=5))
+        ask(settings(server, temperature=0.5), seed=8)
+    assert [request["temperature"] for request in server.requests] == [0.0, 0.3, 0.6, 0.9, 1.0, 1.0, 0.5]
+    with serving(Fake(status(500), text("no"))) as server:
+        ask(settings(server))
+        ask(settings(server, temperature=None), seed=8)
+    assert [request.get("temperature") for request in server.requests] == [0.0, 0.0, 0.3, None]
+
+
+RAN_OUT = "Could not finish the message because max_tokens or model output limit was reached. Please try again with higher max_tokens."
+
+
+def test_a_reasoning_model_that_thought_until_its_tokens_were_used_up_was_cut_off_and_refuses_nothing():
+    with serving(Fake(always=status(400, RAN_OUT))) as server:
+        check_endpoints(settings(server))
+        with pytest.raises(SimulatorError, match=r"the answer was cut off; raise simulator\.max_tokens"):
+            ask(settings(server, retries=1))
+    assert len(server.requests) == 3
+
+
+def error_within(code: Any, words: str = "what is behind says no") -> Behaviour:
+    """As gateways answer: success, and an error in the body, with an empty choice or without."""
+    return lambda request: Reply(body=json.dumps({"error": {"code": code, "message": words}, "choices": [{"message": {"content": None}}]}))
+
+
+def test_an_error_that_comes_with_http_200_is_what_its_code_says():
+    with serving(Fake(error_within(429), error_within(503))) as server:
+        (found,), counts = ask_all(settings(server, retries=0), question())
+    assert found == JUDGED["change"] and counts["rate_limited"] == 1 and counts["unusable"] == 0
+    with serving(Fake(always=error_within("402", "no credit"))) as server, pytest.raises(SimulatorError, match="error 402 no credit"):
+        ask(settings(server))
+    assert len(server.requests) == 1
+    with serving(Fake(error_within(None))) as server:
+        assert ask(settings(server)) == JUDGED["change"]
 
 
 def test_a_change_beyond_the_bounds_is_clipped():
@@ -323,6 +362,23 @@ def test_a_request_that_is_refused_is_not_repeated():
     assert len(server.requests) == 1
 
 
+def test_what_one_server_refuses_another_is_asked():
+    for code in (400, 401, 404):
+        with serving(Fake(always=status(code))) as refusing, serving(Fake(always=slow(0.02))) as other:
+            config = settings(refusing, other, circuit_pause_s=60.0, concurrency=2)
+            found, counts = ask_all(config, *(question(seed=i) for i in range(12)))
+            assert found == [JUDGED["change"]] * 12 and counts["failures"] == 0
+            # One that takes no key or model is left alone; one that refuses a question may take the next.
+            assert len(refusing.requests) == 2 if code != 400 else len(refusing.requests) > 2
+
+
+def test_what_every_server_refuses_fails():
+    with serving(Fake(always=status(404, "one"))) as one, serving(Fake(always=status(404, "other"))) as other:
+        with pytest.raises(SimulatorError, match="must take the request"):
+            ask(settings(one, other))
+        assert (len(one.requests), len(other.requests)) == (1, 1)
+
+
 def test_the_same_question_asked_at_once_is_sent_once():
     with serving(Fake(always=slow(0.1))) as server:
         found, counts = ask_all(settings(server), *[question()] * 5, question(seed=8))
@@ -344,6 +400,47 @@ def test_who_asked_first_may_be_cancelled_without_harm_to_the_others():
     with serving(Fake(always=slow(0.2))) as server:
         assert asyncio.run(run(settings(server))) == JUDGED["change"]
     assert len(server.requests) == 1
+
+
+def test_a_question_that_nobody_waits_for_any_more_is_not_sent():
+    async def run(config: EndpointConfig) -> tuple[int, int]:
+        endpoints = Endpoints(config)
+        tasks = [asyncio.create_task(endpoints.ask(question(seed=i), read_felt)) for i in range(5)]
+        await asyncio.sleep(0.1)
+        for task in tasks[1:]:
+            task.cancel()
+        await asyncio.sleep(0)
+        again = await endpoints.ask(question(seed=4), read_felt)
+        felt = await tasks[0]
+        await asyncio.sleep(0.3)
+        await endpoints.close()
+        return felt.change, again.change
+
+    with serving(Fake(always=slow(0.3))) as server:
+        assert asyncio.run(run(settings(server, concurrency=1))) == (JUDGED["change"],) * 2
+    assert [request["seed"] for request in server.requests] == [0, 4]
+
+
+def test_a_dialogues_clock_stands_still_while_its_question_is_in_line():
+    async def run(config: EndpointConfig) -> list[float]:
+        endpoints = Endpoints(config)
+
+        async def dialogue(seed: int) -> float:
+            async with asyncio.timeout(2.0) as limit:
+                CLOCK.set(DialogueClock(limit))
+                await endpoints.ask(question(seed=seed % 3), read_felt)
+                return limit.when() - asyncio.get_running_loop().time()
+
+        left = await asyncio.gather(*(dialogue(seed) for seed in range(6)))
+        with pytest.raises(TimeoutError):
+            await dialogue(9)
+        await endpoints.close()
+        return left
+
+    # The third has waited for 2.4 s when it is asked, and so has who shares its question.
+    with serving(Fake(*[slow(1.2)] * 3, always=slow(5.0))) as server:
+        left = asyncio.run(run(replace(settings(server, concurrency=1), max_tokens=99)))
+    assert all(0.0 < each < 0.85 for each in left)
 
 
 def test_a_rerun_is_free_and_exact(tmp_path):

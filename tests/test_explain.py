@@ -240,6 +240,27 @@ def test_a_gzipped_file_is_replayed_as_a_plain_one(tmp_path, capsys):
     assert f"{packed} must be a whole gzip file" in capsys.readouterr().err
 
 
+def test_skills_are_heard_in_the_register_that_was_recorded(tmp_path, capsys):
+    plain = played().to_dict()
+    # Ordinary English, which the small world's users do not understand.
+    plain["turns"][1]["text"] = "That sounds genuinely exhausting, and I appreciate you telling me about everything she did."
+
+    def shown(*records: dict, arguments: tuple[str, ...] = ()) -> tuple[int, str]:
+        path = write(tmp_path / "dialogues.jsonl", *({"step": 1, **plain, **record} for record in records))
+        code = main(["skills", str(path), *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out + captured.err
+
+    by_register = {register: shown({}, arguments=("--register", register)) for register in ("open", "world")}
+    assert by_register["open"] != by_register["world"]
+    assert shown({}) == by_register["world"] == shown({"simulator": {"register": "world"}})
+    assert shown({"simulator": {"register": "open"}}) == by_register["open"] == shown({"simulator": {"kind": "llm"}})
+    code, message = shown({"simulator": {"register": "open"}}, {"simulator": {"register": "world"}})
+    assert code == 2 and "FILE must hold dialogues in one register, got open and world" in message
+    (tmp_path / "config.yaml").write_text("simulator: {register: open}")
+    assert shown({}) == by_register["open"]
+
+
 def test_what_is_not_there_is_refused(tmp_path, capsys):
     run = make_run(tmp_path / "run")
     for arguments in ([str(tmp_path / "none")], [str(tmp_path)], [str(run), "--uid", "none"], [str(run), "--num", "-1"]):

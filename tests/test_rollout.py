@@ -228,6 +228,7 @@ def test_dialogue_that_hangs_times_out():
     rollout = play(user=FakeUser(delay_s=30), dialogue_timeout_s=0.05, retries=1)
     assert rollout.dialogue.outcome is Outcome.ERROR
     assert "TimeoutError" in rollout.dialogue.error
+    assert "a dialogue must end within rollout.dialogue_timeout_s=0.05 s, got 0 of " in rollout.dialogue.error
 
 
 def test_the_time_of_a_dialogue_stands_still_while_its_user_answers_nobody():

@@ -140,6 +140,7 @@ def cost(run: Run) -> str:
         ("CPU time", duration(setting(summary, "cpu_s"))),
         ("policy tokens", f"{tokens:,}" + (f", {tokens / seconds:,.0f} a second (the time holds the evaluations too)" if seconds else "")),
         ("calls of the simulator", text(setting(summary, "simulator_calls"), "{:,}")),
+        *([("cost of the simulator", f"{paid:,.2f}")] if (paid := setting(summary, "simulator_cost")) else []),
         ("a step", shares_of_time(run)),
         ("errors", errors or "none"),
         ("trainer against engine", f"{text(setting(summary, 'mismatch.mean_abs_logprob'), '{:.1e}')} nats, mean difference of logprobs"),

@@ -1,0 +1,99 @@
+"""A question may wait in line for a place at its server, and the dialogue's clock stands still meanwhile.
+
+The line is inside the client, the clock belongs to whoever plays the dialogue, and between them are users who know of neither: a context
+variable brings them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+
+class Clock(Protocol):
+    """What measures how long a dialogue takes."""
+
+    def stop(self) -> None: ...
+
+    def go_on(self) -> None: ...
+
+
+CLOCK: ContextVar[Clock | None] = ContextVar("attune_clock", default=None)
+"""That of the dialogue that is played in this task."""
+
+
+class DialogueClock:
+    """Stops the time limit of a dialogue."""
+
+    def __init__(self, limit: asyncio.Timeout) -> None:
+        self._limit = limit
+        self._left_s: float | None = None
+
+    def stop(self) -> None:
+        until = self._limit.when()
+        if until is not None and not self._limit.expired():
+            self._left_s = until - asyncio.get_running_loop().time()
+            self._limit.reschedule(None)
+
+    def go_on(self) -> None:
+        if self._left_s is not None and not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time() + self._left_s)
+        self._left_s = None
+
+
+class UnderWay:
+    """A question on its way to an answer, and who waits for it."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[Any]
+        self.num_waiting = 0
+        self._clocks: list[Clock] = []
+        self._is_in_line = self._is_sent = False
+
+    @property
+    def may_be_dropped(self) -> bool:
+        """Nobody waits for it, and nothing is under way that will be paid for."""
+        return self.num_waiting == 0 and not self._is_sent and not self.task.done()
+
+    @contextmanager
+    def awaited(self) -> Iterator[None]:
+        """While entered, the caller waits for the answer, and its dialogue's clock goes only when the question is not in line."""
+        clock = CLOCK.get()
+        self.num_waiting += 1
+        if clock is not None:
+            self._clocks.append(clock)
+            if self._is_in_line:
+                clock.stop()
+        try:
+            yield
+        finally:
+            self.num_waiting -= 1
+            if clock is not None:
+                self._clocks.remove(clock)
+                if self._is_in_line:
+                    clock.go_on()
+
+    @contextmanager
+    def in_line(self) -> Iterator[None]:
+        """While entered, it waits for a place."""
+        self._is_in_line = True
+        for clock in self._clocks:
+            clock.stop()
+        try:
+            yield
+        finally:
+            self._is_in_line = False
+            for clock in self._clocks:
+                clock.go_on()
+
+    @contextmanager
+    def sent(self) -> Iterator[None]:
+        """While entered, a server works on it."""
+        self._is_sent = True
+        try:
+            yield
+        finally:
+            self._is_sent = False
