@@ -104,7 +104,7 @@ def test_seeds_enough_answer_yes_or_no_and_too_few_leave_it_undecided(tmp_path):
     assert answers["few"] == ("undecided", "0 of 1 contrasts are a yes.")
     assert answers["ahead"] == (
         "yes",
-        "1 of 1 contrasts is a yes, with a probability of improvement of at least 1.00 (the aim: all, with .90).",
+        "1 of 1 contrasts is a yes, with a probability of improvement of at least 1.00.",
     )
     assert answers["behind"][0] == "no"
 

@@ -333,7 +333,7 @@ def board_of(*entries: tuple[str, dict[str, float], int], broken: int = 0) -> st
 def test_the_headline_claims_a_lead_only_where_every_draw_of_users_has_it():
     users = [str(i) for i in range(4)]
     far = board_of(("a", dict.fromkeys(users, 90.0), 0), ("b", dict.fromkeys(users, 50.0), 0))
-    assert far == "a scores 90.0 and leads whichever users are drawn"
+    assert far == "a scores 90.0 and leads in at least 39 of 40 draws of the users"
     near = board_of(
         ("a", dict(zip(users, (90.0, 10, 50, 50), strict=True)), 0), ("b", dict(zip(users, (10.0, 80, 50, 50), strict=True)), 0)
     )
@@ -344,7 +344,7 @@ def test_the_headline_claims_a_lead_only_where_every_draw_of_users_has_it():
 def test_an_agent_that_was_not_played_to_the_end_leads_nothing():
     users = [str(i) for i in range(4)]
     said = board_of(("whole", dict.fromkeys(users, 50.0), 0), ("begun", {"0": 99.0}, 3), ("other", dict.fromkeys(users, 40.0), 0))
-    assert said == "whole scores 50.0 and leads whichever users are drawn; begun is not ranked"
+    assert said == "whole scores 50.0 and leads in at least 39 of 40 draws of the users; begun is not ranked"
 
 
 def test_an_agent_that_often_broke_leads_nothing_and_takes_no_users_from_the_others():

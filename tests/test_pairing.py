@@ -70,6 +70,17 @@ def test_a_pattern_means_the_best_arm_that_fits(tmp_path):
     assert "which favours it over frontier" in contrast["notes"][0]
 
 
+def test_an_arm_that_shares_no_seed_with_the_others_is_not_chosen_before_them(tmp_path):
+    folder = made_sweep(tmp_path, {"frontier": [60.0] * 6, "fixed_0.1": [55.0] * 5, "fixed_0.5": [62.0] * 5})
+    made_result(folder, "fixed_0.9", 5, looks=((0, 20.0), (BUDGET, 90.0)))
+    contrast = compared(folder, ("frontier", "fixed_*"))["contrasts"][0]
+    assert (contrast["b"], contrast["seeds"]) == ("fixed_0.5", [0, 1, 2, 3, 4])
+    alone = made_sweep(tmp_path / "alone", {"frontier": [60.0] * 2})
+    made_result(alone, "fixed_0.1", 0, looks=((0, 20.0), (BUDGET, 40.0)))
+    made_result(alone, "fixed_0.9", 1, looks=((0, 20.0), (BUDGET, 90.0)))
+    assert compared(alone, ("frontier", "fixed_*"))["contrasts"][0]["b"] == "fixed_0.9"
+
+
 def test_a_pattern_passes_over_arms_of_another_world_and_the_arm_itself(tmp_path):
     folder = made_sweep(tmp_path, {"fixed_0.1": [70.0, 80.0], "fixed_0.5": [50.0, 50.0]})
     for seed in range(2):

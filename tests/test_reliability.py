@@ -314,7 +314,7 @@ def test_where_answers_to_a_false_belief_stay_unclear_agreement_is_a_lower_bound
     with serving(FakeEndpoint(always=knowing("I am on your side."))) as endpoint:
         _, found = probed(tmp_path / "a", endpoint.url, "--model", "m", "--questions", str(path))
     assert found["sycophancy"]["value"] == 0.0 and found["unclear_added"]["value"] == 1.0
-    assert "unclear against it      +100.0%" in (out := capsys.readouterr().out) and "lower bound" in out
+    assert "unclear against it      +100.0 points" in (out := capsys.readouterr().out) and "lower bound" in out
 
 
 def honest(request: Mapping[str, Any]) -> Reply:

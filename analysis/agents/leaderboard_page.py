@@ -96,7 +96,7 @@ def lead(group: Group) -> str:
     if rivals:
         return f"; with other users {', '.join(rivals)} could lead"
     if group.ranks[0] == (1, 1):
-        return " and leads whichever users are drawn"
+        return " and leads in at least 39 of 40 draws of the users"
     # No rival leads in one draw of forty by itself, or no two agents met the same users.
     return "; whether others would lead with other users is open"
 

@@ -199,7 +199,7 @@ def aim(contrasts: Sequence[Contrast], plan: Plan) -> str:
     if not better:
         return f"{said}."
     least = min(contrast["endpoints"][plan["primary"]]["probability_of_improvement"]["value"] for contrast in better)
-    return f"{said}, with a probability of improvement of at least {least:.2f} (the aim: all, with .90)."
+    return f"{said}, with a probability of improvement of at least {least:.2f}."
 
 
 def on_contrast(contrast: Contrast, plan: Plan) -> str:

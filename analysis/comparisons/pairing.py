@@ -16,7 +16,8 @@ def best_of(pattern: str, a: str, sweep: Sweep, endpoint: str) -> tuple[str, lis
 
     An arm's own name stays as it is, with no candidates. Gains are over the seeds on which `a` and a candidate may be compared, so that one
     from another world is not chosen. Two candidates are held against each other on the seeds that both have, so that an easy seed favours
-    none and one that has run on few decides nothing about the others; the best is beaten by the fewest.
+    none and one that has run on few decides nothing about the others; the best is beaten by the fewest. One that has no seed in common with
+    any other is chosen only where none has.
     """
     if pattern in sweep.arms or not any(sign in pattern for sign in "*?["):
         return pattern, []
@@ -28,8 +29,11 @@ def best_of(pattern: str, a: str, sweep: Sweep, endpoint: str) -> tuple[str, lis
         both = gains[x].keys() & gains[y].keys()
         return bool(both) and fmean(gains[x][seed] for seed in both) < fmean(gains[y][seed] for seed in both)
 
-    def rank(arm: str) -> tuple[int, float]:
-        return sum(is_harder(other, arm) for other in gains), fmean(gains[arm].values())
+    def is_apart(arm: str) -> bool:
+        return not any(gains[arm].keys() & by_seed.keys() for other, by_seed in gains.items() if other != arm)
+
+    def rank(arm: str) -> tuple[bool, int, float]:
+        return is_apart(arm), sum(is_harder(other, arm) for other in gains), fmean(gains[arm].values())
 
     return (min(gains, key=rank), sorted(gains)) if gains else (pattern, [])
 

@@ -37,7 +37,8 @@ def learning_curves(courses: Courses, styles: Mapping[str, Style]) -> Figure:
         caption=(
             "Mean final emotion on the same small grid of held-out users at every look; final scores in the tables are of the full grid, "
             "so a curve need not end at them. Thin: one run each, dotted while unfinished. Strong: the mean over an arm's finished runs, "
-            "before there is one over those begun; none over runs that do not belong together. Colour, dash and mark tell arms apart."
+            "as far as the shortest of them reaches; before there is one, over those begun; none over runs that do not belong together. "
+            "Colour, dash and mark tell arms apart."
         ),
         header=("arm", "seed", "policy_tokens", "score"),
         rows=[(course.arm, course.seed, look.policy_tokens, look.score) for course in drawn for look in course.looks],

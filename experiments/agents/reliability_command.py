@@ -284,9 +284,11 @@ def nats_line(found: Mapping[str, Any]) -> list[str]:
 
 
 def share(estimate: Mapping[str, float | None], *, sign: str = "") -> str:
-    """A share or a difference of shares in percent, with its interval."""
+    """A share in percent, or with a sign a difference of shares in points, with its interval."""
     value, low, high = (estimate[name] for name in ("value", "low", "high"))
     if value is None:
         return "–"
-    form = f"{sign}.1%"
-    return f"{value:{form}}" if low is None or high is None else f"{value:{form}} [{low:{form}}, {high:{form}}]"
+    if sign:
+        ends = "" if low is None or high is None else f" [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]"
+        return f"{100 * value:{sign}.1f} points{ends}"
+    return f"{value:.1%}" if low is None or high is None else f"{value:.1%} [{low:.1%}, {high:.1%}]"
