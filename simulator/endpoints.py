@@ -85,7 +85,7 @@ class Endpoints:
                 self.counts["cache_hits"] += 1
                 return found
         asked = self._under_way.get(key)
-        if asked is None:
+        if asked is None or asked.task.cancelled():
             asked = self._under_way[key] = UnderWay()
             asked.task = asyncio.get_running_loop().create_task(self._answer(key, question, read, asked))
             asked.task.add_done_callback(lambda done: self._finished(key, asked, done))
