@@ -34,10 +34,13 @@ from experiments.summary import closing_words, summarise_run
 from experiments.train import Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
 from simulator.bank import world_hash
+from simulator.endpoint_config import EndpointConfig
 from simulator.progress import as_clock
 
 EARLIER = "summary.earlier.json"
 """What a run had come to before it was given a larger budget."""
+MOST_SECONDS_FOR_COST = 5.0
+"""How long a run that stops waits for workers to say what their users cost."""
 
 
 def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCode:
@@ -90,6 +93,12 @@ def ended_at(earlier: Path) -> int | None:
     except (ValueError, OSError):
         return None
     return None if summary is None else summary.get("steps")
+
+
+def has_price(config: ExperimentConfig) -> bool:
+    """Whether a call of the simulated users costs money, as far as the settings say."""
+    user = config.simulator
+    return isinstance(user, EndpointConfig) and max(user.price_prompt, user.price_completion) > 0.0
 
 
 def send_first_weights(parts: Parts) -> None:
@@ -146,8 +155,8 @@ class RunLoop:
             self.progress.say(f"abandoned step {self.tally.step + 1}")
         finally:
             if code is not ExitCode.FINISHED:
-                self.say_cost(" so far")
                 self.progress.say(f"to go on: python -m experiments {to_go_on}")
+                self.say_cost(" so far", timeout_s=MOST_SECONDS_FOR_COST)
             self.progress.close()
             self.recorder.close()
         return code
@@ -202,12 +211,23 @@ class RunLoop:
         save_checkpoint(folder, model=parts.learner.model, tokenizer=parts.tokenizer, state=state, keep=self.config.checkpoint.keep)
         self._saved = moment
 
-    def say_cost(self, when: str = "") -> None:
-        """What the simulated users cost, evaluations among it, where they have a price. Nothing may break because nobody can be asked."""
-        with contextlib.suppress(RuntimeError, OSError):
+    def say_cost(self, when: str = "", *, timeout_s: float | None = None) -> None:
+        """What the simulated users cost, evaluations among it, where they have a price.
+
+        Args:
+            timeout_s: of workers that may be stuck; without their answer it is what they had said before. None waits, as a step would.
+        """
+        if not has_price(self.config):
+            return
+        if timeout_s is None:
             self.training.count_cost()
-        if cost := self.tally.simulator_cost:
-            self.progress.say(f"the simulated users cost {cost:.2f}{when}, by simulator.price_prompt and simulator.price_completion")
+        else:
+            # Whatever is wrong with the workers has been said.
+            with contextlib.suppress(Exception):
+                self.training.count_cost(timeout_s=timeout_s)
+        self.progress.say(
+            f"the simulated users cost {self.tally.simulator_cost:.2f}{when}, by simulator.price_prompt and simulator.price_completion"
+        )
 
     def mark_time(self) -> None:
         """Adds the time since the last mark to the tally."""
@@ -230,7 +250,7 @@ class RunLoop:
             "cpu_s": tally.cpu_s,
             "policy_tokens": tally.policy_tokens,
             "simulator_calls": tally.simulator_calls,
-            **({"simulator_cost": tally.simulator_cost} if tally.simulator_cost else {}),
+            **({"simulator_cost": tally.simulator_cost} if has_price(config) else {}),
             "world_hash": world_hash(),
             "algorithm": config.algorithm.kind,
             "teacher": config.teacher.kind,

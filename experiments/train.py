@@ -236,9 +236,13 @@ class TrainingRun:
         self._count_cost(now)
         return {f"simulator/{name}": self.tally.simulator_cost if name == "cost" else value for name, value in since.items()}
 
-    def count_cost(self) -> None:
-        """Adds to the tally what the simulated users cost since this was last done, in steps and in evaluations."""
-        self._count_cost(self.parts.pool.user_counts())
+    def count_cost(self, *, timeout_s: float | None = None) -> None:
+        """Adds to the tally what the simulated users cost since this was last done, in steps and in evaluations.
+
+        Raises:
+            RuntimeError: a worker did not answer in time, of which None means as long as it takes.
+        """
+        self._count_cost(self.parts.pool.user_counts(timeout_s=timeout_s))
 
     def _count_cost(self, now: Mapping[str, float]) -> None:
         self.tally.simulator_cost += now.get("cost", 0.0) - self._cost_before

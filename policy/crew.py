@@ -218,9 +218,19 @@ class Crew:
         """Seconds all engines have computed."""
         return self._busy.observe([{"busy_s": seconds} for seconds in self.ask("busy_s")])["busy_s"]
 
-    def user_counts(self) -> dict[str, float]:
-        """What the simulated users of all workers count."""
-        return self._users.observe(self.ask("user_counts"))
+    def user_counts(self, *, timeout_s: float | None = None) -> dict[str, float]:
+        """What the simulated users of all workers count.
+
+        Args:
+            timeout_s: give up then, and start nobody anew; None asks until all have answered.
+
+        Raises:
+            RuntimeError: somebody did not answer in time.
+        """
+        nothing = [()] * len(self)
+        return self._users.observe(
+            self.ask("user_counts") if timeout_s is None else self.ask_each("user_counts", nothing, timeout_s=timeout_s)
+        )
 
     def close(self) -> None:
         """Ends the workers."""

@@ -197,9 +197,16 @@ class RolloutPool:
         lasting = {"num_restarts": self.crew.num_restarts, "engine_busy_s": self.crew.busy_s()}
         return {**self._accounts.totals(), **lasting, "rollout_s": self._rollout_s}
 
-    def user_counts(self) -> dict[str, float]:
-        """What the simulated users counted since the start, over all workers and those that died; empty where users count nothing."""
-        return self.crew.user_counts()
+    def user_counts(self, *, timeout_s: float | None = None) -> dict[str, float]:
+        """What the simulated users counted since the start, over all workers and those that died; empty where users count nothing.
+
+        Args:
+            timeout_s: give up then, and start nobody anew; None asks until all have answered.
+
+        Raises:
+            RuntimeError: a worker did not answer in time.
+        """
+        return self.crew.user_counts(timeout_s=timeout_s)
 
     def close(self) -> None:
         """Ends the workers, and Ray if this pool started it."""

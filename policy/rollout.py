@@ -17,7 +17,7 @@ from policy.rollout_config import RolloutConfig
 from policy.thinking import Thought, take_apart, thought_of, turns_with_format, with_format
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
-from simulator.in_line import CLOCK, DialogueClock
+from simulator.in_line import dialogue_clock
 from simulator.reward import Reward, binary, final_emotion, turn_rewards, turns_with_warmth, with_warmth
 from simulator.scenario import Scenario
 from simulator.user import UserSimulator
@@ -169,18 +169,19 @@ async def roll_out(
         outage: the user's, which is waited out and takes nothing off `rollout.dialogue_timeout_s`; None where each failure counts.
         format_weight: share of the reward that hangs on the form of the replies, where the agent thinks.
     """
+    conduct = conduct or Conduct()
     for attempt in range(config.retries + 1):
         conversation = _Conversation(
             Dialogue(scenario=scenario, difficulty=difficulty, seed=seed), chat=chat, format_weight=format_weight, config=config
         )
         try:
             async with asyncio.timeout(config.dialogue_timeout_s) as limit:
-                CLOCK.set(DialogueClock(limit))
                 asked = user if outage is None else PatientUser(user, outage, limit=limit)
-                await _converse(conversation, user=asked, generate=generate, config=config, sibling=sibling, conduct=conduct or Conduct())
+                with dialogue_clock(limit):
+                    await _converse(conversation, user=asked, generate=generate, config=config, sibling=sibling, conduct=conduct)
             return conversation.rollout(num_attempts=attempt + 1)
         except Exception:  # noqa: BLE001 - the one boundary where anything that breaks becomes data
-            late = f"{conversation.took_too_long(config)}\n" if limit.expired() else ""
+            late = f"{conversation.took_too_long(config, max_turns=conduct.max_turns or config.max_turns)}\n" if limit.expired() else ""
             conversation.fail(f"{traceback.format_exc()}{late}")
         if attempt < config.retries:
             await asyncio.sleep(config.retry_backoff_s * 2**attempt)
@@ -330,10 +331,10 @@ class _Conversation:
         for column in (self.token_ids, self._role_ids, self._turn_ids, self._loss_mask, self._logprobs):
             del column[length:]
 
-    def took_too_long(self, config: RolloutConfig) -> str:
+    def took_too_long(self, config: RolloutConfig, *, max_turns: int) -> str:
         return (
             f"a dialogue must end within rollout.dialogue_timeout_s={config.dialogue_timeout_s:g} s, got {self.dialogue.num_replies} of "
-            f"{config.max_turns} replies by then; where many are played at once by a slow engine or user, raise it"
+            f"{max_turns} replies by then; where many are played at once by a slow engine or user, raise it"
         )
 
     def fail(self, error: str) -> None:

@@ -136,14 +136,14 @@ def skill_shares(options: argparse.Namespace) -> str:
     from simulator.bank import load_bank
     from simulator.dialogue import Dialogue, Outcome
     from simulator.register import Register
-    from simulator.replay import SETTINGS, recorded_config, recorded_register
+    from simulator.replay import recorded_config, recorded_register, settings_of
     from simulator.shown import read_dialogues, table_of_shares
 
     if not options.file.is_file():
         what = "which is a folder" if options.file.is_dir() else "which is not there"
         raise ValueError(f"FILE must be the dialogues.jsonl or evaluation.jsonl of a run, got {str(options.file)!r}, {what}")
     rows: dict[str, list[Dialogue]] = {}
-    config = recorded_config(options.file).get(SETTINGS) or {}
+    config = {} if options.register else settings_of(recorded_config(options.file))
     registers = {options.register} if options.register else set()
     for record, dialogue in read_dialogues(options.file, load_bank()):
         if record.get("step", 0) < options.from_step or dialogue.outcome is Outcome.ERROR:
@@ -151,7 +151,7 @@ def skill_shares(options: argparse.Namespace) -> str:
         name = f"{record.get('step', 0) // 10 * 10}" if options.by == "step" else f"{dialogue.difficulty.strictness:.1f}"
         rows.setdefault(name, []).append(dialogue)
         if not options.register:
-            registers.add(recorded_register(record.get(SETTINGS) or {}, config))
+            registers.add(recorded_register(settings_of(record), config))
     if len(registers) > 1:
         raise ValueError(f"FILE must hold dialogues in one register, got {' and '.join(sorted(registers))}; name one with --register")
     in_order = dict(sorted(rows.items(), key=lambda row: float(row[0])))

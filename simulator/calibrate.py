@@ -29,7 +29,7 @@ from simulator.calibration import (
 from simulator.calibration_figure import figure
 from simulator.dialogue import Outcome
 from simulator.drafts import write_whole
-from simulator.replay import SETTINGS, recorded_config, require_feelings, transcript_file, user_settings
+from simulator.replay import recorded_config, require_feelings, settings_of, transcript_file, user_settings
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import Family, HiddenIntention, Split
 from simulator.shown import read_dialogues
@@ -100,10 +100,10 @@ def conversations(options: argparse.Namespace) -> tuple[list[Frozen], RuleUserCo
         return panel(chosen, user=user, seed=options.seed), config, places(climbed, user=user, seed=options.seed)
     path = transcript_file(options.dialogues, evaluation=False)
     found = list(read_dialogues(path, load_bank()))
-    own = [record.get(SETTINGS) or {} for record, _ in found]
+    own = [settings_of(record) for record, _ in found]
     if any(settings != own[0] for settings in own):
         raise ValueError(f"{path} must hold dialogues of users that were set alike, got several settings: split it")
-    config = user_settings(flags, *own[:1], recorded_config(path).get(SETTINGS) or {})
+    config = user_settings(flags, *own[:1], settings_of(recorded_config(path)))
     if config.preset is Preset.SAGE:
         raise ValueError(f"{path} must be of users of the preset training, got sage: there difficulty does not enter")
     recorded = [dialogue for _, dialogue in found if dialogue.outcome is not Outcome.ERROR]

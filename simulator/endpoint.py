@@ -8,7 +8,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,7 @@ PASSING = (408, 409, 425)
 """Statuses below 500 after which the same request may succeed."""
 RAN_OUT = re.compile(r"max_tokens or model output limit was reached", re.IGNORECASE)
 """How a reasoning model's server says, with HTTP 400, that the tokens of an answer went into thinking."""
+HTTP_ERROR = re.compile("[45][0-9][0-9]")
 CUT_OFF = "the answer was cut off; raise simulator.max_tokens"
 MAX_QUOTED = 200
 """Characters of a server's words that a complaint repeats."""
@@ -132,6 +133,8 @@ class Server:
         self._away_since = -math.inf
         self.complaint = ""
         """Why it last gave nothing."""
+        self.refuses: Refused | None = None
+        """That it last took no question at all, for want of a key or a model."""
         self._config, self._key, self._counts = config, key, counts
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._circuit = Circuit(failures=config.circuit_failures, pause_s=config.circuit_pause_s, clock=self._clock)
@@ -235,15 +238,14 @@ class Server:
         """
         try:
             record = json.loads(text)
-        except (ValueError, RecursionError):
-            record = None
-        if isinstance(record, dict) and record.get("error"):
-            raise self._of_error(record)
-        try:
+            if isinstance(record, dict) and record.get("error") and not _says_something(record):
+                raise self._of_error(record)
             choice = record["choices"][0]
             content, refusal = choice["message"].get("content"), choice["message"].get("refusal")
             finish, usage = choice.get("finish_reason"), record.get("usage")
-        except (KeyError, IndexError, TypeError, AttributeError):
+        except Unusable:
+            raise
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
             raise Unusable(self.clean(f"a response must be a chat completion, got {text!r}")) from None
         self._bill(usage if isinstance(usage, dict) else {})
         if refusal:
@@ -264,10 +266,9 @@ class Server:
         """What an error means that came with HTTP 200, as gateways say what happened behind them."""
         usage, error = record.get("usage"), record["error"]
         self._bill(usage if isinstance(usage, dict) else {})
-        code = error.get("code") if isinstance(error, dict) else None
-        status = int(code) if isinstance(code, int) or (isinstance(code, str) and code.isdecimal()) else 0
-        said = self.clean(f"HTTP 200 with error {code or ''} {_words_of(record)}".strip())
-        return self._of_code(status, said) if status >= 400 else Passing(said)
+        code = str(error.get("code") if isinstance(error, dict) else "")
+        said = self.clean(f"HTTP 200 with an error: {_words_of(record)} ({code})")
+        return self._of_code(int(code), said) if HTTP_ERROR.fullmatch(code) else Unusable(said)
 
     def _bill(self, usage: dict[str, Any]) -> None:
         for name, price in (("prompt_tokens", self._config.price_prompt), ("completion_tokens", self._config.price_completion)):
@@ -282,6 +283,15 @@ class Server:
         if self._key:
             text = text.replace(self._key, "***")
         return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
+
+
+def _says_something(record: Mapping[str, Any]) -> bool:
+    """Whether a response holds an answer, whatever else it holds."""
+    try:
+        content = record["choices"][0]["message"]["content"]
+    except (KeyError, IndexError, TypeError):
+        return False
+    return isinstance(content, str) and bool(content.strip())
 
 
 def _words_of(body: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from simulator.answers import Answers, answers_folder, key_of
@@ -163,14 +163,16 @@ class Endpoints:
         costs an attempt, of which there are `retries` more. A server that refuses it is not asked again, but the others are.
         """
         body = body_of(question, self.config)
-        num_failures, waited_s = 0, 0.0
+        is_greedy = body.get("temperature") == 0
+        num_failures, num_unusable, waited_s = 0, 0, 0.0
         avoid: Server | None = None
-        refused: set[Server] = set()
+        refused: dict[Server, Refused] = {}
         while True:
             if asked.may_be_dropped:
                 raise asyncio.CancelledError
             server, wait_s = self._choose(avoid, never=refused)
             if server is None:
+                self._refuse_hopeless(refused)
                 waited_s = await self._pause(wait_s, waited_s)
                 continue
             try:
@@ -184,24 +186,26 @@ class Endpoints:
                 waited_s = await self._leave_alone(server, error, waited_s)
                 continue
             except Refused as error:
-                server.complaint = str(error)
-                refused.add(server)
-                if len(refused) == len(self._servers):
-                    raise SimulatorError(f"{server.url} must take the request: {error}") from None
-                if error.status in OF_THE_SERVER:
+                server.complaint, refused[server] = str(error), error
+                if error.status in OF_THE_SERVER and len(self._servers) > 1:
+                    server.refuses = error
                     server.hold(self.config.circuit_pause_s)
                 continue
             except (Passing, Unusable) as error:
                 failure = error
             else:
-                server.num_away = 0
+                server.num_away, server.refuses = 0, None
                 self._budget.earn()
                 return text, value
             server.complaint, avoid = server.clean(str(failure)), server
             num_failures += 1
             if isinstance(failure, Unusable):
                 self.counts["unusable"] += 1
-                _ask_otherwise(body, self.config)
+                num_unusable += 1
+                if "seed" in body:
+                    body["seed"] = (body["seed"] + 1) % NUM_SEEDS
+                if is_greedy:
+                    body["temperature"] = min(MOST_WARMTH, round(WARMER_BY * num_unusable, 6))
             given_up = SimulatorAwayError if isinstance(failure, Passing) else SimulatorError
             self._require_retry(num_failures, server, given_up)
             waited_s = await self._pause(self._backoff_s(num_failures), waited_s, given_up)
@@ -232,8 +236,21 @@ class Endpoints:
         waits = {server: server.wait_s() for server in self._servers if server not in never}
         free = [server for server, wait_s in waits.items() if wait_s <= 0.0]
         if not free:
-            return None, min(waits.values())
+            return None, min(waits.values(), default=0.0)
         return min([server for server in free if server is not avoid] or free, key=lambda server: server.load), 0.0
+
+    def _refuse_hopeless(self, refused: Mapping[Server, Refused]) -> None:
+        """Raises where no server is free, and waiting for one is of no use.
+
+        That is where one refused the question as such, where all of those that there are refused it, and where all have just refused
+        whatever they are asked. One that is merely away is waited for if the others take no key.
+        """
+        everywhere = len(refused) == len(self._servers)
+        for server, error in refused.items():
+            if everywhere or error.status not in OF_THE_SERVER:
+                raise SimulatorError(f"{server.url} must take the request: {error}")
+        if all(server.refuses for server in self._servers):
+            raise SimulatorError(f"{self._servers[-1].url} must take the request: {self._servers[-1].refuses}")
 
     async def _leave_alone(self, server: Server, error: Away, waited_s: float) -> float:
         """Does as the server asked, or waits a little before anybody is asked; returns how long the question has waited in all.
@@ -288,14 +305,6 @@ class Endpoints:
                 return f"simulator.model must be one that {server.url} serves ({', '.join(served)}), got {config.model!r}"
             return f"simulator.urls must be base addresses, such as http://127.0.0.1:8000/v1, got {server.url!r}: {error}"
         return f"simulator.* must be settings that {server.url} takes: {error}"
-
-
-def _ask_otherwise(body: dict[str, Any], config: EndpointConfig) -> None:
-    """Changes a request whose answer was of no use: the same one would be answered alike."""
-    if "seed" in body:
-        body["seed"] = (body["seed"] + 1) % NUM_SEEDS
-    if config.temperature == 0.0:
-        body["temperature"] = min(MOST_WARMTH, round(body["temperature"] + WARMER_BY, 6))
 
 
 def check_endpoints(config: EndpointConfig) -> None:

@@ -16,12 +16,12 @@ from simulator.moody_user import MoodyUserConfig
 from simulator.register import Register
 from simulator.replay import (
     HELD_OUT_UID,
-    SETTINGS,
     Replayed,
     Selection,
     chosen,
     recorded_config,
     replay,
+    settings_of,
     transcript_file,
     user_settings,
 )
@@ -47,7 +47,7 @@ def explain_dialogues(options: argparse.Namespace) -> int:
     worlds = dict.fromkeys([(config.get("provenance") or {}).get("world_hash")])
     tally = Tally()
     for number, record, dialogue in chosen(path, selection, bank_of(options.profiles)):
-        settings = user_settings(flags, record.get(SETTINGS) or {}, config.get(SETTINGS) or {})
+        settings = user_settings(flags, settings_of(record), settings_of(config))
         if world := record.get("world_hash"):
             worlds[str(world)] = None
         try:

@@ -26,22 +26,36 @@ CLOCK: ContextVar[Clock | None] = ContextVar("attune_clock", default=None)
 
 
 class DialogueClock:
-    """Stops the time limit of a dialogue."""
+    """Stops the time limit of a dialogue, as long as one of its questions is in line."""
 
     def __init__(self, limit: asyncio.Timeout) -> None:
         self._limit = limit
         self._left_s: float | None = None
+        self._num_stops = 0
 
     def stop(self) -> None:
+        self._num_stops += 1
         until = self._limit.when()
-        if until is not None and not self._limit.expired():
+        if self._num_stops == 1 and until is not None and not self._limit.expired():
             self._left_s = until - asyncio.get_running_loop().time()
             self._limit.reschedule(None)
 
     def go_on(self) -> None:
-        if self._left_s is not None and not self._limit.expired():
-            self._limit.reschedule(asyncio.get_running_loop().time() + self._left_s)
-        self._left_s = None
+        self._num_stops -= 1
+        if self._num_stops == 0 and self._left_s is not None:
+            if not self._limit.expired():
+                self._limit.reschedule(asyncio.get_running_loop().time() + self._left_s)
+            self._left_s = None
+
+
+@contextmanager
+def dialogue_clock(limit: asyncio.Timeout) -> Iterator[None]:
+    """While entered, which must be within the limit, questions of this task stop it when they wait in line."""
+    token = CLOCK.set(DialogueClock(limit))
+    try:
+        yield
+    finally:
+        CLOCK.reset(token)
 
 
 class UnderWay:

@@ -188,6 +188,18 @@ def recorded_config(path: Path) -> dict[str, Any]:
     return tree
 
 
+def settings_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The user's settings in a dialogue's record or a run's config; none where it has none.
+
+    Raises:
+        ValueError: what stands there is something else.
+    """
+    found = record.get(SETTINGS) or {}
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{SETTINGS} must hold a user's settings by name, got {found!r}")
+    return found
+
+
 def recorded_register(*sources: Mapping[str, Any]) -> str:
     """In which register the users of a dialogue heard, of several sources the first that says it; a model as user hears the open one."""
     if any(source.get("kind") not in (None, *BY_RULE) for source in sources):

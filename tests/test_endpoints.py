@@ -9,6 +9,7 @@ import random
 import socket
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +35,7 @@ from simulator.asking import read_felt, schema_to_judge
 from simulator.endpoint import Question
 from simulator.endpoint_config import AnswerFormat, EndpointConfig, TokenLimit
 from simulator.endpoints import COUNTS, Endpoints, SimulatorAwayError, SimulatorError, check_endpoints
-from simulator.in_line import CLOCK, DialogueClock
+from simulator.in_line import CLOCK, DialogueClock, dialogue_clock
 
 pytest.importorskip("openai")
 
@@ -111,7 +112,7 @@ MISBEHAVIOUR: dict[str, Behaviour] = {
     "no content": text(None),
     "not JSON": text("I feel better, thank you."),
     "wrong schema": text('{"change": 5}'),
-    "change in words": answer(change="+5"),
+    "change in words": answer(change="five"),
     "half a character": text("\ud800" + json.dumps(JUDGED)),
     "half a character in JSON": answer(inner="well \ud800"),
     "refusal in half characters": text(None, refusal="I cannot \ud800."),
@@ -169,6 +170,10 @@ def test_at_temperature_zero_where_a_seed_changes_nothing_an_unusable_answer_is_
         ask(settings(server))
         ask(settings(server, temperature=None), seed=8)
     assert [request.get("temperature") for request in server.requests] == [0.0, 0.0, 0.3, None]
+    for own, asked in (("null", [None, None]), ("0.2", [0.2, 0.2]), ("0", [0, 0.3])):
+        with serving(Fake(text("no"))) as server:
+            ask(settings(server, extra_body=f'{{"temperature": {own}}}'))
+        assert [request.get("temperature") for request in server.requests] == asked
 
 
 RAN_OUT = "Could not finish the message because max_tokens or model output limit was reached. Please try again with higher max_tokens."
@@ -191,11 +196,19 @@ def test_an_error_that_comes_with_http_200_is_what_its_code_says():
     with serving(Fake(error_within(429), error_within(503))) as server:
         (found,), counts = ask_all(settings(server, retries=0), question())
     assert found == JUDGED["change"] and counts["rate_limited"] == 1 and counts["unusable"] == 0
-    with serving(Fake(always=error_within("402", "no credit"))) as server, pytest.raises(SimulatorError, match="error 402 no credit"):
+    with (
+        serving(Fake(always=error_within("402", "no credit"))) as server,
+        pytest.raises(SimulatorError, match=r"an error: no credit \(402\)"),
+    ):
         ask(settings(server))
     assert len(server.requests) == 1
-    with serving(Fake(error_within(None))) as server:
-        assert ask(settings(server)) == JUDGED["change"]
+    for code in (None, 0, "context_length_exceeded", "9" * 5000, True):
+        with serving(Fake(always=error_within(code, "too long"))) as server:
+            (found,), counts = ask_all(settings(server, retries=1), question())
+        assert type(found) is SimulatorError and "too long" in str(found) and counts["unusable"] == 2
+    record = json.loads(completion(json.dumps(JUDGED)).body)
+    with serving(Fake(always=lambda request: Reply(body=json.dumps({**record, "error": {"code": 0, "message": "success"}})))) as server:
+        assert ask(settings(server, retries=0)) == JUDGED["change"]
 
 
 def test_a_change_beyond_the_bounds_is_clipped():
@@ -379,6 +392,36 @@ def test_what_every_server_refuses_fails():
         assert (len(one.requests), len(other.requests)) == (1, 1)
 
 
+def test_where_all_refuse_whatever_they_are_asked_nobody_waits_for_them():
+    with serving(Fake(always=status(401, "expired"))) as one, serving(Fake(always=status(401, "expired"))) as other:
+        found, _ = in_turn(settings(one, other, circuit_pause_s=60.0, max_wait_s=600.0), *(question(seed=i) for i in range(3)))
+        assert [type(error) for error in found] == [SimulatorError] * 3 and all("expired" in str(error) for error in found)
+        assert (len(one.requests), len(other.requests)) == (1, 1)
+
+
+def test_a_question_that_is_refused_waits_for_no_server_that_is_away_and_a_server_without_the_key_makes_wait_for_it():
+    away = f"http://127.0.0.1:{free_port()}/v1"
+    for code in (400, 401):
+        with serving(Fake(always=status(code, "no"))) as server:
+            config = settings(server, circuit_failures=1, circuit_pause_s=60.0, max_wait_s=0.5)
+            config.urls = [away, server.url]
+            found, _ = in_turn(config, question(seed=0), question(seed=1))
+            assert [type(error) for error in found] == [SimulatorError if code == 400 else SimulatorAwayError] * 2
+
+
+def in_turn(config: EndpointConfig, *questions: Question) -> tuple[list[Any], dict[str, float]]:
+    """As `ask_all`, one after the other."""
+
+    async def run() -> tuple[list[Any], dict[str, float]]:
+        endpoints, found = Endpoints(config, rng=random.Random(0)), []
+        for item in questions:
+            found += await asyncio.gather(endpoints.ask(item, read_felt), return_exceptions=True)
+        await endpoints.close()
+        return found, endpoints.counts
+
+    return asyncio.run(run())
+
+
 def test_the_same_question_asked_at_once_is_sent_once():
     with serving(Fake(always=slow(0.1))) as server:
         found, counts = ask_all(settings(server), *[question()] * 5, question(seed=8))
@@ -421,26 +464,67 @@ def test_a_question_that_nobody_waits_for_any_more_is_not_sent():
     assert [request["seed"] for request in server.requests] == [0, 4]
 
 
+class MadeUpClock:
+    def __init__(self) -> None:
+        self.num_stops = 0
+
+    def stop(self) -> None:
+        self.num_stops += 1
+
+    def go_on(self) -> None:
+        self.num_stops -= 1
+
+
 def test_a_dialogues_clock_stands_still_while_its_question_is_in_line():
-    async def run(config: EndpointConfig) -> list[float]:
+    clocks = [MadeUpClock() for _ in range(6)]
+    stopped: list[list[int]] = []
+
+    def look(request: Mapping[str, Any]) -> Reply:
+        stopped.append([clock.num_stops for clock in clocks])
+        return Reply(body=completion(json.dumps(JUDGED)).body, delay_s=0.1)
+
+    async def run(config: EndpointConfig) -> None:
         endpoints = Endpoints(config)
 
-        async def dialogue(seed: int) -> float:
-            async with asyncio.timeout(2.0) as limit:
-                CLOCK.set(DialogueClock(limit))
-                await endpoints.ask(question(seed=seed % 3), read_felt)
-                return limit.when() - asyncio.get_running_loop().time()
+        async def dialogue(number: int) -> None:
+            CLOCK.set(clocks[number])
+            await endpoints.ask(question(seed=number % 3), read_felt)
 
-        left = await asyncio.gather(*(dialogue(seed) for seed in range(6)))
-        with pytest.raises(TimeoutError):
-            await dialogue(9)
+        await asyncio.gather(*(dialogue(number) for number in range(6)))
         await endpoints.close()
-        return left
 
-    # The third has waited for 2.4 s when it is asked, and so has who shares its question.
-    with serving(Fake(*[slow(1.2)] * 3, always=slow(5.0))) as server:
-        left = asyncio.run(run(replace(settings(server, concurrency=1), max_tokens=99)))
-    assert all(0.0 < each < 0.85 for each in left)
+    with serving(Fake(always=look)) as server:
+        asyncio.run(run(settings(server, concurrency=1)))
+    # Those who share a question wait in line together.
+    assert stopped == [[0, 1, 1, 0, 1, 1], [0, 0, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0]]
+    assert [clock.num_stops for clock in clocks] == [0] * 6
+
+
+def test_a_stopped_clock_lets_no_time_pass_and_goes_on_afterwards():
+    async def run() -> None:
+        async with asyncio.timeout(0.1) as limit:
+            clock = DialogueClock(limit)
+            clock.stop()
+            clock.stop()
+            await asyncio.sleep(0.3)
+            clock.go_on()
+            assert limit.when() is None and not limit.expired()
+            clock.go_on()
+            assert limit.when() - asyncio.get_running_loop().time() < 0.11
+            await asyncio.sleep(60)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(run())
+
+
+def test_a_clock_does_not_outlive_its_dialogue():
+    async def run() -> None:
+        async with asyncio.timeout(60) as limit:
+            with dialogue_clock(limit):
+                assert CLOCK.get() is not None
+        assert CLOCK.get() is None
+
+    asyncio.run(run())
 
 
 def test_a_rerun_is_free_and_exact(tmp_path):

@@ -257,8 +257,11 @@ def test_skills_are_heard_in_the_register_that_was_recorded(tmp_path, capsys):
     assert shown({"simulator": {"register": "open"}}) == by_register["open"] == shown({"simulator": {"kind": "llm"}})
     code, message = shown({"simulator": {"register": "open"}}, {"simulator": {"register": "world"}})
     assert code == 2 and "FILE must hold dialogues in one register, got open and world" in message
+    assert shown({"simulator": "open"}) == (2, "error: simulator must hold a user's settings by name, got 'open'\n")
     (tmp_path / "config.yaml").write_text("simulator: {register: open}")
     assert shown({}) == by_register["open"]
+    (tmp_path / "config.yaml").write_text("[1]")
+    assert shown({}, arguments=("--register", "world")) == by_register["world"]
 
 
 def test_what_is_not_there_is_refused(tmp_path, capsys):
