@@ -86,7 +86,7 @@ class EnginePool:
         counts = ("tokens", "restarts", "dispatched", "lost", "retried", "in_flight")
         return dict.fromkeys((*(f"num_{name}" for name in counts), "rollout_s", "engine_busy_s"), 0.0)
 
-    def user_counts(self):
+    def user_counts(self, *, timeout_s=None):
         return {}
 
 
