@@ -217,17 +217,15 @@ class RunLoop:
         Args:
             timeout_s: of workers that may be stuck; without their answer it is what they had said before. None waits, as a step would.
         """
-        if not has_price(self.config):
-            return
         if timeout_s is None:
             self.training.count_cost()
-        else:
+        elif has_price(self.config) or self.tally.simulator_cost:
             # Whatever is wrong with the workers has been said.
             with contextlib.suppress(Exception):
                 self.training.count_cost(timeout_s=timeout_s)
-        self.progress.say(
-            f"the simulated users cost {self.tally.simulator_cost:.2f}{when}, by simulator.price_prompt and simulator.price_completion"
-        )
+        if cost := self.tally.simulator_cost:
+            prices = ", by simulator.price_prompt and simulator.price_completion" if has_price(self.config) else ""
+            self.progress.say(f"the simulated users cost {cost:.2f}{when}{prices}")
 
     def mark_time(self) -> None:
         """Adds the time since the last mark to the tally."""
@@ -250,7 +248,7 @@ class RunLoop:
             "cpu_s": tally.cpu_s,
             "policy_tokens": tally.policy_tokens,
             "simulator_calls": tally.simulator_calls,
-            **({"simulator_cost": tally.simulator_cost} if has_price(config) else {}),
+            **({"simulator_cost": tally.simulator_cost} if tally.simulator_cost else {}),
             "world_hash": world_hash(),
             "algorithm": config.algorithm.kind,
             "teacher": config.teacher.kind,

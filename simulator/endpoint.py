@@ -20,11 +20,14 @@ from simulator.retrying import Circuit, retry_after_s
 TOO_MANY = 429
 AWAY = (502, 503, 504)
 """Statuses of a server that is not there for the moment, as if nobody had answered."""
+OF_THE_SERVER = (401, 403, 404)
+"""Statuses that say that a server will not take any question: another key, another model."""
 PASSING = (408, 409, 425)
 """Statuses below 500 after which the same request may succeed."""
 RAN_OUT = re.compile(r"max_tokens or model output limit was reached", re.IGNORECASE)
 """How a reasoning model's server says, with HTTP 400, that the tokens of an answer went into thinking."""
 HTTP_ERROR = re.compile("[45][0-9][0-9]")
+"""A code in an error's body that is a status of HTTP."""
 CUT_OFF = "the answer was cut off; raise simulator.max_tokens"
 MAX_QUOTED = 200
 """Characters of a server's words that a complaint repeats."""
@@ -134,7 +137,7 @@ class Server:
         self.complaint = ""
         """Why it last gave nothing."""
         self.refuses: Refused | None = None
-        """That it last took no question at all, for want of a key or a model."""
+        """That its last call was refused as any other would be, for want of a key or a model."""
         self._config, self._key, self._counts = config, key, counts
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._circuit = Circuit(failures=config.circuit_failures, pause_s=config.circuit_pause_s, clock=self._clock)
@@ -166,10 +169,13 @@ class Server:
             Passing, Refused, Unusable: there is none.
         """
         self._circuit.begin()
+        self.refuses = None
         try:
             text = await self._send(dict(body), may_be_cut=may_be_cut)
-        except (RateLimited, Refused, Unusable):
+        except (RateLimited, Refused, Unusable) as error:
             self._circuit.succeeded()
+            if isinstance(error, Refused) and error.status in OF_THE_SERVER:
+                self.refuses = error
             raise
         except Passing:
             self._circuit.failed()
@@ -238,14 +244,15 @@ class Server:
         """
         try:
             record = json.loads(text)
-            if isinstance(record, dict) and record.get("error") and not _says_something(record):
-                raise self._of_error(record)
+        except (ValueError, RecursionError):
+            record = None
+        if isinstance(record, dict) and record.get("error") and not _says_something(record):
+            raise self._of_error(record)
+        try:
             choice = record["choices"][0]
             content, refusal = choice["message"].get("content"), choice["message"].get("refusal")
             finish, usage = choice.get("finish_reason"), record.get("usage")
-        except Unusable:
-            raise
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        except (KeyError, IndexError, TypeError, AttributeError):
             raise Unusable(self.clean(f"a response must be a chat completion, got {text!r}")) from None
         self._bill(usage if isinstance(usage, dict) else {})
         if refusal:

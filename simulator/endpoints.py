@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from simulator.answers import Answers, answers_folder, key_of
 from simulator.asking import Unusable, whole_text
-from simulator.endpoint import Away, Passing, Question, RateLimited, Refused, Server, body_of, is_client_installed
+from simulator.endpoint import OF_THE_SERVER, Away, Passing, Question, RateLimited, Refused, Server, body_of, is_client_installed
 from simulator.endpoint_config import EndpointConfig
 from simulator.in_line import UnderWay
 from simulator.retrying import RetryBudget, backoff_s
@@ -27,8 +27,6 @@ NUM_SEEDS = 2**31
 WARMER_BY = 0.3
 """What each further attempt adds to a temperature of 0 after an answer that could not be used: at 0 a seed changes nothing."""
 MOST_WARMTH = 1.0
-OF_THE_SERVER = (401, 403, 404)
-"""Statuses that say that a server will not take any question: another key, another model."""
 
 
 class SimulatorError(RuntimeError):
@@ -187,14 +185,13 @@ class Endpoints:
                 continue
             except Refused as error:
                 server.complaint, refused[server] = str(error), error
-                if error.status in OF_THE_SERVER and len(self._servers) > 1:
-                    server.refuses = error
+                if server.refuses and len(self._servers) > 1:
                     server.hold(self.config.circuit_pause_s)
                 continue
             except (Passing, Unusable) as error:
                 failure = error
             else:
-                server.num_away, server.refuses = 0, None
+                server.num_away = 0
                 self._budget.earn()
                 return text, value
             server.complaint, avoid = server.clean(str(failure)), server

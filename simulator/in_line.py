@@ -1,7 +1,7 @@
 """A question may wait in line for a place at its server, and the dialogue's clock stands still meanwhile.
 
 The line is inside the client, the clock belongs to whoever plays the dialogue, and between them are users who know of neither: a context
-variable brings them together.
+variable brings them together. Who waits is known here as well: a question that nobody waits for any more need not be sent.
 """
 
 from __future__ import annotations

@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from simulator.asking import schema_to_judge
+from simulator.endpoint import Question
+from simulator.endpoint_config import EndpointConfig
+
 KEY = "sk-made-up-0123456789"
 JUDGED = {"says": "that it is hard", "meets": "a little", "inner": "well", "feeling": "heard", "change": 5}
 SAID = {"reply": "i do not know what to do.", "goodbye": False}
@@ -176,3 +180,14 @@ def serving(endpoint: FakeEndpoint, *, port: int = 0) -> Iterator[FakeEndpoint]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def settings(*servers: FakeEndpoint, **changes: Any) -> EndpointConfig:
+    """Settings that ask these servers and have little patience."""
+    quick = {"first_backoff_s": 0.01, "max_backoff_s": 0.02, "circuit_pause_s": 0.05, "max_wait_s": 5.0, "timeout_s": 5.0, "cache": "off"}
+    return EndpointConfig(urls=[server.url for server in servers] or ["http://127.0.0.1:1/v1"], **{"model": "m", **quick, **changes})
+
+
+def question(*, seed: int = 7, words: str = "hi") -> Question:
+    """A question that `JUDGED` answers."""
+    return Question(name="judge", messages=(("user", words),), schema=schema_to_judge(max_chars=0, with_reply=False), seed=seed)

@@ -16,7 +16,6 @@ from experiments.ahead import LANE, Ahead
 from experiments.config import load
 from experiments.faults import FaultBudget
 from experiments.keys import ConfigError
-from experiments.run import RunLoop
 from experiments.teaching import make_teacher
 from experiments.train import Tally, TrainingRun
 from policy.rollout import Rollout, RolloutGroup
@@ -90,28 +89,6 @@ class FakePool:
 
     def user_counts(self, *, timeout_s=None):
         return {}
-
-
-@pytest.mark.parametrize("workers", ["answer", "are stuck", "broke"])
-def test_a_run_that_stops_says_what_its_users_cost_and_waits_for_nobody(workers):
-    asked, said = [], []
-
-    def count_cost(*, timeout_s):
-        asked.append(timeout_s)
-        if workers != "answer":
-            raise TypeError("something else") if workers == "broke" else RuntimeError("nobody answers")
-        tally.simulator_cost = 2.5
-
-    tally = Tally(simulator_cost=1.25)
-    paid = load("smoke", ["simulator.kind=llm", "simulator.model=m", "simulator.price_prompt=1"])
-    for config in (paid, load("smoke")):
-        loop = SimpleNamespace(
-            config=config, tally=tally, training=SimpleNamespace(count_cost=count_cost), progress=SimpleNamespace(say=said.append)
-        )
-        RunLoop.say_cost(loop, " so far", timeout_s=5.0)
-    assert asked == [5.0]
-    cost = "2.50" if workers == "answer" else "1.25"
-    assert said == [f"the simulated users cost {cost} so far, by simulator.price_prompt and simulator.price_completion"]
 
 
 class PaidPool(FakePool):

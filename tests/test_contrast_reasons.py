@@ -11,7 +11,7 @@ from test_report import read_page
 
 from analysis.comparisons.comparison import compare
 from analysis.comparisons.comparison_plan import Plan
-from analysis.comparisons.contrast_words import aim, answer_in_words, limits, on_contrast
+from analysis.comparisons.contrast_words import answer_in_words, count_of_yes, limits, on_contrast
 from analysis.comparisons.planned import Planned
 from analysis.comparisons.sweep import read_sweep
 from analysis.learning_curves import Curve
@@ -100,7 +100,7 @@ def test_seeds_enough_answer_yes_or_no_and_too_few_leave_it_undecided(tmp_path):
     answers = {}
     for name, finals in {"few": FEW, "ahead": AHEAD, "behind": {"frontier": AHEAD["uniform"], "uniform": AHEAD["frontier"]}}.items():
         found = found_in(made(tmp_path / name, finals))
-        answers[name] = found["contrasts"][0]["answer"], aim(found["contrasts"], found["plan"])
+        answers[name] = found["contrasts"][0]["answer"], count_of_yes(found["contrasts"], found["plan"])
     assert answers["few"] == ("undecided", "0 of 1 contrasts are a yes.")
     assert answers["ahead"] == (
         "yes",

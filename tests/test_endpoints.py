@@ -9,7 +9,6 @@ import random
 import socket
 import time
 import traceback
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,8 +23,10 @@ from fake_endpoint import (
     completion,
     cut_off,
     garbage,
+    question,
     right_answer,
     serving,
+    settings,
     slow,
     status,
     text,
@@ -35,20 +36,10 @@ from simulator.asking import read_felt, schema_to_judge
 from simulator.endpoint import Question
 from simulator.endpoint_config import AnswerFormat, EndpointConfig, TokenLimit
 from simulator.endpoints import COUNTS, Endpoints, SimulatorAwayError, SimulatorError, check_endpoints
-from simulator.in_line import CLOCK, DialogueClock, dialogue_clock
 
 pytest.importorskip("openai")
 
 Fake = FakeEndpoint
-
-
-def settings(*servers: Fake, **changes: Any) -> EndpointConfig:
-    quick = {"first_backoff_s": 0.01, "max_backoff_s": 0.02, "circuit_pause_s": 0.05, "max_wait_s": 5.0, "timeout_s": 5.0, "cache": "off"}
-    return EndpointConfig(urls=[server.url for server in servers] or ["http://127.0.0.1:1/v1"], **{"model": "m", **quick, **changes})
-
-
-def question(*, seed: int = 7, words: str = "hi") -> Question:
-    return Question(name="judge", messages=(("user", words),), schema=schema_to_judge(max_chars=0, with_reply=False), seed=seed)
 
 
 def ask_all(config: EndpointConfig, *questions: Question) -> tuple[list[Any], dict[str, float]]:
@@ -409,6 +400,23 @@ def test_a_question_that_is_refused_waits_for_no_server_that_is_away_and_a_serve
             assert [type(error) for error in found] == [SimulatorError if code == 400 else SimulatorAwayError] * 2
 
 
+def test_servers_that_took_no_key_and_are_merely_busy_now_are_waited_for():
+    busy = [status(401), status(429, Retry_After="0.2")]
+    with serving(Fake(*busy)) as one, serving(Fake(*busy)) as other:
+        config = settings(one, other, circuit_pause_s=0.05)
+
+        async def run() -> list[Any]:
+            endpoints, found = Endpoints(config), []
+            for item in (question(seed=0), question(seed=1)):
+                found += await asyncio.gather(endpoints.ask(item, read_felt), return_exceptions=True)
+                await asyncio.sleep(0.1)
+            await endpoints.close()
+            return found
+
+        refused, answered = asyncio.run(run())
+    assert type(refused) is SimulatorError and answered.change == JUDGED["change"]
+
+
 def in_turn(config: EndpointConfig, *questions: Question) -> tuple[list[Any], dict[str, float]]:
     """As `ask_all`, one after the other."""
 
@@ -443,88 +451,6 @@ def test_who_asked_first_may_be_cancelled_without_harm_to_the_others():
     with serving(Fake(always=slow(0.2))) as server:
         assert asyncio.run(run(settings(server))) == JUDGED["change"]
     assert len(server.requests) == 1
-
-
-def test_a_question_that_nobody_waits_for_any_more_is_not_sent():
-    async def run(config: EndpointConfig) -> tuple[int, int]:
-        endpoints = Endpoints(config)
-        tasks = [asyncio.create_task(endpoints.ask(question(seed=i), read_felt)) for i in range(5)]
-        await asyncio.sleep(0.1)
-        for task in tasks[1:]:
-            task.cancel()
-        await asyncio.sleep(0)
-        again = await endpoints.ask(question(seed=4), read_felt)
-        felt = await tasks[0]
-        await asyncio.sleep(0.3)
-        await endpoints.close()
-        return felt.change, again.change
-
-    with serving(Fake(always=slow(0.3))) as server:
-        assert asyncio.run(run(settings(server, concurrency=1))) == (JUDGED["change"],) * 2
-    assert [request["seed"] for request in server.requests] == [0, 4]
-
-
-class MadeUpClock:
-    def __init__(self) -> None:
-        self.num_stops = 0
-
-    def stop(self) -> None:
-        self.num_stops += 1
-
-    def go_on(self) -> None:
-        self.num_stops -= 1
-
-
-def test_a_dialogues_clock_stands_still_while_its_question_is_in_line():
-    clocks = [MadeUpClock() for _ in range(6)]
-    stopped: list[list[int]] = []
-
-    def look(request: Mapping[str, Any]) -> Reply:
-        stopped.append([clock.num_stops for clock in clocks])
-        return Reply(body=completion(json.dumps(JUDGED)).body, delay_s=0.1)
-
-    async def run(config: EndpointConfig) -> None:
-        endpoints = Endpoints(config)
-
-        async def dialogue(number: int) -> None:
-            CLOCK.set(clocks[number])
-            await endpoints.ask(question(seed=number % 3), read_felt)
-
-        await asyncio.gather(*(dialogue(number) for number in range(6)))
-        await endpoints.close()
-
-    with serving(Fake(always=look)) as server:
-        asyncio.run(run(settings(server, concurrency=1)))
-    # Those who share a question wait in line together.
-    assert stopped == [[0, 1, 1, 0, 1, 1], [0, 0, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0]]
-    assert [clock.num_stops for clock in clocks] == [0] * 6
-
-
-def test_a_stopped_clock_lets_no_time_pass_and_goes_on_afterwards():
-    async def run() -> None:
-        async with asyncio.timeout(0.1) as limit:
-            clock = DialogueClock(limit)
-            clock.stop()
-            clock.stop()
-            await asyncio.sleep(0.3)
-            clock.go_on()
-            assert limit.when() is None and not limit.expired()
-            clock.go_on()
-            assert limit.when() - asyncio.get_running_loop().time() < 0.11
-            await asyncio.sleep(60)
-
-    with pytest.raises(TimeoutError):
-        asyncio.run(run())
-
-
-def test_a_clock_does_not_outlive_its_dialogue():
-    async def run() -> None:
-        async with asyncio.timeout(60) as limit:
-            with dialogue_clock(limit):
-                assert CLOCK.get() is not None
-        assert CLOCK.get() is None
-
-    asyncio.run(run())
 
 
 def test_a_rerun_is_free_and_exact(tmp_path):

@@ -1,9 +1,10 @@
-"""A run around its steps, in one process: what is left behind where it is stopped or refused before the first of them."""
+"""A run around its steps, in one process: what is left behind where it is stopped or refused before the first, and what it cost."""
 
 from __future__ import annotations
 
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 from parts_in_process import parts_in_process
@@ -13,7 +14,8 @@ from experiments import sealed
 from experiments.config import load
 from experiments.exit_code import ExitCode
 from experiments.keys import ConfigError
-from experiments.run import run
+from experiments.run import RunLoop, run
+from experiments.train import Tally
 
 
 @pytest.fixture
@@ -71,3 +73,25 @@ def test_a_run_that_finds_the_sealed_half_opened_while_its_engines_started_leave
     with pytest.raises(ConfigError, match="by smoke/other"):
         begin(split, load_weights=another_opens_it)
     assert not (tmp_path / "runs" / "smoke").exists()
+
+
+@pytest.mark.parametrize("workers", ["answer", "are stuck", "broke"])
+def test_a_run_that_stops_says_what_its_users_cost_and_waits_for_nobody(workers):
+    asked, said = [], []
+
+    def count_cost(*, timeout_s):
+        asked.append(timeout_s)
+        if workers != "answer":
+            raise TypeError("something else") if workers == "broke" else RuntimeError("nobody answers")
+        tally.simulator_cost = 2.5
+
+    tally = Tally(simulator_cost=1.25)
+    paid = load("smoke", ["simulator.kind=llm", "simulator.model=m", "simulator.price_prompt=1"])
+    for config, so_far in ((paid, tally), (load("smoke"), Tally())):
+        loop = SimpleNamespace(
+            config=config, tally=so_far, training=SimpleNamespace(count_cost=count_cost), progress=SimpleNamespace(say=said.append)
+        )
+        RunLoop.say_cost(loop, " so far", timeout_s=5.0)
+    assert asked == [5.0]
+    cost = "2.50" if workers == "answer" else "1.25"
+    assert said == [f"the simulated users cost {cost} so far, by simulator.price_prompt and simulator.price_completion"]

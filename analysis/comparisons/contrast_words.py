@@ -190,7 +190,7 @@ def answer_in_words(contrast: Contrast, plan: Plan) -> str:
     return "No, it is behind" if said == "no" else said.capitalize()
 
 
-def aim(contrasts: Sequence[Contrast], plan: Plan) -> str:
+def count_of_yes(contrasts: Sequence[Contrast], plan: Plan) -> str:
     """How many contrasts are a yes, and with which probability of improvement at least; empty without contrasts."""
     if not contrasts:
         return ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis.comparisons.comparison import compare, write_json
 from analysis.comparisons.comparison_plan import COMPARISON, plan_of
-from analysis.comparisons.contrast_words import MEANING, aim, answer_in_words, on_contrast
+from analysis.comparisons.contrast_words import MEANING, answer_in_words, count_of_yes, on_contrast
 from analysis.comparisons.planned import KeptPlan, Planned, read_kept_plan
 from analysis.comparisons.rlver import RLVER, Marks, is_table, read_marks
 from analysis.comparisons.rlver import section as findings_of_rlver
@@ -168,9 +168,8 @@ def head(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None,
     lead = ""
     if found is not None and sweep is not None and found["contrasts"]:
         compares, contrasts = found["plan"], found["contrasts"]
-        compared_on = (
-            f"Compared on {MEANING.get(compares['primary'], compares['primary'])}, the primary endpoint. {aim(contrasts, compares)}"
-        )
+        on = MEANING.get(compares["primary"], compares["primary"])
+        compared_on = f"Compared on {on}, the primary endpoint. {count_of_yes(contrasts, compares)}"
         lead = f'<p class="lead">{escape(compared_on)}</p>'
         reasons = ["" if contrast["answer"] == "yes" else why(contrast, courses, sweep) for contrast in contrasts]
         said = zip(contrasts, reasons, strict=True)
