@@ -40,9 +40,10 @@ class Progress:
         self._spent_before, self._began = spent, time.monotonic()
 
     def note(self, text: str) -> None:
-        """What the log alone keeps."""
-        self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
-        self._log.flush()
+        """What the log alone keeps, where the disk takes it: what there is to say, a full disk for one, is said all the same."""
+        with suppress(OSError):
+            self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+            self._log.flush()
 
     def say(self, text: str) -> None:
         """A message for the person, kept in the log."""
@@ -70,4 +71,5 @@ class Progress:
     def close(self) -> None:
         """Ends the line and the log."""
         self._bar.close()
-        self._log.close()
+        with suppress(OSError):
+            self._log.close()

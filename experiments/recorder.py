@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +109,22 @@ class Recorder:
             name = name_among(self.folder, runs=Path(config.get("runs", RUNS)))
             self._dashboard.settings(name, settings, columns=COMPARED, metrics=JUDGED_BY)
 
+    def flush(self) -> None:
+        """Forces what was recorded to the disk: a checkpoint must not outlive the records of what it has behind it.
+
+        Raises:
+            OSError: the disk is full or gone.
+        """
+        for stream in self._streams.values():
+            stream.flush()
+            os.fsync(stream.fileno())
+
     def close(self) -> None:
         """Closes the files; the recorder is of no use afterwards."""
-        for stream in self._streams.values():
-            stream.close()
-        self._dashboard.close()
+        for file in (*self._streams.values(), self._dashboard):
+            # What a full disk did not take was told when it was recorded, and is in no checkpoint.
+            with suppress(OSError):
+                file.close()
 
     def _show_teaching(self, step: int) -> None:
         for tag, picture in self._taught.pictures().items():

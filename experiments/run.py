@@ -29,6 +29,7 @@ from experiments.one_writer import begin, only_writer
 from experiments.parts import Parts, assemble, model_folder
 from experiments.progress import Progress
 from experiments.recorder import CHECKPOINTS, Recorder
+from experiments.same_past import marks_of, require_records, require_start, require_unmoved
 from experiments.sealed import opening_sealed
 from experiments.summary import closing_words, summarise_run
 from experiments.train import Tally, TrainingRun
@@ -51,10 +52,14 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
 
     Raises:
         ConfigError: the model or the engine turned out not to work, or another run opened the sealed half meanwhile; nothing was left
-            behind. Or another process writes this run.
+            behind. Or another process writes this run or went on with it meanwhile, it lacks records of its past, or the weights that it
+            began with and still needs are gone.
         KeyboardInterrupt: somebody stopped it before its folder was begun.
     """
     torn: list[str] = []
+    marks = marks_of(folder)
+    if config.resume:
+        require_start(config, folder)
     with refusing():
         parts, saved = assemble(config, checkpoint=newest_checkpoint(folder, on_torn=torn.append) if config.resume else None)
     tally = Tally(**saved) if saved else Tally()
@@ -70,6 +75,9 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
                 begin(folder, text, must_be_new=not config.resume)
             has_begun = True
             with only_writer(folder):
+                if config.resume:
+                    require_unmoved(folder, marks)
+                    require_records(folder, step=tally.step, num_looks=tally.num_looks)
                 write_over(folder / CONFIG, text)
                 if (folder / SUMMARY).is_file():
                     # A larger budget: while it goes on the run has not ended, and what it came to before is not lost.
@@ -208,6 +216,7 @@ class RunLoop:
             "faults": parts.faults.state_dict(),
         }
         folder = self.folder / CHECKPOINTS / f"step_{self.tally.step}"
+        self.recorder.flush()
         save_checkpoint(folder, model=parts.learner.model, tokenizer=parts.tokenizer, state=state, keep=self.config.checkpoint.keep)
         self._saved = moment
 
@@ -259,8 +268,16 @@ class RunLoop:
         if config.evaluation.told_facts:
             summary["reliability"] = self.reliability(config.evaluation.told_facts)
         self.recorder.summary(summary)
-        report = write_report(self.folder)
-        self.progress.say(closing_words(summary, folder=self.folder, report=report, runs=config.runs))
+        self.progress.say(closing_words(summary, folder=self.folder, report=self.report(), runs=config.runs))
+
+    def report(self) -> Path | None:
+        """The page of the run, which has ended well also where its page cannot be made: then None, and why is said."""
+        try:
+            return write_report(self.folder)
+        except Exception as error:
+            self.progress.say(f"no report: {error}")
+            self.progress.note(traceback.format_exc())
+            return None
 
     def reliability(self, num_facts: int) -> dict[str, Any]:
         """What training cost, by the reliability probe: the policy of the last checkpoint against the one that training began with."""

@@ -52,8 +52,8 @@ def summarise_run(
     }
 
 
-def closing_words(summary: Mapping[str, Any], *, folder: Path, report: Path, runs: str) -> str:
-    """What a person reads when a run is over."""
+def closing_words(summary: Mapping[str, Any], *, folder: Path, report: Path | None, runs: str) -> str:
+    """What a person reads when a run is over; without its page, how to make it."""
     start, end = summary["start"], summary["heldout"]
     reference = {name: values["score"] for name, values in summary["reference"].items()}
     beside = "".join(f", {name} {score:.1f}" for name, score in sorted(reference.items()))
@@ -69,7 +69,7 @@ def closing_words(summary: Mapping[str, Any], *, folder: Path, report: Path, run
             f"{summary['steps']} steps, {summary['policy_tokens']:,} tokens, {summary['wall_s']:.0f} s, {summary['cpu_s']:.0f} CPU-s",
             f"alarms      {alarms or 'none'}",
             f"results     {folder}",
-            f"report      {report}",
+            f"report      {report or f'make report RUN={folder}'}",
             f"dashboards  make tensorboard    (or: tensorboard --logdir {runs} --host 127.0.0.1)",
         ]
     )

@@ -51,6 +51,14 @@ def test_every_stream_is_on_disk_as_soon_as_it_is_written(tmp_path):
     recorder.close()
 
 
+def test_a_full_disk_is_told_when_a_record_is_written_and_not_once_more_at_the_close(tmp_path):
+    (tmp_path / METRICS).symlink_to("/dev/full")
+    recorder = Recorder(tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        recorder.metrics(1, {"reward/mean": 0.5})
+    recorder.close()
+
+
 def test_what_json_cannot_say_becomes_null(tmp_path):
     recorder = Recorder(tmp_path)
     recorder.metrics(1, {"actor/kl_loss": float("nan"), "actor/ratio_max": float("inf"), "reward/mean": np.float32(0.5)})

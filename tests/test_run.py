@@ -95,3 +95,20 @@ def test_a_run_that_stops_says_what_its_users_cost_and_waits_for_nobody(workers)
     assert asked == [5.0]
     cost = "2.50" if workers == "answer" else "1.25"
     assert said == [f"the simulated users cost {cost} so far, by simulator.price_prompt and simulator.price_completion"]
+
+
+def test_a_run_that_has_ended_well_does_so_also_where_its_page_cannot_be_made(tmp_path):
+    said, noted = [], []
+    loop = SimpleNamespace(folder=tmp_path / "gone", progress=SimpleNamespace(say=said.append, note=noted.append))
+    assert RunLoop.report(loop) is None
+    assert said[0].startswith("no report: ") and "Traceback" in noted[0]
+
+
+def test_records_are_on_the_disk_before_a_checkpoint_says_that_they_are_behind_it(begin, tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("experiments.recorder.os.fsync", lambda number: synced.append(os.readlink(f"/proc/self/fd/{number}")))
+    seen = []
+    monkeypatch.setattr("experiments.run.save_checkpoint", lambda *_, **__: seen.append(set(synced)))
+    begin(stats=sent(signal.SIGINT))
+    folder = tmp_path / "runs" / "smoke" / "made"
+    assert seen[0] == {str(folder / name) for name in ("metrics.jsonl", "teacher.jsonl", "dialogues.jsonl", "evaluation.jsonl")}

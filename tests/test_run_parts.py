@@ -141,6 +141,13 @@ def test_the_closing_words_say_how_far_towards_the_best_agent_the_policy_came(tm
         assert "L6 80.0)\nworst cell 5.0 -> 5.0\n" in words
 
 
+def test_the_closing_words_of_a_run_without_a_page_say_how_to_make_it(tmp_path):
+    scored = {"score": 20.0, "score_ci95": [0.0, 0.0], "worst_cell": 5.0}
+    counts = {"steps": 9, "policy_tokens": 12345, "wall_s": 60.0, "cpu_s": 90.0}
+    summary = {"start": scored, "heldout": scored, "reference": {}, "collapse": {"alarms": []}, **counts}
+    assert f"\nreport      make report RUN={tmp_path}\n" in closing_words(summary, folder=tmp_path, report=None, runs="runs")
+
+
 def test_where_there_is_no_terminal_every_tenth_step_gets_a_line_and_a_log(tmp_path, capsys):
     progress = Progress(tmp_path, spent=0.0)
     for step in range(1, 21):
@@ -214,6 +221,14 @@ def test_a_reader_that_is_gone_ends_no_run(tmp_path, monkeypatch):
     progress.say("step 10")
     progress.close()
     assert "step 10" in (tmp_path / "log.txt").read_text(encoding="utf-8")
+
+
+def test_a_full_disk_takes_no_line_of_the_log_and_the_person_hears_it_all_the_same(tmp_path, capsys):
+    (tmp_path / "log.txt").symlink_to("/dev/full")
+    progress = Progress(tmp_path, spent=0.0)
+    progress.say("stopped in step 3: no space left on device")
+    progress.close()
+    assert capsys.readouterr().err == "stopped in step 3: no space left on device\n"
 
 
 def test_a_third_signal_does_not_break_off_what_the_second_has_cleared_away():
