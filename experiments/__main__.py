@@ -55,6 +55,8 @@ def dispatch(options: argparse.Namespace) -> int:
         print("\n".join(f"{name:<24}{idea}" for name, idea in experiments().items()))
         return 0
 
+    from analysis.results import RUNS
+    from analysis.runs import CONFIG
     from experiments import config as settings
     from experiments import preflight
     from experiments.sweep_plan import is_sweep
@@ -63,11 +65,13 @@ def dispatch(options: argparse.Namespace) -> int:
         return dispatch_sweep(options)
     if options.cell:
         raise ConfigError(f"--cell needs a sweep, got {options.experiment!r}, which is a single run")
-    config = settings.load(options.experiment, options.overrides)
-    if config.resume:
-        folder = preflight.resumed_folder(config)
-        config = settings.load_saved(folder / "config.yaml", options.overrides)
+    given = settings.parse_overrides(options.overrides)
+    if given.get("resume"):
+        # What else was said is about the run that is there, whose teacher or user may be of another kind than the file's.
+        folder = preflight.resumed_folder(options.experiment, str(given["resume"]), runs=str(given.get("runs", RUNS)))
+        config = settings.load_saved(folder / CONFIG, options.overrides)
     else:
+        config = settings.load(options.experiment, options.overrides)
         folder = preflight.new_folder(config)
     preflight.check(config, folder, resuming=bool(config.resume))
     config.name = folder.name

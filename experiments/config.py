@@ -40,6 +40,10 @@ VARIANTS: dict[str, Mapping[str, tuple[type, Any]]] = {"teacher": TEACHERS, "alg
 """Groups of settings whose schema is chosen by their `kind`."""
 
 
+MOST_SEEDS = 2**63
+"""What the random generators of torch take; more would fail in the middle of a run."""
+
+
 @dataclass
 class BudgetConfig:
     """When a run ends: at whichever comes first."""
@@ -118,8 +122,8 @@ class ExperimentConfig:
     """Config of the teacher, by `teacher.kind`."""
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ValueError(f"seed must be >= 0, got {self.seed!r}")
+        if not 0 <= self.seed < MOST_SEEDS:
+            raise ValueError(f"seed must be in [0, 2**63), got {self.seed!r}")
         if self.groups_per_step <= 0:
             raise ValueError(f"groups_per_step must be > 0, got {self.groups_per_step!r}")
         if self.group_size < 2:
@@ -143,10 +147,19 @@ def load(experiment: str, overrides: Sequence[str] = ()) -> ExperimentConfig:
     Raises:
         ConfigError: the experiment or a setting is unknown, or a value is of the wrong type or out of range.
     """
+    require_known(experiment)
+    return compose(read_experiment(experiment), parse_overrides(overrides), experiment=experiment)
+
+
+def require_known(experiment: str) -> None:
+    """Refuses the name of an experiment that there is not.
+
+    Raises:
+        ConfigError: lists those that there are.
+    """
     known = experiments()
     if experiment not in known:
         raise ConfigError(f"there is no experiment {experiment!r}, the experiments are {', '.join(known)}{meant(experiment)}")
-    return compose(read_experiment(experiment), parse_overrides(overrides), experiment=experiment)
 
 
 def meant(experiment: str) -> str:
@@ -413,7 +426,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     return tree
 
 
-AS_WRITTEN = ("name", "seeds")
+AS_WRITTEN = ("name", "seeds", "resume", "runs")
 """Overrides that are text, whatever else YAML could read in them."""
 
 

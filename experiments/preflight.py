@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_summary, setting
-from experiments.config import ExperimentConfig, PolicyConfig
+from experiments.config import ExperimentConfig, PolicyConfig, require_known
 from experiments.keys import ConfigError, checked_name, refusing
 from experiments.one_writer import check_no_writer
 from experiments.sealed import check_sealed
@@ -31,20 +31,25 @@ def new_folder(config: ExperimentConfig) -> Path:
     return Path(config.runs) / config.experiment / checked_name(name)
 
 
-def resumed_folder(config: ExperimentConfig) -> Path:
+def resumed_folder(experiment: str, resume: str, *, runs: str) -> Path:
     """The folder that `resume` means: a run's folder, or the name of a run of this experiment.
 
+    Args:
+        runs: the folder of all runs.
+
     Raises:
-        ConfigError: there is no such run, it is of another experiment, or it was begun in another world.
+        ConfigError: there is no such experiment or run, it is of another experiment, or it was begun in another world.
     """
-    places = (Path(config.resume), Path(config.runs) / config.experiment / config.resume)
+    require_known(experiment)
+    places = (Path(resume).expanduser(), Path(runs).expanduser() / experiment / resume)
     folder = next((place for place in places if (place / CONFIG).is_file()), None)
     if folder is None:
         where = " or ".join(map(str, places))
-        raise ConfigError(f"resume must name a run's folder, got {config.resume!r}; there is no {CONFIG} in {where}")
-    saved = read_config(folder / CONFIG)
-    if saved.get("experiment") != config.experiment:
-        raise ConfigError(f"resume must name a run of {config.experiment}, got {str(folder)!r}, a run of {saved.get('experiment')}")
+        raise ConfigError(f"resume must name a run's folder, got {resume!r}; there is no {CONFIG} in {where}")
+    with refusing():
+        saved = read_config(folder / CONFIG)
+    if saved.get("experiment") != experiment:
+        raise ConfigError(f"resume must name a run of {experiment}, got {str(folder)!r}, a run of {saved.get('experiment')}")
     began_in = setting(saved, f"{PROVENANCE}.world_hash")
     if began_in != world_hash():
         raise ConfigError(f"resume must name a run of this world ({world_hash()}), got one of world {began_in}; start a new run")

@@ -129,6 +129,16 @@ def test_a_run_is_resumed_by_its_name_or_its_folder(capsys, tmp_path):
         assert f"continues {folder}" in capsys.readouterr().out
 
 
+def test_what_is_said_to_a_resumed_run_is_about_the_kinds_it_has_and_not_those_of_its_file(capsys, tmp_path):
+    folder = tmp_path / "smoke" / "7"
+    folder.mkdir(parents=True)
+    ended = load("smoke", [f"runs={tmp_path}", "teacher.kind=yoked", f"teacher.trace={tmp_path}/before"])
+    (folder / "config.yaml").write_text(to_yaml(ended, {"world_hash": world_hash()}))
+    # Its trace has moved, and its name is a number; neither is known to the file, whose teacher replays nothing.
+    message = refused(capsys, "smoke", f"runs={tmp_path}", "resume=7", f"teacher.trace={tmp_path}/now", "--dry-run")
+    assert message.startswith("teacher.trace must ") and f"{tmp_path}/now" in message
+
+
 @pytest.mark.parametrize("torn", [False, True])
 def test_a_run_with_steps_and_no_whole_checkpoint_is_not_resumed_and_keeps_its_records(capsys, tmp_path, torn):
     folder = make_saved_run(tmp_path / "smoke" / "a")
