@@ -92,8 +92,8 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
     cell = sweep.cell(*options.cell) if options.cell else None
     if options.dry_run and cell:
         from experiments.same_run import refuse_other
-        from experiments.sealed import check_sealed
         from experiments.sweep import closing_score
+        from experiments.sweep_checks import check_cell
         from experiments.taking_over import is_done, kept_runs
 
         config, folder = sweep.config(cell), sweep.run_folder(cell)
@@ -105,7 +105,7 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
         if record := kept_runs(sweep, among=[cell, *sweep.needs(cell)]).usable.get(cell):
             print(f"# {cell} was kept in {record} and is done")
             return 0
-        check_sealed(config, folder, resuming=resuming)
+        check_cell(sweep, cell, resuming=resuming)
         config.resume = str(folder) if resuming else ""
         print(plan(config, folder))
         return 0
@@ -121,7 +121,7 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
 def foreseen(sweep: Sweep) -> Iterator[str]:
     """What else is known of a sweep before it is run: what it takes over, what it loses, and why it would be refused."""
     from experiments.keys import refusing
-    from experiments.sweep_checks import check_opening, lost_by_words, refused_arms, torn_runs
+    from experiments.sweep_checks import check_no_writers, check_opening, check_place, lost_by_words, refused_arms, torn_runs
     from experiments.taking_over import began_otherwise, is_done, kept_runs
 
     kept, cells = kept_runs(sweep), sweep.cells()
@@ -131,10 +131,12 @@ def foreseen(sweep: Sweep) -> Iterator[str]:
     yield from (*lost_by_words(sweep), *kept.sentences(len(cells)), *began_otherwise(sweep, kept))
     yield from refused_arms(sweep, kept.usable).values()
     try:
+        check_no_writers(sweep)
         yield from torn_runs(sweep).values()
         check_opening(sweep, kept.usable)
         with refusing():
             sweep.planned.refuse_other(sweep.folder)
+        check_place(sweep, kept.usable)
     except ConfigError as error:
         yield f"it would be refused: {error}"
 

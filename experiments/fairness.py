@@ -11,8 +11,11 @@ from experiments.keys import ConfigError
 
 ALWAYS_EQUAL = ("budget.", "evaluation.")
 """What is spent and how arms are judged: no experiment is about these, and no comparison reads runs that differ in them."""
-EQUAL = (*ALWAYS_EQUAL, "policy.", "probe.", "group_size", "rollout.max_turns", "simulator.kind")
-"""Settings that arms must share, by the beginnings of their names: those above, and who starts and whom it talks to."""
+EQUAL = (
+    *(*ALWAYS_EQUAL, "policy.", "probe.", "group_size", "rollout.max_turns", "rollout.max_new_tokens", "rollout.max_context"),
+    *("simulator.kind", "simulator.start_emotion", "simulator.momentum", "simulator.register"),
+)
+"""Settings that arms must share, by the beginnings of their names: those above, who starts, how much it may say, and whom it talks to."""
 
 
 def require_alike(configs: Mapping[str, ExperimentConfig], *, differ: Sequence[str]) -> None:

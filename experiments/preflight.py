@@ -143,7 +143,8 @@ def check_unfinished(config: ExperimentConfig, folder: Path) -> None:
 
 def check_checkpoint(folder: Path) -> None:
     """Raises when a run has records of training and no whole checkpoint: it would begin anew and drop them."""
-    last = last_record(folder / METRICS)
+    with refusing():
+        last = last_record(folder / METRICS)
     if last is None or last["step"] < 1:
         return
     from policy.checkpoint import newest_checkpoint

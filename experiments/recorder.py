@@ -121,10 +121,10 @@ class Recorder:
 
     def close(self) -> None:
         """Closes the files; the recorder is of no use afterwards."""
-        for file in (*self._streams.values(), self._dashboard):
+        for close in (*(stream.close for stream in self._streams.values()), self._dashboard.close):
             # What a full disk did not take was told when it was recorded, and is in no checkpoint.
             with suppress(OSError):
-                file.close()
+                close()
 
     def _show_teaching(self, step: int) -> None:
         for tag, picture in self._taught.pictures().items():

@@ -274,7 +274,7 @@ class RunLoop:
         """The page of the run, which has ended well also where its page cannot be made: then None, and why is said."""
         try:
             return write_report(self.folder)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (whatever broke, the run is over and its summary written)
             self.progress.say(f"no report: {error}")
             self.progress.note(traceback.format_exc())
             return None

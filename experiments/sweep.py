@@ -39,10 +39,9 @@ from experiments.cost import seconds_of_run
 from experiments.exit_code import ExitCode
 from experiments.interruption import SIGNALS, Interruption
 from experiments.keys import ConfigError, refusing
-from experiments.one_writer import check_no_writer
 from experiments.preflight import check
 from experiments.same_run import refuse_other
-from experiments.sweep_checks import check_opening, check_place, lost_by_words, refused_arms, torn_runs
+from experiments.sweep_checks import check_no_writers, check_opening, check_place, lost_by_words, refused_arms, torn_runs
 from experiments.sweep_plan import Cell, Sweep
 from experiments.taking_over import began_otherwise, is_done, kept_runs, plan_apart
 from policy.prior_place import prior_folder
@@ -88,8 +87,7 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     Raises:
         ConfigError: a run that is there was begun with other settings or in another world, or another process still writes it.
     """
-    for cell in sweep.cells():
-        check_no_writer(sweep.run_folder(cell))
+    check_no_writers(sweep)
     kept = kept_runs(sweep)
     if refused := refused_arms(sweep, kept.usable):
         rest = ",".join(arm for arm in sweep.arms if arm not in refused)
@@ -160,7 +158,7 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
 def settings_to_go_on(sweep: Sweep, cell: Cell) -> ExperimentConfig:
     """The settings of a run that goes on, wherever it and the others lie by now."""
     folder, wanted = sweep.run_folder(cell), sweep.config(cell)
-    config = load_saved(folder / CONFIG, [f"resume={folder}", *sweep.for_resumed()])
+    config = load_saved(folder / CONFIG, [f"resume={folder}", *sweep.for_resumed(cell)])
     # The teacher is the same (`refuse_other`), but for the place of a trace.
     config.runs, config.teacher = wanted.runs, wanted.teacher
     return config

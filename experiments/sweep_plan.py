@@ -25,6 +25,7 @@ experiment needs them:
 from __future__ import annotations
 
 import fnmatch
+import json
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,6 +55,7 @@ from experiments.config import (
     read_experiment,
     read_yaml,
     require_base,
+    to_plain,
 )
 from experiments.fairness import require_alike, require_tuning
 from experiments.keys import ConfigError, checked_name
@@ -69,6 +71,8 @@ NOT_OF_A_SWEEP = {
     "seed": "its runs have seeds=..., and --cell ARM SEED makes one of them",
     "resume": "the same command again goes on with what was broken off, and --cell ARM SEED with one run",
 }
+OF_A_RUN = ("experiment", "name", "runs", "resume", "seed")
+"""Settings that the sweep gives each of its runs, and that its file therefore cannot."""
 REFERENCE = re.compile(r"\{([\w.+-]+)\}")
 
 
@@ -167,10 +171,14 @@ class Sweep:
             return self.ring[(self.ring.index(seed) + 1) % len(self.ring)]
         return self.ring[seed % len(self.ring)]
 
-    def for_resumed(self) -> list[str]:
-        """Those of its overrides that a run which goes on is given anew: where things are, and how patiently they are waited for."""
-        given = (word for word in self.words if word.startswith(MAY_CHANGE))
-        return [word for word in given if not word.startswith(("budget.", "resume", "runs"))]
+    def for_resumed(self, cell: Cell) -> list[str]:
+        """Those of its overrides that a run which goes on is given anew: where things are, and how patiently they are waited for.
+
+        Only what the run's own kinds know; of what its arm sets itself, that.
+        """
+        given, known = dict(leaves(parse_overrides(self.words))), dict(leaves(to_plain(self.config(cell))))
+        anew = (name for name in given if name in known and name.startswith(MAY_CHANGE))
+        return [f"{name}={json.dumps(known[name])}" for name in anew if not name.startswith(("budget.", "resume", "runs"))]
 
     def config(self, cell: Cell) -> ExperimentConfig:
         """The settings of one run.
@@ -260,6 +268,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
         if name in given:
             raise ConfigError(f"{name} must not be set for a sweep, got {given[name]!r}; {instead}")
     refuse_kinds(given, tree["arms"])
+    refuse_opening(tree, given)
     own = {key: given.pop(key) for key in OWN if key in given}
     if empty := [name for name in ("name", "runs") if own.get(name, name) in (None, "")]:
         raise ConfigError(f"{empty[0]} must not be empty, got {own[empty[0]]!r}; leave it out for what is usual")
@@ -319,6 +328,20 @@ def refuse_kinds(given: Mapping[str, Any], arms: Mapping[str, Any]) -> None:
             )
 
 
+def refuse_opening(tree: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuses to have a sweep judged by the sealed half that was not planned for it: its seeds and its arms are those of development.
+
+    Raises:
+        ConfigError: it was asked for.
+    """
+    planned = laid_over(read_experiment(tree["base"]), tree.get("settings") or {})
+    if setting(given, "evaluation.split") == Split.SEALED and setting(planned, "evaluation.split") != Split.SEALED:
+        raise ConfigError(
+            f"evaluation.split must be {setting(planned, 'evaluation.split', Split.HELDOUT)} for this sweep, got sealed; what the sealed "
+            "half judges, and with which seeds, is planned in a file of its own, such as experiments/confirmation.yaml"
+        )
+
+
 def refuse_without_effect(base: Mapping[str, Any], arms: Mapping[str, dict[str, Any]], given: Mapping[str, Any]) -> None:
     """Refuses an override that no arm takes.
 
@@ -370,6 +393,9 @@ def require_shape(tree: Mapping[str, Any], file: str) -> None:
             raise ConfigError(f"an arm's name becomes a folder and must consist of letters, digits and . _ + -, got {arm!r} in {file}")
         if not isinstance(settings or {}, Mapping):
             raise ConfigError(f"arm {arm} must be a table of settings, got {settings!r} in {file}")
+    for where, settings in (("settings", tree.get("settings")), *((f"arm {arm}", settings) for arm, settings in tree["arms"].items())):
+        if own := [name for name in OF_A_RUN if name in (settings or {})]:
+            raise ConfigError(f"{where} must not set {own[0]}, which the sweep gives each of its runs, got {settings[own[0]]!r} in {file}")
 
 
 def chosen(sweep: Sweep, wanted: Mapping[str, Any]) -> Sweep:
@@ -475,12 +501,25 @@ def check(sweep: Sweep, *, all_arms: Sequence[str]) -> None:
             raise ConfigError(f"arm {arm} replays arm {missing[0]}, which must be among the arms, got {', '.join(sweep.arms)}")
         if needed and len(sweep.ring) < 2:
             raise ConfigError(f"arm {arm} replays another seed's run, so the file's seeds must be at least two, got {sweep.ring[0]}")
+        if arm in replayed_by(sweep, arm):
+            raise ConfigError(f"arm {arm} must not replay itself, by way of others or not: its runs would wait for each other for ever")
     configs = {arm: sweep.config(Cell(arm, sweep.seeds[0])) for arm in sweep.arms}
     require_alike(configs, differ=sweep.differ)
     require_tuning(sweep.planned.tuning, all_arms)
     if sweep.parallel > 1:
         for config in configs.values():
             require_room_on_the_gpu(config, sweep.parallel)
+
+
+def replayed_by(sweep: Sweep, arm: str) -> set[str]:
+    """The arms that an arm replays, those that these replay, and so on."""
+    found: set[str] = set()
+    waiting = [arm]
+    while waiting:
+        new = {need.arm for need in sweep.needs(Cell(waiting.pop(), sweep.seeds[0]))} - found
+        found |= new
+        waiting += new
+    return found
 
 
 def require_room_on_the_gpu(config: ExperimentConfig, parallel: int) -> None:

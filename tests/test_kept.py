@@ -36,7 +36,7 @@ from experiments.same_run import says_the_same
 from experiments.sealed import Mark, check_sealed
 from experiments.sweep import keep_plan, run_arm, run_sweep
 from experiments.sweep_plan import Cell, load_sweep
-from experiments.taking_over import began_otherwise, kept_runs
+from experiments.taking_over import began_otherwise, is_done, kept_runs
 from simulator.bank import load_bank, world_hash
 from simulator.columns import read_columns, write_columns
 from simulator.difficulty import Difficulty
@@ -491,6 +491,22 @@ def test_a_record_that_lacks_a_setting_of_today_is_taken_over_and_what_copied_it
     assert kept.usable[Cell("leader", 5)] == leader and copy in kept.usable and not kept.unusable
 
 
+def test_a_run_that_another_command_unpacked_meanwhile_is_there_and_not_in_the_way(earlier, monkeypatch):
+    kept, write_text = kept_runs(earlier), Path.write_text
+    place = earlier.run_folder(Cell("frontier", 3))
+
+    def another_is_faster(path, *arguments, **options):
+        done = write_text(path, *arguments, **options)
+        if path.name == "config.yaml" and not place.exists():
+            shutil.copytree(path.parent, place)
+        return done
+
+    monkeypatch.setattr(Path, "write_text", another_is_faster)
+    kept.place(earlier)
+    assert set(earlier.cells()) == {cell for cell in earlier.cells() if is_done(earlier, cell)} | {Cell("fixed", 5)}
+    assert not list(place.parent.glob(".keep-*"))
+
+
 def test_a_sweep_that_is_refused_leaves_nothing_behind(earlier):
     Planned(contrasts=(("fixed", "frontier"),), primary="heldout.auc").keep(earlier.folder)
     with pytest.raises(ConfigError, match="contrasts"):
@@ -498,7 +514,7 @@ def test_a_sweep_that_is_refused_leaves_nothing_behind(earlier):
     assert [path.name for path in earlier.folder.iterdir()] == ["plan.json"]
 
 
-@pytest.mark.parametrize("changed", ["name=mine", "algorithm.turn_credit=0.5", "evaluation.split=sealed"])
+@pytest.mark.parametrize("changed", ["name=mine", "algorithm.turn_credit=0.5", "evaluation.num_scenarios=9"])
 def test_runs_of_another_experiment_are_not_taken_over_where_they_are_others_or_were_not_asked_for(earlier, write, changed):
     write().with_name("other.yaml").write_text(OTHER, encoding="utf-8")
     assert kept_runs(load_sweep("other", [f"runs={earlier.runs}", changed])).usable == {}

@@ -111,8 +111,8 @@ def test_the_score_whose_first_reaching_is_timed_is_the_files_and_no_reason_to_r
 
 
 def test_a_dry_run_says_that_the_sealed_half_would_not_be_opened_again(write, tmp_path, capsys):
-    write()
-    words = [f"runs={tmp_path / 'runs'}", "arms=fixed", "evaluation.split=sealed"]
+    write(PLAN.replace("settings: {", "settings: {evaluation: {split: sealed}, "))
+    words = [f"runs={tmp_path / 'runs'}", "arms=fixed"]
     first = planned(*words)
     (tmp_path / "runs").mkdir()
     with opening_sealed(first.config(cell := Cell("fixed", 3)), first.run_folder(cell)):
@@ -144,6 +144,8 @@ def test_a_dry_run_says_that_a_run_which_is_there_is_another_one_or_has_ended(wr
     assert main(["made", runs, "--cell", "fixed", "3", "--dry-run"]) == 0
     assert capsys.readouterr().out == f"# {folder} has ended: held-out 60.0\n"
     (folder / "summary.json").unlink()
+    assert main(["made", runs, "--cell", "fixed", "3", "--dry-run"]) == 2 and "with a whole checkpoint" in capsys.readouterr().err
+    (folder / "metrics.jsonl").unlink()
     assert main(["made", runs, "--cell", "fixed", "3", "--dry-run"]) == 0 and f"# continues {folder}" in capsys.readouterr().out
     (folder / "config.yaml").unlink()
     assert main(["made", runs, "--dry-run"]) == 0
@@ -320,15 +322,22 @@ def test_a_run_that_has_ended_is_not_ended_again(write, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("changed", "taken"), [("cluster.address=ray://new:1", True), ("checkpoint.every=3", True), ("learner.lr=0.1", False)]
+    ("changed", "taken"),
+    [
+        ("cluster.address=ray://new:1", ['cluster.address="ray://new:1"']),
+        ("cluster={address: here, object_store_mb: 99}", ['cluster.address="here"', "cluster.object_store_mb=99"]),
+        ("checkpoint.every=3", ["checkpoint.every=3"]),
+        ("learner.lr=0.1", []),
+    ],
 )
 def test_a_later_sitting_says_where_things_are_now(write, tmp_path, changed, taken):
     write()
     sweep = planned(f"runs={tmp_path / 'runs'}", changed)
     finished(planned(f"runs={tmp_path / 'runs'}"), cell := Cell("fixed", 3))
-    assert sweep.for_resumed() == ([changed] if taken else [])
+    assert sweep.for_resumed(cell) == taken
     if taken:
         refuse_other(sweep, cell)
+        assert settings_to_go_on(sweep, cell).cluster == sweep.config(cell).cluster
     else:
         with pytest.raises(ConfigError, match=r"was run with learner\.lr"):
             refuse_other(sweep, cell)
@@ -371,6 +380,27 @@ def test_a_sweep_that_cannot_run_here_is_refused_before_its_first_run(write, tmp
     ):
         assert main(["made", *words]) == 2 and said in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_later_sitting_says_to_each_run_what_its_own_kind_of_user_knows(write, tmp_path):
+    asked = PLAN.replace("settings: {", "settings: {simulator: {kind: llm, model: m}, ")
+    write(f"{asked.replace('fixed: {', 'fixed: {simulator: {kind: rule}, ')}differ: [simulator.]\n")
+    sweep = planned(f"runs={tmp_path / 'runs'}", "simulator.timeout_s=9")
+    assert sweep.for_resumed(Cell("frontier", 3)) == ["simulator.timeout_s=9.0"] and sweep.for_resumed(Cell("fixed", 3)) == []
+
+
+def test_a_dry_run_says_what_the_sweep_or_its_run_would_be_refused_for_here(write, tmp_path, capsys):
+    write()
+    runs, gone = f"runs={tmp_path / 'runs'}", "policy.model=no/such/folder"
+    assert main(["made", runs, gone, "--dry-run"]) == 0
+    assert "# it would be refused: policy.model must" in capsys.readouterr().out
+    assert main(["made", runs, gone, "--cell", "fixed", "5", "--dry-run"]) == 2 and "policy.model must" in capsys.readouterr().err
+    folder = planned(runs).run_folder(Cell("fixed", 5))
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").touch()
+    with only_writer(folder):
+        assert main(["made", runs, "--dry-run"]) == 0
+    assert f"# it would be refused: {folder} must be written by one process at a time" in capsys.readouterr().out
 
 
 def test_one_run_of_a_sweep_is_planned_by_itself(write, tmp_path, capsys):

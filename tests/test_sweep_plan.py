@@ -175,6 +175,10 @@ def test_overrides_choose_arms_and_seeds_or_go_to_every_arm(write):
         (["arms=fixed,replayed"], "arm replayed replays arm frontier, which must be among the arms"),
         (["algorithm.turn_credit=2"], "arm frontier: algorithm.turn_credit"),
         (["budgte.steps=2"], "budgte.steps is not a setting"),
+        (
+            ["evaluation.split=sealed"],
+            "evaluation.split must be heldout for this sweep, got sealed; what the sealed half judges, and with which seeds, is planned",
+        ),
         (["teacher.kind=adarft"], "teacher.kind must not be set for a sweep whose arms have teachers of their own, got 'adarft'"),
     ],
 )
@@ -223,6 +227,28 @@ def test_runs_that_leave_each_other_room_on_a_gpu_may_go_side_by_side(overrides,
         ("parallel: 2", "read: heldout.forgotten", "read must be a list, got 'heldout.forgotten' in made.yaml"),
         ("parallel: 2", "threshold: 135", "made.yaml: threshold must be in [0, 100], got 135.0"),
         ("parallel: 2", "threshold: often", "threshold must be a number, got 'often' in made.yaml"),
+        (
+            "frontier: {}",
+            "frontier: {seed: 4}",
+            "arm frontier must not set seed, which the sweep gives each of its runs, got 4 in made.yaml",
+        ),
+        ("settings: {", "settings: {runs: here, ", "settings must not set runs, which the sweep gives each of its runs, got 'here'"),
+        (
+            "frontier: {}",
+            'frontier: {teacher: {kind: yoked, trace: "{frontier}"}}',
+            "arm frontier must not replay itself, by way of others",
+        ),
+        (
+            "frontier: {}",
+            'frontier: {teacher: {kind: yoked, trace: "{replayed}"}}',
+            "arm frontier must not replay itself, by way of others",
+        ),
+        (
+            "frontier: {}",
+            "frontier: {rollout: {max_new_tokens: 30}}",
+            "rollout.max_new_tokens must be the same in all arms, got 30 in frontier",
+        ),
+        ("frontier: {}", "frontier: {simulator: {start_emotion: 60}}", "simulator.start_emotion must be the same in all arms, got 60"),
         ("parallel: 2", "differ: learner.lr", "differ must be a list, got 'learner.lr' in made.yaml"),
     ],
 )
