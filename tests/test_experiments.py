@@ -29,7 +29,7 @@ import sys
 from experiments.__main__ import main
 for name in {names!r}:
     # A GPU and a model of the Hub are looked for in a dry run, too.
-    instead = {instead!r} if name in ("own_model", "small_model") else []
+    instead = {instead!r} if name in ("own_model", "small_model", "small_comparison") else []
     assert main([name, "--dry-run", *instead]) == 0, name
 heavy = {{"torch", "ray", "vllm", "transformers", "tensorboard", "matplotlib"}} & set(sys.modules)
 assert not heavy, heavy
