@@ -198,13 +198,12 @@ def check_template(config: ExperimentConfig) -> None:
 
 def check_told_facts(config: ExperimentConfig) -> None:
     """Raises when the reliability probe is asked for of a policy that did not learn to take up what it was told."""
-    if not config.evaluation.told_facts:
+    if not config.evaluation.told_facts or config.policy.model == "embedded":
         return
     from policy.model import find_model
     from policy.thinking import RECIPE
 
-    is_embedded = config.policy.model == "embedded" or (find_model(config.policy.model) / RECIPE).is_file()
-    if not is_embedded:
+    if not (find_model(config.policy.model) / RECIPE).is_file():
         raise ConfigError(
             "evaluation.told_facts must be 0 but for the embedded policy, which was taught to take up what users tell, "
             f"got {config.evaluation.told_facts}; ask others by `python -m experiments reliability RUN --questions FILE` after the run"
