@@ -7,10 +7,12 @@ a group says by how much that is wrong (in strictness):
     surprise = (p - expected) / s,     expected = clip(p* c - s (d - a), 0, c)
 
     level    += min(1, N / 4) clip(rho * mean of surprises, -rate, rate)   once for all N groups that came together
-    offset_f += max(1 / (n_f + offset_prior), offset_rate) * surprise      for each group, level moved; n_f of the family came before
+    offset_f  = clip(offset_f, -.1 - level, 1.1 - level)                   for every family, level moved
+    offset_f += max(1 / (n_f + offset_prior), offset_rate) * surprise      for each group; n_f of the family came before
     c        += ceiling_rate * (p - c)                                     for groups that the line puts above 1.3, not of top families
 
-a stays within [-.1, 1.1], and so does what a surprise corrects it to.
+a stays within [-.1, 1.1], and so does what a surprise corrects it to. The clip keeps it there when the level moves by what other families
+show: a family at a bound that had followed them further would have to come all the way back before its own groups moved it.
 
 Near the frontier a + surprise is d + (p - p* c) / s: what a group says hangs on the strictness that was *issued*, not on where the level
 has moved since, so outcomes may come many steps late without a swing. Far from it, a failure above or a success below is what was
@@ -185,17 +187,23 @@ class FrontierTeacher(LedgerTeacher):
         return min(max(corrected, -MARGIN), 1.0 + MARGIN) - estimate
 
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
-        """Moves the level once, then each family's offset, the ceiling, and the bins."""
+        """Moves the level once, within every family's reach, then each family's offset, the ceiling, and the bins."""
         rho, rate = self.config.rho, self.config.rate
         scale = min(1.0, len(groups) / FULL_STEP_GROUPS)
         move = rho * float(np.mean([self.surprise(group) for group in groups]))
         self.level += scale * min(max(move, -rate), rate)
+        self._keep_within_reach()
         for group in groups:
             self._learn_offset(group)
             self._learn_ceiling(group)
         self.bins.learn(groups)
         if self.config.explore_by is ExploreBy.CONTRAST:
             self.contrast.learn(groups, offsets=[self.offset(group.task.family) for group in groups])
+
+    def _keep_within_reach(self) -> None:
+        """Takes from each offset what the level's move would carry its family beyond the margin; what lies within is left to the bit."""
+        low, high = -MARGIN - self.level, 1.0 + MARGIN - self.level
+        self.offsets = {key: min(max(offset, low), high) for key, offset in self.offsets.items()}
 
     def _learn_offset(self, group: GroupOutcome) -> None:
         key = str(group.task.family)

@@ -13,7 +13,7 @@ from curriculum.frontier import FrontierConfig, FrontierTeacher, Measure
 from curriculum.guard import EntropyGuard, GuardConfig
 from curriculum.teacher import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
 from simulator.difficulty import Difficulty
-from simulator.scenario import FAMILIES
+from simulator.scenario import FAMILIES, Family
 
 SUCCESS_AT_TARGET = math.log(0.45 / 0.55) / 8.0
 """Where sigmoid(8 (c - d)) is .45: at d = c - this."""
@@ -31,10 +31,11 @@ def make_teacher(*, group_size: int = 8, seed: int = 0, **settings) -> FrontierT
     return FrontierTeacher(FrontierConfig(**{**PLAIN, **settings}), scenarios=scenarios, group_size=group_size, seed=seed)
 
 
-def make_task(teacher: FrontierTeacher, strictness: float, *, slot: int = 0) -> TaskSpec:
+def make_task(teacher: FrontierTeacher, strictness: float, *, family: Family | None = None) -> TaskSpec:
     """A task of the teacher's own, issued at `strictness`."""
     issued = teacher.propose(1, policy_version=0)[0]
-    task = TaskSpec(**{**vars(issued), "strictness": strictness, "difficulty": Difficulty.along(strictness), "mode": Mode.FRONTIER})
+    changed = {"family": family or issued.family, "strictness": strictness, "difficulty": Difficulty.along(strictness)}
+    task = TaskSpec(**{**vars(issued), **changed, "mode": Mode.FRONTIER})
     teacher._outstanding[task.uid] = task
     return task
 
@@ -125,6 +126,26 @@ def test_family_that_differs_gets_an_offset_of_its_own():
     assert all(offset == 0.0 for family, offset in teacher.offsets.items() if family != str(task.family))
 
 
+@pytest.mark.parametrize(("offset", "num_successes", "level", "reach"), [(0.6, 8, 0.55, 1.1), (-0.6, 0, 0.45, -0.1)])
+def test_a_family_at_a_bound_is_not_carried_beyond_it_by_the_others(offset, num_successes, level, reach):
+    teacher = make_teacher(start=0.5)
+    bound, other = FAMILIES[:2]
+    teacher.offsets[str(bound)] = offset
+    teacher.observe([make_outcome(make_task(teacher, 0.5, family=other), num_successes) for _ in range(4)])
+    assert teacher.level == pytest.approx(level) and teacher.level + teacher.offsets[str(bound)] == pytest.approx(reach)
+
+
+def test_the_first_failure_at_the_bound_counts_in_full_however_far_the_others_rose():
+    teacher = make_teacher(start=0.5, offset_prior=2.0)
+    mastered, other = FAMILIES[:2]
+    teacher.offsets[str(mastered)] = 0.6
+    for strictness in (0.5, 0.6, 0.7, 0.8):
+        teacher.observe([make_outcome(make_task(teacher, strictness, family=other), 8) for _ in range(4)])
+    teacher.observe([make_outcome(make_task(teacher, 1.0, family=mastered), 0)])
+    # Below the bound by .0125, by which one group moves the level, so .45 + 2 * .0875 = .625 was expected; a first group is half believed.
+    assert teacher.frontier(mastered) == pytest.approx(1.0875 - 0.5 * 0.625 / 2)
+
+
 def test_impossible_and_mastered_families_do_not_drag_the_others():
     rng = np.random.default_rng(0)
     teacher = make_teacher()
@@ -138,6 +159,8 @@ def test_impossible_and_mastered_families_do_not_drag_the_others():
     others = [teacher.frontier(family) for family in FAMILIES[2:]]
     assert np.mean(others) == pytest.approx(0.525, abs=0.02) and np.std(others) < 0.06
     assert teacher.frontier(impossible) < 0.05 and teacher.frontier(mastered) > 0.95
+    raw = [teacher.level + offset for offset in teacher.offsets.values()]
+    assert min(raw) >= -0.1 - 1e-9 and max(raw) <= 1.1 + 1e-9
 
 
 def test_exploring_by_contrast_goes_where_rollouts_differ_and_follows_the_learner():
