@@ -119,6 +119,8 @@ class LedgerTeacher:
         self._decisions: deque[dict[str, Any]] = deque(maxlen=MAX_PENDING_DECISIONS)
         self._counts = {"observed": 0, "ignored": 0, "too_few_survivors": 0, "expired": 0, "probes": 0}
         self._latest: dict[str, float] = {}
+        # Strictness of all that was proposed since outcomes last came: a step may propose several times, for groups in place of others.
+        self._issued: list[float] = []
 
     def choose(self, family: FamilyKey) -> Choice:
         """The strictness of the next group of `family`, in [0, 1]."""
@@ -164,8 +166,8 @@ class LedgerTeacher:
             raise
         tasks = [self._issue(slot, family, share, policy_version) for slot, (family, share) in enumerate(families)]
         self._outstanding.update((task.uid, task) for task in tasks)
-        issued = np.array([task.strictness for task in tasks])
-        self._latest.update(strictness=float(issued.mean()), strictness_std=float(issued.std()))
+        self._issued += [task.strictness for task in tasks]
+        self._latest.update(strictness=float(np.mean(self._issued)), strictness_std=float(np.std(self._issued)))
         return tasks
 
     def _issue(self, slot: int, family: FamilyKey, share: float, policy_version: int) -> TaskSpec:
@@ -189,6 +191,7 @@ class LedgerTeacher:
         for outcome in outcomes:
             if not isinstance(outcome, GroupOutcome):
                 raise TypeError(f"outcomes must be GroupOutcomes, got {type(outcome).__name__}; evaluation never reaches a teacher")
+        self._issued = []
         in_order = sorted(outcomes, key=lambda outcome: outcome.task.uid)
         if probes := [outcome for outcome in in_order if outcome.task.mode is Mode.PROBE]:
             self._counts["probes"] += len(probes)
@@ -233,7 +236,7 @@ class LedgerTeacher:
         return taken
 
     def metrics(self) -> dict[str, float]:
-        """The ledger's figures; strictness and success share are those of the latest call that had any."""
+        """The ledger's figures; strictness is that of the proposals since outcomes last came, success share that of the outcomes."""
         counts = {f"curriculum/outcomes_{name}": float(count) for name, count in self._counts.items()}
         latest = {f"curriculum/{name}": value for name, value in self._latest.items()}
         return {**latest, "curriculum/outstanding": float(len(self._outstanding)), **counts}
@@ -254,6 +257,7 @@ class LedgerTeacher:
             "decisions": deepcopy(list(self._decisions)),
             "counts": dict(self._counts),
             "latest": dict(self._latest),
+            "issued": list(self._issued),
             "learned": {name: _saved(getattr(self, name)) for name in self.adapting},
         }
 
@@ -269,13 +273,15 @@ class LedgerTeacher:
         require_equal("teacher state's kind", state.get("kind"), self.kind)
         require_equal("teacher state's version", state.get("version"), STATE_VERSION)
         own = self.state_dict()
+        # It may lack: a run saves between its steps, when nothing is in it.
+        state = {"issued": [], **state}
         require_fields("teacher state", state, own)
         require_fields("teacher state's counts", state["counts"], self._counts)
         require_fields("teacher state's learned", state["learned"], self.adapting)
         require_fields("teacher state's settings", state["settings"], own["settings"])
         for name, value in own["settings"].items():
             require_equal(f"teacher state's settings.{name}", state["settings"][name], value)
-        require_alike("teacher state", {**state, "learned": {}}, own)
+        require_alike("teacher state", {**state, "learned": {}}, {**own, "issued": [0.0]})
         for name in self.adapting:
             may_lack = getattr(getattr(self, name), "may_lack", False)
             require_alike(f"teacher state.learned.{name}", state["learned"][name], own["learned"][name], may_lack=may_lack)
@@ -303,6 +309,7 @@ class LedgerTeacher:
         self._decisions = deque(deepcopy(state["decisions"]), maxlen=MAX_PENDING_DECISIONS)
         self._counts = dict(state["counts"])
         self._latest = dict(state["latest"])
+        self._issued = list(state["issued"])
 
     def _restore(self, name: str, saved: Any) -> None:
         current = getattr(self, name)

@@ -241,6 +241,33 @@ def test_delay_is_measured_on_the_tasks_that_come_back(kind):
     assert teacher.metrics()["curriculum/in_flight_delay"] == 2.0
 
 
+def issued_metrics(teacher) -> tuple[float, float]:
+    return teacher.metrics()["curriculum/strictness"], teacher.metrics()["curriculum/strictness_std"]
+
+
+def test_strictness_is_that_of_all_rounds_of_a_step_also_where_a_state_was_saved_between_them():
+    teacher = make_teacher("uniform")
+    tasks = teacher.propose(6, policy_version=0)
+    resumed = make_teacher("uniform", seed=1)
+    resumed.load_state_dict(json.loads(json.dumps(teacher.state_dict())))
+    for each in (teacher, resumed):
+        issued = [task.strictness for task in [*tasks, *each.propose(3, policy_version=0), *each.propose(1, policy_version=0)]]
+        assert len(issued) == 10 and issued_metrics(each) == pytest.approx((np.mean(issued), np.std(issued)))
+    teacher.observe([make_outcome(task) for task in tasks])
+    assert issued_metrics(teacher) == issued_metrics(resumed)  # until the next step
+    issued = [task.strictness for task in teacher.propose(4, policy_version=1)]
+    assert issued_metrics(teacher) == pytest.approx((np.mean(issued), np.std(issued)))
+
+
+def test_a_state_from_between_two_steps_may_lack_what_was_issued_in_one():
+    teacher, resumed = make_teacher("uniform"), make_teacher("uniform", seed=1)
+    practise(teacher, np.random.default_rng(0), num_steps=3)
+    state = teacher.state_dict()
+    assert state.pop("issued") == []
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == teacher.state_dict()
+
+
 @every_teacher
 def test_a_teacher_that_has_learned_goes_back_to_its_own_earlier_state(kind):
     teacher, early = make_teacher(kind), make_teacher(kind).state_dict()
@@ -282,6 +309,7 @@ def test_state_that_does_not_fit_is_refused_and_changes_nothing(kind):
         "teacher state.step must be a whole number": {**state, "step": 1.5},
         "teacher state.seed must be a number, got None": {**state, "seed": None},
         "teacher state.counts.ignored must be a number, got nan": {**state, "counts": {**state["counts"], "ignored": float("nan")}},
+        "teacher state.issued\\[0\\] must be a number, got 'x'": {**state, "issued": ["x"]},
         "teacher state must be a mapping, got NoneType": None,
     }
     for message, bad in wrong.items():
