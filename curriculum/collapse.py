@@ -36,7 +36,7 @@ MIN_LOOKS = 8
 """Looks below which it is not."""
 STATE_VERSION = 7
 ENDLESS = 1e6
-"""What an infinite value counts as: far above every threshold, and small enough to be averaged."""
+"""What an infinite value counts as while it is the latest, and the most that a finite one does: far above every threshold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +66,8 @@ class CollapseMonitor:
         """Every indicator as it was last measured, not smoothed."""
         self.low_looks: dict[str, int] = {}
         """Looks in a row, up to the last one, that were low (`unlearned_below`)."""
+        self.num_endless: dict[str, int] = {}
+        """Values in a row, up to the last one, that were infinite: these count for as long as they last and enter no average or window."""
         self._num_values: dict[str, int] = {}
         self._entropies: deque[float] = deque(maxlen=config.entropy_window)
         self._spreads: deque[float] = deque(maxlen=config.entropy_window)
@@ -94,12 +96,14 @@ class CollapseMonitor:
             if not -ROUNDING <= measured[name] <= 1.0 + ROUNDING:
                 raise ValueError(f"collapse indicator {name} must be in [0, 1], got {measured[name]!r}")
         self.latest |= known
-        for name, value in known.items():
+        self.num_endless |= {name: self.num_endless.get(name, 0) + 1 if math.isinf(measured[name]) else 0 for name in known}
+        finite = {name: value for name, value in known.items() if not self.num_endless[name]}
+        for name, value in finite.items():
             self._smooth(name, value)
             if name in PANEL:
                 self._look(name, value)
-        if {"probe_entropy", "probe_reward"} <= set(known):
-            self._looks.append((known["probe_entropy"], known["probe_reward"]))
+        if {"probe_entropy", "probe_reward"} <= set(finite):
+            self._looks.append((finite["probe_entropy"], finite["probe_reward"]))
         messages = {name: rule(self) for name, (_, rule) in RULES.items()}
         messages["collapse"] = self._collapse(messages)
         fired = [name for name, message in messages.items() if self._fires(name, message)]
@@ -155,6 +159,12 @@ class CollapseMonitor:
         """Whether `name` has been seen often enough to have a start and a value after it."""
         return self._num_values.get(name, 0) > self.config.start_updates
 
+    def running(self, name: str) -> float:
+        """The running average of a ready indicator, +-`ENDLESS` for any whose latest value is infinite; otherwise NaN."""
+        if self.num_endless.get(name):
+            return self.latest[name]
+        return self.now[name] if self.ready(name) else math.nan
+
     def share_of_start(self, name: str) -> float:
         """The indicator now over the indicator at the start; NaN while there is none."""
         return self.now[name] / self.start[name] if self.ready(name) and self.start[name] > 0.0 else math.nan
@@ -168,7 +178,9 @@ class CollapseMonitor:
         return updates_until(self._entropies, self.config.entropy_low * self.start["entropy"]) if self.ready("entropy") else math.nan
 
     def gradient_spike(self) -> float:
-        """How far the latest norm of the gradient lies above the window's, in robust standard deviations."""
+        """How far the latest norm of the gradient lies above those before it, in robust standard deviations; an infinite one, `ENDLESS`."""
+        if self.num_endless.get("gradient_norm"):
+            return ENDLESS
         *earlier, newest = self._gradients or [math.nan]
         return spike_score(earlier, newest)
 
@@ -215,6 +227,8 @@ class CollapseMonitor:
         if not isinstance(state, Mapping):
             raise ValueError(f"collapse state must be a mapping, got {type(state).__name__}")
         require_equal("collapse state's version", state.get("version"), STATE_VERSION)
+        # It may lack: then nothing that was infinite is known of.
+        state = {"num_endless": {}, **state}
         require_fields("collapse state", state, ("version", "settings", *_WINDOWS, *_STATE))
         require_equal("collapse state's settings", state["settings"], self._settings())
         require_fields("collapse state's held", state["held"], self._held)
@@ -233,7 +247,7 @@ class CollapseMonitor:
 
 
 _STATE = {
-    **{name: name for name in ("now", "start", "best", "best_look", "latest", "low_looks")},
+    **{name: name for name in ("now", "start", "best", "best_look", "latest", "low_looks", "num_endless")},
     **{name: f"_{name}" for name in ("num_values", "held", "active")},
 }
 _WINDOWS = {"entropies": "_entropies", "spreads": "_spreads", "gradients": "_gradients", "looks": "_looks"}

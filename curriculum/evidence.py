@@ -96,8 +96,10 @@ class Watched(Protocol):
     best_look: dict[str, float]
     latest: dict[str, float]
     low_looks: dict[str, int]
+    num_endless: dict[str, int]
 
     def ready(self, name: str) -> bool: ...
+    def running(self, name: str) -> float: ...
     def share_of_start(self, name: str) -> float: ...
     def updates_to_exhaustion(self) -> float: ...
     def gradient_spike(self) -> float: ...
@@ -121,26 +123,26 @@ def _share_below(indicator: str, setting: str, says: str) -> Rule:
 
 
 def _share_above(indicator: str, setting: str, says: str) -> Rule:
-    """Rings above a multiple of the start; `says` as in `_share_below`."""
+    """Rings above a multiple of the start, an infinite value before there is one; `says` may use {now} and {share}."""
 
     def rule(watched: Watched) -> str | None:
-        share = watched.share_of_start(indicator)
+        now = watched.running(indicator)
+        share = now if watched.num_endless.get(indicator) else watched.share_of_start(indicator)
         if math.isnan(share):
             return None
-        message = says.format(now=watched.now[indicator], start=watched.start[indicator], share=share)
-        return message if share > getattr(watched.config, setting) else ""
+        return says.format(now=now, share=share) if share > getattr(watched.config, setting) else ""
 
     return rule
 
 
 def _above(indicator: str, setting: str, says: str) -> Rule:
-    """Rings above a threshold; `says` may use {now} and {start}."""
+    """Rings above a threshold, an infinite value also before there is a start; `says` may use {now}."""
 
     def rule(watched: Watched) -> str | None:
-        if not watched.ready(indicator):
+        now = watched.running(indicator)
+        if math.isnan(now):
             return None
-        now = watched.now[indicator]
-        return says.format(now=now, start=watched.start[indicator]) if now > getattr(watched.config, setting) else ""
+        return says.format(now=now) if now > getattr(watched.config, setting) else ""
 
     return rule
 
@@ -166,7 +168,8 @@ def _entropy_exhausting(watched: Watched) -> str | None:
 
 
 def _weights_lost(watched: Watched) -> str | None:
-    now = {name: watched.now[name] for name in ("mismatch_k1", "mismatch_chi2", "effective_share") if watched.ready(name)}
+    running = {name: watched.running(name) for name in ("mismatch_k1", "mismatch_chi2", "effective_share")}
+    now = {name: value for name, value in running.items() if not math.isnan(value)}
     if not now:
         return None
     bias, chi2, effective = now.get("mismatch_k1", 0.0), now.get("mismatch_chi2", 0.0), now.get("effective_share", 1.0)
@@ -183,13 +186,16 @@ def _gradient_spike(watched: Watched) -> str | None:
     score = watched.gradient_spike()
     if math.isnan(score):
         return None
-    return f"The gradient's norm lies {score:.1f} robust deviations above its like." if score > watched.config.spike_high else ""
+    num = watched.num_endless.get("gradient_norm", 0)
+    lies = f"is infinite ({num} in a row)" if num else f"lies {score:.1f} robust deviations above its like"
+    return f"The gradient's norm {lies}." if score > watched.config.spike_high else ""
 
 
 def _step_too_large(watched: Watched) -> str | None:
     if "update_kl" not in watched.latest:
         return None
-    moved, usual = watched.latest["update_kl"], watched.now["update_kl"]
+    moved = watched.latest["update_kl"]
+    usual = watched.now.get("update_kl", moved)
     says = f"This step of training moves the policy {moved:.2g} nats a token from the one that sampled, of late {usual:.2g} in the mean"
     return f"{says}: the step is too large." if max(moved, usual) > watched.config.update_kl_high else ""
 

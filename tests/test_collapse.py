@@ -425,6 +425,78 @@ def test_an_infinite_value_counts_as_far_above_every_threshold(worst):
     assert math.isfinite(monitor.now["update_kl"])
 
 
+def test_infinite_values_in_the_first_updates_leave_no_trace_in_what_comes_later():
+    without, monitor = CollapseMonitor(CollapseConfig()), CollapseMonitor(CollapseConfig())
+    unbounded = ("entropy", "forking_entropy", "kl", "mismatch", "mismatch_chi2", "covariance", "gradient_norm", "reward_density")
+    assert names(watch(monitor, num_steps=2, **dict.fromkeys(unbounded, math.inf))) == ["entropy_exploding"]
+    assert watch(monitor, first=2) == watch(without, first=2) == []
+    assert {name: monitor.start[name] for name in unbounded} == {name: without.start[name] for name in unbounded}
+    assert monitor.entropy_slope() == without.entropy_slope() == 0.0 and set(monitor.num_endless.values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("indicator", "alarm", "value"),
+    [
+        ("kl", "far_from_reference", math.inf),
+        ("mismatch", "mismatch", math.inf),
+        ("mismatch_chi2", "weights_lost", math.inf),
+        ("mismatch_k1", "weights_lost", -math.inf),
+        ("covariance", "narrowing", math.inf),
+        ("gradient_norm", "gradient_spike", math.inf),
+    ],
+)
+@pytest.mark.parametrize("healthy", [0, 10])
+def test_a_value_that_stays_infinite_rings_after_patience_from_the_first_update_on(indicator, alarm, value, healthy):
+    monitor = CollapseMonitor(CollapseConfig(patience=5))
+    watch(monitor, num_steps=healthy)
+    assert watch(monitor, first=healthy, num_steps=4, **{indicator: value}) == []
+    before = json.loads(json.dumps(monitor.state_dict()))
+    (rung,) = watch(monitor, first=healthy + 4, num_steps=1, **{indicator: value})
+    resumed = CollapseMonitor(CollapseConfig(patience=5))
+    resumed.load_state_dict(before)
+    assert rung.name == alarm and resumed.num_endless[indicator] == 4
+    assert watch(resumed, first=healthy + 4, num_steps=1, **{indicator: value}) == [rung]
+
+
+def test_what_was_infinite_for_fewer_updates_than_patience_does_not_ring_later():
+    monitor = CollapseMonitor(CollapseConfig(patience=5))
+    watch(monitor, num_steps=10)
+    assert watch(monitor, first=10, num_steps=4, kl=math.inf, gradient_norm=math.inf) == []
+    assert watch(monitor, first=14, num_steps=20) == [] and monitor.now["kl"] == pytest.approx(HEALTHY["kl"])
+
+
+def test_a_run_that_begins_with_an_infinite_step_is_told_of_it_at_once():
+    (alarm, *_) = CollapseMonitor(CollapseConfig()).observe(0, {"update_kl": math.inf})
+    assert (alarm.name, alarm.step) == ("step_too_large", 0)
+    (alarm,) = CollapseMonitor(CollapseConfig()).observe(0, {"entropy": math.inf})
+    assert alarm.name == "entropy_exploding"
+
+
+def test_a_gradient_is_compared_with_the_finite_ones_before_it():
+    rng = np.random.default_rng(0)
+    monitor = CollapseMonitor(CollapseConfig())
+    (alarm,) = watch(monitor, num_steps=10, gradient_norm=math.inf)
+    assert alarm.message == "The gradient's norm is infinite (5 in a row)."
+    # Five to compare with, and five that clear the alarm.
+    assert watch(monitor, first=10, num_steps=10, gradient_norm=lambda _: 0.5 * rng.lognormal(0.0, 0.1)) == []
+    assert names(watch(monitor, first=20, num_steps=5, gradient_norm=20.0)) == ["gradient_spike"]
+
+
+def test_an_infinite_entropy_of_the_panel_is_no_point_of_the_entropy_law():
+    monitor = CollapseMonitor(CollapseConfig())
+    for step in range(20):
+        entropy = 1.5 - 0.02 * step
+        monitor.observe(step, {"probe_entropy": math.inf if step == 0 else entropy, "probe_reward": 0.9 - 0.1 * math.exp(entropy)})
+    assert monitor.entropy_law().ceiling == pytest.approx(0.8)
+
+
+def test_a_state_in_which_nothing_infinite_was_counted_goes_on():
+    monitor, resumed = CollapseMonitor(CollapseConfig()), CollapseMonitor(CollapseConfig())
+    watch(monitor, num_steps=3)
+    resumed.load_state_dict({name: value for name, value in monitor.state_dict().items() if name != "num_endless"})
+    assert watch(resumed, first=3) == watch(monitor, first=3) and resumed.state_dict() == monitor.state_dict()
+
+
 def test_what_was_not_measured_leaves_its_indicator_as_it_was():
     monitor = CollapseMonitor(CollapseConfig())
     monitor.observe(1, HEALTHY)
