@@ -82,6 +82,20 @@ def test_mixture_weighs_components_by_their_progress():
 
 
 @needs_sklearn
+@pytest.mark.parametrize("alp", [0.0, 0.3])
+def test_where_everything_changes_alike_all_components_are_as_likely(alp):
+    x_N = np.random.default_rng(0).random(100)
+    weights = fit_mixture(np.stack([x_N, np.full(100, alp)], axis=-1), seed=0)["weights"]
+    assert weights == pytest.approx([1 / len(weights)] * len(weights))
+
+
+@needs_sklearn
+def test_of_mixtures_of_equal_aic_the_smallest_is_kept(monkeypatch):
+    monkeypatch.setattr("sklearn.mixture.GaussianMixture.aic", lambda mixture, points: 0.0)
+    assert len(fit_mixture(np.random.default_rng(0).random((100, 2)), seed=0)["weights"]) == 2
+
+
+@needs_sklearn
 def test_what_changes_is_practised_and_the_rest_at_random():
     teacher = make_teacher()
     issued = practise(teacher, num_steps=100)
