@@ -27,6 +27,8 @@ MOST_AGAIN = 3
 """How often one question is asked again though others were answered since: as many outages as it can sit through."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
 """Between two probes; doubled by each that fails."""
+ALONE_S = 8.0
+"""How long a question that failed while others were answered is asked further where nobody else asks; then it is taken to be at fault."""
 
 
 def is_away(error: Exception) -> bool:
@@ -52,8 +54,9 @@ class Outage:
         self._line = asyncio.Lock()
         self._since: float | None = None
         self._answered_at = clock()
-        self._next_probe_at = 0.0
         self._pause_s = FIRST_PAUSE_S
+        self.next_probe_at = 0.0
+        """During an outage, when somebody asks again."""
         self.paused_s = 0.0
         """Length of all outages that are over."""
         self.num_failing = 0
@@ -85,8 +88,12 @@ class Outage:
             return False
         now = self._clock()
         if self._since is None:
-            self._since, self._next_probe_at = first_asked_s, now + self._pause_s
+            self._since, self.next_probe_at = first_asked_s, now + self._pause_s
         return now - self._since < self._longest_s
+
+    def was_none(self) -> None:
+        """What failed was about one question: there is nothing for others to wait for."""
+        self._since, self._pause_s = None, FIRST_PAUSE_S
 
     async def turn(self) -> None:
         """Waits until this caller may ask: at once, unless there is an outage; then as its next probe, or when it is over or counts."""
@@ -97,11 +104,11 @@ class Outage:
             if self._since is None:
                 return
             left_s = self._since + self._longest_s - self._clock()
-            wait_s = min(self._next_probe_at - self._clock(), left_s)
+            wait_s = min(self.next_probe_at - self._clock(), left_s)
             if wait_s > 0:
                 await self._sleep(wait_s)
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-            self._next_probe_at = self._clock() + self._pause_s
+            self.next_probe_at = self._clock() + self._pause_s
 
 
 class PatientUser:
@@ -134,7 +141,7 @@ class PatientUser:
             asks: whether somebody has to be there for an answer; what failed before shows that.
         """
         first_asked_s: float | None = None
-        left_s, has_waited, has_failed, num_again = self._left_s(), False, False, 0
+        left_s, has_waited, has_failed, was_alone, num_again = self._left_s(), False, False, False, 0
         try:
             while True:
                 if asks and self._outage.is_on:
@@ -151,13 +158,19 @@ class PatientUser:
                     if not is_away(error):
                         raise
                     self._outage.num_failing += not has_failed
-                    has_failed = True
-                    if self._outage.answered_since(first_asked_s) and num_again < MOST_AGAIN:
+                    has_failed, is_alone = True, self._outage.num_failing < 2
+                    if self._outage.answered_since(first_asked_s) and num_again < MOST_AGAIN and not (was_alone and is_alone):
                         # Others were answered while this one was asked: it is about this question, or the user went away just now. One
                         # more call tells, if then nobody is answered and others fail as well.
-                        first_asked_s, num_again = None, num_again + 1
-                    elif (num_again and self._outage.num_failing < 2) or not self._outage.failed(first_asked_s):
+                        first_asked_s, num_again, was_alone = None, num_again + 1, False
+                    elif not self._outage.failed(first_asked_s):
                         raise
+                    elif num_again and is_alone:
+                        # Either still, for nobody else asks. Whoever does will tell.
+                        was_alone = True
+                        if self._outage.next_probe_at > first_asked_s + ALONE_S:
+                            self._outage.was_none()
+                            raise
                 else:
                     if asks:
                         self._outage.answered()

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from policy.outage import FIRST_PAUSE_S, LONGEST_PAUSE_S, Outage, PatientUser
+from policy.outage import ALONE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, Outage, PatientUser
 from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.difficulty import VANILLA
@@ -135,7 +135,7 @@ def test_an_outage_that_lasts_counts_after_the_longest_wait_and_for_everybody():
 def test_a_failure_about_one_question_is_not_waited_for_while_others_are_answered():
     found, _, outage, now = ask("stupid", "hi", "hi", back_at=0.0)
     assert [type(answer) for answer in found] == [ConnectionRefusedError, Reaction, Reaction]
-    assert now < 2.0 and outage.paused_s < 1.0
+    assert now < 2.0 + ALONE_S and outage.paused_s < 1.0  # once the others are done, nobody is left to be answered
 
 
 class BusyUser(AwayUser):
@@ -174,7 +174,7 @@ def test_among_steady_traffic_nobody_loses_a_dialogue_to_an_outage(away):
     assert outage.num_failing == 0 and outage.paused_s >= 38.0
 
 
-@pytest.mark.parametrize(("each_s", "stupid", "most"), [(0.2, {3}, 3), (5.0, {3, 5}, 20)], ids=["one", "two, slow answers"])
+@pytest.mark.parametrize(("each_s", "stupid", "most"), [(0.2, {3}, 4), (5.0, {3, 5}, 20)], ids=["one", "two, slow answers"])
 def test_questions_that_fail_by_themselves_among_steady_traffic_are_asked_a_few_times_and_given_up(each_s, stupid, most):
     time = Time()
     outage = Outage(120.0, clock=time, sleep=time.sleep)
@@ -190,6 +190,33 @@ def test_questions_that_fail_by_themselves_among_steady_traffic_are_asked_a_few_
     assert {number for number, talks in enumerate(found) if not isinstance(talks, list)} == stupid
     assert len(user.asked_at) <= most and outage.num_failing == 0
     assert time() < 13 * each_s + 4.0 and outage.paused_s < 2.0 * each_s + 2.0
+
+
+@pytest.mark.parametrize("back_at", [1.2, 3.0, 0.5 + ALONE_S])
+def test_a_question_that_is_alone_when_the_user_goes_away_waits_for_it(back_at):
+    """Another one was answered while it was asked, and then nobody else asks who could tell what it failed for."""
+    found, outage, now = alone(back_at=back_at)
+    assert all(isinstance(reaction, Reaction) for reaction in found)
+    assert back_at <= now <= back_at + LONGEST_PAUSE_S and outage.num_failing == 0
+
+
+def test_a_question_that_fails_for_long_and_alone_counts_and_nobody_waits_any_more():
+    found, outage, now = alone(back_at=1e9)
+    assert [type(answer) for answer in found] == [Reaction, ConnectionRefusedError]
+    assert 5.0 < now < 2.0 + ALONE_S and not outage.is_on and outage.num_failing == 0
+
+
+def alone(*, back_at: float):
+    """What two questions got, of which one is answered just before the user goes away, then the outage and the clock at the end."""
+    time = Time()
+    outage, user = Outage(120.0, clock=time, sleep=time.sleep), BusyUser(time, away=((1.0, back_at),))
+
+    async def talk(asks_at: float):
+        patient = PatientUser(user, outage, clock=time)
+        await time.sleep(asks_at)
+        return await patient.react(await patient.open(SCENARIO, VANILLA, seed=0), "hi")
+
+    return asyncio.run(time.run(talk(0.79), talk(0.95))), outage, time()
 
 
 OF_ITS_OWN = [
