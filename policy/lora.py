@@ -5,7 +5,7 @@ Source: arXiv 2106.09685; the layers are those of the package `peft`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from policy.lora_config import LoraConfig, check_lora
 FROZEN = ".base_layer."
 """In the names of an adapted layer's own parameters."""
 ADAPTERS = ("lora_A", "lora_B")
+EVERY_LAYER = "all-linear"
 EMBEDDING_ADAPTER = "lora_embedding_"
 
 
@@ -28,14 +29,18 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> Pr
         seed: of the adapters' first matrices; the second ones are zero.
 
     Raises:
-        ValueError: `peft` is not installed, or the model has no such layer, or its adapter would not reach who reads the plain model.
+        ValueError: `peft` is not installed, or the model has no such layer, or its adapter would not reach who reads the plain model, as
+            those of joined experts would not.
     """
     check_lora(config)
     import peft
 
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     is_tied = head is not None and head.weight is embedding.weight
-    targets = config.targets if config.targets == "all-linear" else [name.strip() for name in config.targets.split(",")]
+    named = [] if config.targets == EVERY_LAYER else [name.strip() for name in config.targets.split(",")]
+    if joined := _joined_experts(model, named):
+        raise _not_linear(config, joined)
+    targets = named or EVERY_LAYER
     settings = peft.LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets, lora_dropout=0.0, task_type="CAUSAL_LM")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -43,12 +48,40 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> Pr
             peft.inject_adapter_in_model(settings, model)
         except ValueError as error:
             raise ValueError(f"policy.lora.targets must name layers of the model that can be adapted, got {config.targets!r}") from error
+    adapted = {name: module for name, module in model.named_modules() if isinstance(module, peft.tuners.lora.LoraLayer)}
+    if wrapped := [name for name, module in adapted.items() if isinstance(module, peft.tuners.lora.layer.ParamWrapper)]:
+        raise _not_linear(config, wrapped[0])
+    if unmet := [target for target in named if not any(_ends_with(name, target) for name in adapted)]:
+        raise ValueError(f"policy.lora.targets must name layers of the model that can be adapted, got {unmet[0]!r} in {config.targets!r}")
     # An embedding's adapter is another layer; of a tied pair readers get one matrix, which is not the adapted one.
     if any(EMBEDDING_ADAPTER in name for name, _ in model.named_parameters()):
         raise ValueError(f"policy.lora.targets must leave embeddings out, got {config.targets!r}")
     if is_tied and model.get_output_embeddings() is not head:
         raise ValueError(f"policy.lora.targets must leave out an output head that is the embedding, got {config.targets!r}")
     return model
+
+
+def _joined_experts(model: nn.Module, named: Sequence[str]) -> str:
+    """The first parameter that holds the matrices of several experts and is among those named, or among all; or nothing."""
+    for layer, module in model.named_modules():
+        # A convolution's weight has as many dimensions.
+        own = () if type(module).__module__.startswith("torch.nn.") else module.named_parameters(prefix=layer, recurse=False)
+        for name, parameter in own:
+            if parameter.dim() > 2 and (not named or any(_ends_with(name, end) or _ends_with(layer, end) for end in named)):
+                return name
+    return ""
+
+
+def _not_linear(config: LoraConfig, name: str) -> ValueError:
+    return ValueError(
+        f"policy.lora.targets must leave out what is no linear layer, as experts joined in one parameter and their router, "
+        f"got {config.targets!r}, which means {name}; name linear layers, as in q_proj,k_proj,v_proj,o_proj, or set policy.lora.rank=0"
+    )
+
+
+def _ends_with(name: str, target: str) -> bool:
+    """Whether a name, or its end from a dot on, is the target."""
+    return f".{name}".endswith(f".{target}")
 
 
 def is_adapter(name: str) -> bool:

@@ -19,7 +19,8 @@ class LoraConfig:
     """> 0; what an adapter says is scaled by alpha / rank."""
     targets: str = "all-linear"
     """Layers that get an adapter: `all-linear` (all but the output head), or the ends of their names, as in `q_proj,v_proj`. No
-    embeddings, and no output head that is the embedding."""
+    embeddings, no output head that is the embedding, and no experts joined in one parameter: of a model with such experts, `all-linear`
+    is refused."""
 
     def __post_init__(self) -> None:
         if self.rank < 0:

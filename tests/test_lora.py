@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from policy_factories import random_batch, tiny_model, tiny_tokenizer
+from policy_factories import VOCABULARY, random_batch, tiny_model, tiny_tokenizer
 from torch import Tensor, nn
+from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
 from experiments.config import load
 from experiments.keys import ConfigError
@@ -61,6 +62,8 @@ def test_model_without_adapters_trains_and_gives_away_every_parameter_itself() -
         ("embed_tokens", True, r"must leave embeddings out, got 'embed_tokens'"),
         ("q_proj, embed_tokens", False, r"must leave embeddings out"),
         ("nothing", False, r"must name layers of the model that can be adapted, got 'nothing'"),
+        ("q_proj, nothing", False, r"must name layers of the model that can be adapted, got 'nothing' in 'q_proj, nothing'"),
+        ("all-linear, lm_head", False, r"must name layers of the model that can be adapted, got 'all-linear' in"),
     ],
 )
 def test_targets_whose_adapter_would_reach_nobody_are_refused(targets: str, tied: bool, words: str) -> None:
@@ -69,7 +72,7 @@ def test_targets_whose_adapter_would_reach_nobody_are_refused(targets: str, tied
 
 
 @needs_peft
-@pytest.mark.parametrize(("targets", "tied"), [("lm_head", False), ("q_proj", True), ("all-linear", True), ("all-linear, lm_head", False)])
+@pytest.mark.parametrize(("targets", "tied"), [("lm_head", False), ("q_proj", True), ("all-linear", True), ("q_proj, lm_head", False)])
 def test_what_is_trained_is_what_leaves(targets: str, tied: bool) -> None:
     model = add_adapters(tiny_model(tied=tied), LoraConfig(rank=2, alpha=4.0, targets=targets), seed=1)
     learner = Learner(LearnerConfig(lr=0.05), Grpo(GrpoConfig()), model)
@@ -79,6 +82,43 @@ def test_what_is_trained_is_what_leaves(targets: str, tied: bool) -> None:
     token_ids_BT = torch.arange(1, 13)[None]
     with torch.no_grad():
         torch.testing.assert_close(learner.model(token_ids_BT).logits, plain(token_ids_BT).logits, atol=1e-4, rtol=1e-4)
+
+
+def model_of_experts() -> DeepseekV3ForCausalLM:
+    """One plain layer; one of experts whose matrices are joined, with a router whose bias is a buffer that is stored."""
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "moe_intermediate_size": 16,
+        "num_hidden_layers": 2,
+        "first_k_dense_replace": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_group": 1,
+        "topk_group": 1,
+        **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"), 8),
+    }
+    return DeepseekV3ForCausalLM(DeepseekV3Config(**sizes)).eval()
+
+
+@needs_peft
+@pytest.mark.parametrize(
+    ("targets", "meant"),
+    [
+        ("all-linear", "model.layers.1.mlp.experts.gate_up_proj"),
+        ("kv_b_proj, gate_up_proj", "model.layers.1.mlp.experts.gate_up_proj"),
+        ("down_proj", "model.layers.1.mlp.experts.down_proj"),
+        ("experts", "model.layers.1.mlp.experts.gate_up_proj"),
+        ("kv_b_proj, mlp.gate", "model.layers.1.mlp.gate"),
+    ],
+)
+def test_experts_joined_in_one_parameter_are_refused_rather_than_left_out(targets: str, meant: str) -> None:
+    words = rf"must leave out what is no linear layer.*, got '{targets}', which means {meant}; name linear layers"
+    with pytest.raises(ValueError, match=rf"policy\.lora\.targets {words}"):
+        add_adapters(model_of_experts(), LoraConfig(rank=2, targets=targets), seed=1)
 
 
 class Adapted(nn.Module):
