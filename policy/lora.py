@@ -123,4 +123,8 @@ def _delta(layer: Any) -> Tensor:
 
 def merged_state(model: nn.Module) -> dict[str, Tensor] | None:
     """What `save_pretrained` shall write in place of the model's own state: None, which means that state, where there are no adapters."""
-    return dict(merged_parameters(model)) if adapter_parameters(model) else None
+    if not adapter_parameters(model):
+        return None
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    buffers = {name.replace(FROZEN, "."): tensor for name, tensor in model.state_dict().items() if name not in parameters}
+    return {**dict(merged_parameters(model)), **buffers}

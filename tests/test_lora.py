@@ -121,6 +121,20 @@ def test_experts_joined_in_one_parameter_are_refused_rather_than_left_out(target
         add_adapters(model_of_experts(), LoraConfig(rank=2, targets=targets), seed=1)
 
 
+@needs_peft
+def test_a_checkpoint_with_adapters_keeps_what_the_model_stores_besides_parameters(tmp_path: Path) -> None:
+    model, bias = model_of_experts(), "model.layers.1.mlp.gate.e_score_correction_bias"
+    model.get_buffer(bias).copy_(torch.arange(4.0))
+    model = add_adapters(model, LoraConfig(rank=2, targets="kv_b_proj, o_proj"), seed=1)
+    make_trainable(model)
+    folder = tmp_path / "checkpoints" / "step_2"
+    save_checkpoint(folder, model=model, tokenizer=tiny_tokenizer(), state={})
+    loaded, _ = load_model(folder)
+    assert torch.equal(loaded.get_buffer(bias), torch.arange(4.0))
+    assert loaded.state_dict().keys() == model_of_experts().state_dict().keys()
+    assert "model.layers.0.self_attn.kv_b_proj.weight" in dict(merged_parameters(model))
+
+
 class Adapted(nn.Module):
     """A layer as peft leaves it: y = x (W + b a)^T + c."""
 
