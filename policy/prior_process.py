@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policy.alike import alike_everywhere
+from policy.parent_watch import ENDS_WITH, end_with_parent
 
 if TYPE_CHECKING:
     from policy.prior_config import PriorConfig
@@ -19,7 +21,7 @@ QUIET = "--quiet"
 
 
 def build_apart(config: PriorConfig, folder: Path, *, progress: bool) -> None:
-    """Trains a prior in a process of its own, which computes alike on every processor, and saves it in a folder.
+    """Trains a prior in a process of its own, which computes alike on every processor and ends with this one, and saves it in a folder.
 
     Raises:
         RuntimeError: it failed; what it said of it stands on standard error.
@@ -28,6 +30,7 @@ def build_apart(config: PriorConfig, folder: Path, *, progress: bool) -> None:
     command = [sys.executable, "-m", __name__, str(folder), *([] if progress else [QUIET])]
     root = str(Path(__file__).parents[1])
     environment = alike_everywhere()
+    environment[ENDS_WITH] = str(os.getpid())
     environment["PYTHONPATH"] = ":".join(filter(None, [root, environment.get("PYTHONPATH", "")]))
     code = subprocess.run(command, input=pickle.dumps(config), env=environment, check=False).returncode
     if code == INTERRUPTED:
@@ -38,6 +41,7 @@ def build_apart(config: PriorConfig, folder: Path, *, progress: bool) -> None:
 
 def main(arguments: list[str]) -> int:
     """Trains the prior whose recipe stands on standard input; returns the exit code."""
+    end_with_parent()
     config = pickle.load(sys.stdin.buffer)
     from policy.prior import save_prior
 

@@ -6,8 +6,6 @@ import contextlib
 import os
 import pickle
 import tempfile
-import threading
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -16,11 +14,11 @@ from typing import Any
 from policy.chat import Chat
 from policy.engine import Completion, EngineConfig, EngineDtype, Request, Sampling, WeightTransport, check_length, num_positions
 from policy.model import has_tied_head, load_tokenizer
+from policy.parent_watch import binding_children, end_with_parent
 from policy.stepping import SteppedEngine
 from policy.weight_file import write_weights
 from policy.weights import Broadcast, Delivery, PackedWeights, Shipment, engine_names, fold_on_device
 
-PARENT_POLL_S = 1.0
 TRANSFER_BACKEND = "nccl"
 """vLLM's, with policy.weight_transport=nccl."""
 SIGNS_OF_NO_MEMORY = ("KV cache", "No available memory for the cache blocks", "Free memory on device", "CUDA out of memory")
@@ -45,6 +43,9 @@ _GPU_ENVIRONMENT = {
 _FLOAT32_ENVIRONMENT = {
     "TRITON_F32_DEFAULT": "ieee",  # else attention on a GPU multiplies in TF32, up to 4e-3 nats from the learner: no proof of new weights
 }
+
+# An engine's own process comes by here for `WorkerExtension`, before it loads a model: nothing of ours runs in it earlier.
+end_with_parent()
 
 
 def import_vllm(dtype: EngineDtype | None = None) -> ModuleType:
@@ -110,10 +111,8 @@ class VLLMEngine(SteppedEngine):
         own_process, arguments = self._config.engine_process, vllm.EngineArgs(**self._arguments())
         if own_process:
             os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # not a copy of a process with threads
-        engine = vllm.LLMEngine.from_engine_args(arguments, enable_multiprocessing=own_process)
-        if own_process:
-            engine.collective_rpc("end_with_parent")
-        return engine
+        with binding_children() if own_process else contextlib.nullcontext():
+            return vllm.LLMEngine.from_engine_args(arguments, enable_multiprocessing=own_process)
 
     def _arguments(self) -> dict[str, Any]:
         shared = {
@@ -235,10 +234,6 @@ def too_little_memory(error: Exception, config: EngineConfig, *, on_cpu: bool) -
 class WorkerExtension:
     """What vLLM's workers, one for each rank, can do besides: vLLM mixes this class into its own by name."""
 
-    def end_with_parent(self: Any) -> None:
-        """Ends this process once the one that started it is gone, which may have had no time to say so."""
-        threading.Thread(target=_outlive_nobody, args=(os.getppid(),), name="parent watch", daemon=True).start()
-
     def take_attune_weights(self: Any, weights: Shipment | Broadcast | bytes) -> int:
         """Replaces all weights, pickled ones too; returns the checksum of what came."""
         # Pickled by the process that started this one.
@@ -250,12 +245,6 @@ class WorkerExtension:
         if self.device.type == "cpu":
             _pack_tied_head(self.get_model())
         return delivery.checksum
-
-
-def _outlive_nobody(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(PARENT_POLL_S)
-    os._exit(1)
 
 
 def _receive(worker: Any, weights: Broadcast) -> int:
