@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 import pickle
 import re
 import shutil
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from policy.disk import flush
 from policy.lora import merged_state
 from policy.model import no_progress_bars
 
@@ -145,7 +145,7 @@ def _write(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
     files = {path.relative_to(folder).as_posix(): {"num_bytes": path.stat().st_size, "sha256": _sha256(path)} for path in paths}
     (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files}, indent=1), encoding="utf-8")
     for path in (*paths, folder / MANIFEST, folder):
-        _flush(path)
+        flush(path)
 
 
 def _move_into_place(written: Path, folder: Path) -> None:
@@ -156,7 +156,7 @@ def _move_into_place(written: Path, folder: Path) -> None:
         shutil.rmtree(replaced)
     else:
         written.rename(folder)
-    _flush(folder.parent)
+    flush(folder.parent)
 
 
 def _remove_older(folder: Path, keep: int) -> None:
@@ -183,15 +183,6 @@ def _sha256_as_it_was(path: Path, *_: int) -> str:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    """Forces a file or a folder to the disk: a rename may otherwise survive a power cut that its contents do not."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _plain(value: Any, name: str) -> Any:

@@ -23,6 +23,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from policy.alike import NUM_THREADS
 from policy.demonstrations import Demonstration, demonstrate
+from policy.disk import flush
 from policy.kernels import choose_kernels, threads
 from policy.prior_config import PriorConfig
 from policy.prior_place import prior_folder, recipe_of
@@ -56,17 +57,25 @@ def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        closed = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
         raise RuntimeError(
             f"the prior's cache {folder.parent} must be writable ({error}); set XDG_CACHE_HOME to a folder that is"
         ) from error
+    # One within, since that one is for this user alone, whatever others may read here.
+    unfinished = closed / folder.name
     try:
+        unfinished.mkdir()
         build_apart(config, unfinished, progress=progress)
+        for path in unfinished.iterdir():
+            path.chmod(unfinished.stat().st_mode & 0o666)  # safetensors closes its files to others, too
+            flush(path)
+        flush(unfinished)
         if not folder.exists():
             unfinished.rename(folder)
+            flush(folder.parent)
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(closed, ignore_errors=True)
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from policy.disk import flush
 from policy.weights import PackedWeights
 
 
@@ -60,17 +60,9 @@ def write_weights(packed: PackedWeights, folder: Path, *, name: str) -> WeightFi
     path, unfinished = folder / name, folder / f".{name}.unfinished"
     try:
         save_file(dict(packed.tensors()), unfinished)
-        _to_disk(unfinished)
+        flush(unfinished)
         unfinished.replace(path)
-        _to_disk(folder)
+        flush(folder)
     finally:
         unfinished.unlink(missing_ok=True)
     return WeightFile(version=packed.version, path=str(path.absolute()), names=packed.names, checksum=packed.digest())
-
-
-def _to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
 import random
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from policy.demonstrations import DemonstrationConfig, demonstrate
@@ -153,6 +155,31 @@ def test_a_build_that_fails_says_so_and_leaves_nothing_behind(tmp_path: Path, mo
         build_prior(TINY, progress=False)
     assert "PYTHONHASHSEED" in capfd.readouterr().err
     assert not any((tmp_path / "attune").iterdir())
+
+
+def test_a_prior_may_be_read_by_whom_the_umask_lets_and_lies_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder, flushed, fsync = prior_folder(TINY), [], os.fsync
+
+    def build(config: PriorConfig, unfinished: Path, *, progress: bool) -> None:
+        save_file({"weight": torch.zeros(2)}, unfinished / "model.safetensors")
+        (unfinished / "config.json").write_text("{}")
+
+    def noted(descriptor: int) -> None:
+        flushed.append((Path(os.readlink(f"/proc/self/fd/{descriptor}")).name, folder.exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr("policy.prior.build_apart", build)
+    monkeypatch.setattr("os.fsync", noted)
+    before = os.umask(0o027)
+    try:
+        assert build_prior(TINY, progress=False) == folder
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o750
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o640}
+    assert set(flushed) == {*((path.name, False) for path in (folder, *folder.iterdir())), (folder.parent.name, True)}
+    assert list(folder.parent.iterdir()) == [folder]
 
 
 def test_a_prior_is_found_again_in_the_cache_and_another_recipe_is_not(tiny: Path, monkeypatch: pytest.MonkeyPatch):
