@@ -9,8 +9,9 @@ from pathlib import Path
 import psutil
 
 from policy.cluster import ClusterConfig
-from policy.engine import EngineConfig, EngineKind, WeightTransport
+from policy.engine import EngineConfig, EngineDtype, EngineKind, WeightTransport
 from policy.rollout_config import RolloutConfig
+from policy.stored_weights import num_weights
 
 ENGINE_MB = 900
 """MiB that an engine on a CPU takes before its weights and its cache (measured with the embedded policy; 1.8 GiB with shared libraries)."""
@@ -20,6 +21,8 @@ MOST_OF_A_CARD = 0.95
 """Share of a GPU's memory that all engines on it may fill together: the rest is CUDA's own."""
 MOST_BESIDE_LEARNER = 0.9
 """The same where the learner computes on that GPU. What a learner needs depends on its model; with less than this it never starts."""
+BYTES = {EngineDtype.FLOAT32: 4, EngineDtype.BFLOAT16: 2}
+"""Of one weight."""
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -162,7 +165,8 @@ def check_nccl(cluster: ClusterConfig) -> None:
 
 def check_memory(rollout: RolloutConfig, engine: EngineConfig, model_folder: Path | None) -> None:
     """Raises ValueError when engines on the CPU of this machine, with their weights and caches, need more memory than is free."""
-    weights_mb = sum(path.stat().st_size for path in model_folder.glob("*.safetensors")) >> 20 if model_folder else 0
+    # As many bytes as the engine makes of them, whatever the files store.
+    weights_mb = num_weights(model_folder) * BYTES[engine.dtype] >> 20 if model_folder else 0
     process_mb = ENGINE_MB + (OWN_PROCESS_MB if engine.engine_process else 0)
     each_mb, free_mb = process_mb + engine.kv_cache_mb + 2 * weights_mb, free_bytes() >> 20
     needed_mb = rollout.num_engines * each_mb

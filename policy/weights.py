@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from policy.engine import EngineDtype
+from policy.stored_weights import INDEX, headers
 
 TIED_HEAD = "lm_head.weight"
 """A trainer may send it or not when the output head is the embedding; engines derive it."""
@@ -214,15 +215,10 @@ def engine_names(model_folder: Path, *, is_tied: bool) -> set[str]:
 
 def parameter_names(model_folder: Path) -> set[str]:
     """The names of all tensors that a model folder's safetensors files hold: from their index where there is one, else their headers."""
-    index = model_folder / "model.safetensors.index.json"
+    index = model_folder / INDEX
     if index.is_file():
         return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
-    names = set()
-    for path in sorted(model_folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        names |= header.keys() - {"__metadata__"}
-    return names
+    return set(headers(model_folder))
 
 
 def check_receipts(receipts: Sequence[Receipt], sent: Shipment, *, dtype: EngineDtype = EngineDtype.FLOAT32) -> None:
