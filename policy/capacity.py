@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import metadata
 from math import ceil
 from pathlib import Path
@@ -23,7 +24,7 @@ MOST_BESIDE_LEARNER = 0.9
 """The same where the learner computes on that GPU. What a learner needs depends on its model; with less than this it never starts."""
 BYTES = {EngineDtype.FLOAT32: 4, EngineDtype.BFLOAT16: 2}
 """Of one weight."""
-CGROUP = Path("/sys/fs/cgroup")
+CGROUP, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def check_capacity(
@@ -198,10 +199,46 @@ def vllm_is_for_gpus() -> bool:
 
 
 def free_bytes() -> int:
-    """Memory this process may still take: what the machine has free, or what its container allows."""
-    free = psutil.virtual_memory().available
-    limit, usage = CGROUP / "memory.max", CGROUP / "memory.stat"
-    if limit.is_file() and limit.read_text().strip() != "max":
-        used = dict(line.split() for line in usage.read_text().splitlines())
-        free = min(free, int(limit.read_text()) - int(used["anon"]))
-    return free
+    """Memory this process may still take: what the machine has free, or what its container or another control group leaves."""
+    return max(0, min([psutil.virtual_memory().available, *_left_by_groups()]))
+
+
+def _left_by_groups() -> list[int]:
+    """Bytes left by each control group that limits this process."""
+    left = []
+    for folder, limit_file, used_key in _groups():
+        limit = _number(_read(folder / limit_file))
+        if limit:
+            used = dict(line.partition(" ")[::2] for line in _read(folder / "memory.stat").splitlines())
+            left.append(limit - _number(used.get(used_key, "")))
+    return left
+
+
+def _groups() -> Iterator[tuple[Path, str, str]]:
+    """The folders of this process's groups and of those around them, each with its file of the limit and the name of what cannot be freed.
+
+    A container may see its own group as the outermost, and in its place a path that is not there.
+    """
+    for line in _read(OWN_GROUPS).splitlines() or ["0::/", "1:memory:/"]:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            root, files = CGROUP, ("memory.max", "anon")
+        elif "memory" in controllers.split(","):
+            root, files = CGROUP / "memory", ("memory.limit_in_bytes", "total_rss")
+        else:
+            continue
+        group = root / path.strip("/")
+        yield from ((folder, *files) for folder in (group, *group.parents) if folder.is_relative_to(root))
+
+
+def _number(text: str) -> int:
+    """0 for what is no whole number, such as `max`."""
+    return int(text) if text.strip().isdecimal() else 0
+
+
+def _read(path: Path) -> str:
+    """Nothing where there is nothing to be read."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
