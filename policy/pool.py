@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import tempfile
 import time
@@ -209,17 +210,16 @@ class RolloutPool:
         return self.crew.user_counts(timeout_s=timeout_s)
 
     def close(self) -> None:
-        """Ends the workers, and Ray if this pool started it."""
-        if self._transport is not None:
-            self._transport.close()
-            self._transport = None
-        if self._crew is not None:
-            self._crew.close()
-            self._crew = None
-        if self._started_ray:
-            stop_ray()
-            self._started_ray = False
-        self._folder.cleanup()
+        """Ends the workers, and Ray if this pool started it; where one part fails to close, the others are closed all the same."""
+        with contextlib.ExitStack() as parts:  # closed in the opposite order
+            parts.callback(self._folder.cleanup)
+            if self._started_ray:
+                parts.callback(stop_ray)
+            if self._crew is not None:
+                parts.callback(self._crew.close)
+            if self._transport is not None:
+                parts.callback(self._transport.close)
+            self._transport, self._crew, self._started_ray = None, None, False
 
     def __enter__(self) -> Self:
         return self

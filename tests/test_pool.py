@@ -213,5 +213,32 @@ def test_pool_without_a_model_is_refused_before_anything_starts(tmp_path, monkey
         build(model_folder=tmp_path / "nowhere")
 
 
+class Part:
+    """Notes that it was closed, and may fail at it."""
+
+    def __init__(self, name: str, closed: list[str], *, fails: bool = False) -> None:
+        self.name, self.closed, self.fails = name, closed, fails
+
+    def close(self) -> None:
+        self.closed.append(self.name)
+        if self.fails:
+            raise RuntimeError(f"{self.name} cannot be closed")
+
+    cleanup = close
+
+
+def test_a_part_that_fails_to_close_keeps_no_other_from_it(monkeypatch):
+    closed: list[str] = []
+    monkeypatch.setattr("policy.pool.stop_ray", Part("ray", closed).close)
+    pool = object.__new__(RolloutPool)
+    pool._transport, pool._crew = Part("transport", closed, fails=True), Part("crew", closed, fails=True)
+    pool._started_ray, pool._folder = True, Part("folder", closed)
+    with pytest.raises(RuntimeError, match="crew cannot be closed"):
+        pool.close()
+    assert closed == ["transport", "crew", "ray", "folder"]
+    pool.close()
+    assert closed[4:] == ["folder"]
+
+
 def test_what_users_count_is_summed_by_name():
     assert summed([{"calls": 2.0, "cost": 0.5}, {}, {"calls": 3.0, "retries": 0.0}]) == {"calls": 5.0, "cost": 0.5, "retries": 0.0}
