@@ -1,15 +1,41 @@
-"""Why an optimiser step is not finite: said of the first thing that explains it, by the names of the rollouts."""
+"""What is wrong with an update: why a step is not finite, by the names of the rollouts, and which settings make it take less memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from policy.batch import Batch
+from policy.learner_config import LearnerConfig
+from policy.lora import adapter_parameters
 
 NUM_NAMED = 3
+
+
+@contextmanager
+def naming_settings_for_memory(config: LearnerConfig, model: nn.Module) -> Iterator[None]:
+    """Says what to set where a GPU has too little memory for what is computed within.
+
+    Raises:
+        RuntimeError: it has.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        switches = {
+            "learner.gradient_checkpointing=true": config.gradient_checkpointing,
+            "policy.lora.rank=16": bool(adapter_parameters(model)),
+        }
+        unused = " or ".join(switch for switch, is_on in switches.items() if not is_on)
+        raise RuntimeError(
+            f"learner.micro_batch_tokens must be such that an update fits into the memory of {config.device}, got "
+            f"{config.micro_batch_tokens} ({'. '.join(str(error).split('. ')[:2])}); lower it, learner.micro_batch_rows="
+            f"{config.micro_batch_rows} or learner.logit_chunk_mb={config.logit_chunk_mb}, {f'set {unused}, ' if unused else ''}"
+            "or lower policy.gpu_memory_share where engines are on the same GPU"
+        ) from error
 
 
 def why_not_finite(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from policy.advantages import Targets
 from policy.algorithms import Algorithm
 from policy.batch import Batch, scored_by_segment
 from policy.critic import Critic
-from policy.diagnosis import why_not_finite
+from policy.diagnosis import naming_settings_for_memory, why_not_finite
 from policy.kernels import choose_kernels
 from policy.learner_config import LearnerConfig
 from policy.lora import adapter_parameters, make_trainable, merged_parameters
@@ -124,8 +125,12 @@ class Learner:
 
         Raises:
             RuntimeError: three optimiser steps in a row were skipped because the loss or the gradient was not finite; it says why, of all
-                that this update skipped.
+                that this update skipped. Or the GPU has too little memory.
         """
+        with self._naming_settings_for_memory():
+            return self._update(batch, targets, spent)
+
+    def _update(self, batch: Batch, targets: Targets, spent: float) -> dict[str, float]:
         started, cpu_started = time.perf_counter(), time.process_time()
         self._lr = self.config.lr * (1.0 - (1.0 - self.config.lr_end) * min(1.0, spent))
         steps_before, self.why_skipped = self.num_steps, []
@@ -280,7 +285,10 @@ class Learner:
 
     def values(self, batch: Batch) -> Tensor | None:
         """What the critic expects before each trained token, [B, T]; None without a critic."""
-        return None if self.critic is None else scored_by_segment(batch, self.critic.values)
+        if self.critic is None:
+            return None
+        with self._naming_settings_for_memory():
+            return scored_by_segment(batch, self.critic.values)
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Logprobs of one sequence at temperature 1, nats: T - 1 of them, for the tokens after the first."""
@@ -291,7 +299,11 @@ class Learner:
         if self.reference is None or batch.reference_logprobs_BT is not None:
             return batch
         reference = self.reference
-        return replace(batch, reference_logprobs_BT=scored_by_segment(batch, lambda rows: self.scorer.logprobs(reference, rows)))
+        with self._naming_settings_for_memory():
+            return replace(batch, reference_logprobs_BT=scored_by_segment(batch, lambda rows: self.scorer.logprobs(reference, rows)))
+
+    def _naming_settings_for_memory(self) -> AbstractContextManager[None]:
+        return naming_settings_for_memory(self.config, self.model)
 
     def give_back_memory(self) -> None:
         """Lets others have what an update left in reserve on its GPU: an engine of the same card that starts anew wants it free."""

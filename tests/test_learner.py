@@ -12,6 +12,7 @@ from policy_factories import group, pack, random_batch, rollout, tiny_model
 
 from policy.advantages import Targets
 from policy.aggregation import Aggregation
+from policy.diagnosis import naming_settings_for_memory
 from policy.grpo import Grpo, GrpoConfig
 from policy.learner import METRICS, Learner
 from policy.learner_config import LearnerConfig
@@ -317,3 +318,34 @@ def test_the_step_size_falls_with_the_budget() -> None:
     student, batch = learner(lr=1e-3, lr_end=0.2), random_batch(seed=0)
     rates = [student.update(batch, student.algorithm.targets(batch), spent=spent)["actor/lr"] for spent in (0.0, 0.5, 1.0, 1.1)]
     assert rates == pytest.approx([1e-3, 0.6e-3, 0.2e-3, 0.2e-3])
+
+
+OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.00 GiB is free."
+
+
+@pytest.mark.parametrize("part", ["update", "with_reference"])
+def test_a_gpu_that_is_too_small_is_told_with_the_settings_that_take_less(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    student, batch = learner(reference=part == "with_reference", micro_batch_tokens=4096), random_batch(seed=0)
+
+    def forward(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+
+    model = student.model if part == "update" else student.reference
+    assert model is not None
+    monkeypatch.setattr(model.base_model, "forward", forward)
+    with pytest.raises(RuntimeError) as caught:
+        student.update(batch, student.algorithm.targets(batch)) if part == "update" else student.with_reference(batch)
+    assert type(caught.value) is RuntimeError and str(caught.value) == (
+        "learner.micro_batch_tokens must be such that an update fits into the memory of cpu, got 4096 "
+        "(CUDA out of memory. Tried to allocate 2.00 GiB); lower it, learner.micro_batch_rows=8 or learner.logit_chunk_mb=64, "
+        "set learner.gradient_checkpointing=true or policy.lora.rank=16, or lower policy.gpu_memory_share where engines are on the same GPU"
+    )
+
+
+def test_settings_that_are_on_already_are_no_remedy_and_other_errors_stay_as_they_are() -> None:
+    adapted = torch.nn.ModuleDict({"lora_A": torch.nn.Linear(1, 1)})
+    thrifty = LearnerConfig(gradient_checkpointing=True)
+    with pytest.raises(RuntimeError, match=r"logit_chunk_mb=64, or lower"), naming_settings_for_memory(thrifty, adapted):
+        raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+    with pytest.raises(RuntimeError, match=r"^another$"), naming_settings_for_memory(thrifty, adapted):
+        raise RuntimeError("another")
