@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from policy.disk import flush
+from policy.disk import flush, open_as_its_folder
 from policy.lora import merged_state
 from policy.model import no_progress_bars
 
@@ -144,6 +144,8 @@ def _write(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {path.relative_to(folder).as_posix(): {"num_bytes": path.stat().st_size, "sha256": _sha256(path)} for path in paths}
     (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files}, indent=1), encoding="utf-8")
+    for path in paths:
+        open_as_its_folder(path)
     for path in (*paths, folder / MANIFEST, folder):
         flush(path)
 

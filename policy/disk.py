@@ -1,9 +1,14 @@
-"""What must be on the disk before a rename gives it its name."""
+"""What must be true of a file before a rename gives it its name: it is on the disk, and who may read its folder may read it."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+
+def open_as_its_folder(path: Path) -> None:
+    """Lets others do with a file what they may with its folder: safetensors closes its files to all but this user."""
+    path.chmod(path.parent.stat().st_mode & 0o666)
 
 
 def flush(path: Path) -> None:

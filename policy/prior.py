@@ -23,7 +23,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from policy.alike import NUM_THREADS
 from policy.demonstrations import Demonstration, demonstrate
-from policy.disk import flush
+from policy.disk import flush, open_as_its_folder
 from policy.kernels import choose_kernels, threads
 from policy.prior_config import PriorConfig
 from policy.prior_place import prior_folder, recipe_of
@@ -68,7 +68,7 @@ def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
         unfinished.mkdir()
         build_apart(config, unfinished, progress=progress)
         for path in unfinished.iterdir():
-            path.chmod(unfinished.stat().st_mode & 0o666)  # safetensors closes its files to others, too
+            open_as_its_folder(path)
             flush(path)
         flush(unfinished)
         if not folder.exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +119,16 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     assert kept(tmp_path) == ["step_10", "step_4"]
     save(tmp_path, 12, keep=1)
     assert kept(tmp_path) == ["step_12"]
+
+
+def test_a_checkpoint_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        folder = save(tmp_path, 1)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o640}
+    assert load_checkpoint(folder).state == {}
 
 
 def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
