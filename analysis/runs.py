@@ -23,10 +23,12 @@ KEPT = "kept.json"
 OF_A_SITTING = (
     *("cluster.", "checkpoint.", "resume", "runs"),
     *(f"simulator.{name}" for name in DECIDE_NOTHING),
-    *("policy.weight_transport", "policy.weight_folder", "policy.load_timeout_s", "policy.start_timeout_s"),
+    *("policy.weight_transport", "policy.weight_folder", "policy.load_timeout_s", "policy.start_timeout_s", "policy.gpu_memory_share"),
+    *("learner.micro_batch_", "learner.logit_chunk_mb", "learner.gradient_checkpointing"),
     *("rollout.max_error_share", "rollout.hang_timeout_s", "rollout.max_restarts", "rollout.restart_window_s", "rollout.outage_s"),
 )
-"""Beginnings of the settings that may be others in each sitting of a run: where and how patiently it ran, and nothing of what came out."""
+"""Beginnings of the settings that may be others in each sitting of a run: where, how patiently and in how much memory it ran, and but for
+rounding nothing of what came out."""
 LAST_BYTES = 2**20
 THOUGHTS = "thoughts"
 """Key of a recorded dialogue: what an agent that thinks thought before each of its replies."""

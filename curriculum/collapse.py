@@ -160,9 +160,9 @@ class CollapseMonitor:
         return self._num_values.get(name, 0) > self.config.start_updates
 
     def running(self, name: str) -> float:
-        """The running average of a ready indicator, +-`ENDLESS` for any whose latest value is infinite; otherwise NaN."""
+        """The running average of a ready indicator, +-infinity for any whose latest value is infinite; otherwise NaN."""
         if self.num_endless.get(name):
-            return self.latest[name]
+            return math.copysign(math.inf, self.latest[name])
         return self.now[name] if self.ready(name) else math.nan
 
     def share_of_start(self, name: str) -> float:

@@ -194,7 +194,7 @@ def _gradient_spike(watched: Watched) -> str | None:
 def _step_too_large(watched: Watched) -> str | None:
     if "update_kl" not in watched.latest:
         return None
-    moved = watched.latest["update_kl"]
+    moved = math.inf if watched.num_endless.get("update_kl") else watched.latest["update_kl"]
     usual = watched.now.get("update_kl", moved)
     says = f"This step of training moves the policy {moved:.2g} nats a token from the one that sampled, of late {usual:.2g} in the mean"
     return f"{says}: the step is too large." if max(moved, usual) > watched.config.update_kl_high else ""

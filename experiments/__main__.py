@@ -110,7 +110,9 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
         print(plan(config, folder))
         return 0
     if options.dry_run:
-        print("\n".join([describe(sweep), *(f"# {sentence}" for sentence in foreseen(sweep))]))
+        print(describe(sweep), flush=True)
+        for sentence in foreseen(sweep):
+            print(f"# {sentence}", flush=True)
         return 0
 
     from experiments.sweep import run_arm, run_sweep

@@ -40,8 +40,8 @@ VARIANTS: dict[str, Mapping[str, tuple[type, Any]]] = {"teacher": TEACHERS, "alg
 """Groups of settings whose schema is chosen by their `kind`."""
 
 
-MOST_SEEDS = 2**63
-"""What the random generators of torch take; more would fail in the middle of a run."""
+SEEDS_BELOW = 2**63
+"""Torch's generators take no larger seed; one would fail in the middle of a run."""
 
 
 @dataclass
@@ -122,7 +122,7 @@ class ExperimentConfig:
     """Config of the teacher, by `teacher.kind`."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < MOST_SEEDS:
+        if not 0 <= self.seed < SEEDS_BELOW:
             raise ValueError(f"seed must be in [0, 2**63), got {self.seed!r}")
         if self.groups_per_step <= 0:
             raise ValueError(f"groups_per_step must be > 0, got {self.groups_per_step!r}")

@@ -37,10 +37,16 @@ def require_alike(configs: Mapping[str, ExperimentConfig], *, differ: Sequence[s
             raise ConfigError(f"differ must name what arms have to share otherwise ({', '.join(EQUAL)}), got {about!r}")
     (first, wanted), *others = shared.items()
     for arm, settings in others:
-        for name in {**wanted, **settings}:
-            if settings.get(name) != wanted.get(name) and not name.startswith(tuple(differ)):
-                values = f"{wanted.get(name)!r} in {first} and {settings.get(name)!r} in {arm}"
-                raise ConfigError(f"{name} must be the same in all arms, got {values}; set it for the whole sweep")
+        # A setting that one of them lacks goes with its kind, which is compared itself.
+        for name in wanted.keys() & settings.keys():
+            if settings[name] != wanted[name] and not name.startswith((*differ, *following(differ))):
+                values = f"{wanted[name]!r} in {first} and {settings[name]!r} in {arm}"
+                raise ConfigError(f"{name} must be the same in all arms, got {values}; set it for the whole sweep, or name it in differ")
+
+
+def following(differ: Sequence[str]) -> tuple[str, ...]:
+    """Settings that are others by themselves where arms differ on purpose: the language in which a model of another kind is heard."""
+    return ("simulator.register",) if "policy.model".startswith(tuple(differ)) else ()
 
 
 def shared_settings(config: ExperimentConfig) -> dict[str, object]:

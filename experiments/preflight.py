@@ -41,7 +41,7 @@ def resumed_folder(experiment: str, resume: str, *, runs: str) -> Path:
         ConfigError: there is no such experiment or run, it is of another experiment, or it was begun in another world.
     """
     require_known(experiment)
-    places = (Path(resume).expanduser(), Path(runs).expanduser() / experiment / resume)
+    places = (Path(resume), Path(runs) / experiment / resume)
     folder = next((place for place in places if (place / CONFIG).is_file()), None)
     if folder is None:
         where = " or ".join(map(str, places))
@@ -147,15 +147,19 @@ def check_checkpoint(folder: Path) -> None:
         last = last_record(folder / METRICS)
     if last is None or last["step"] < 1:
         return
-    from policy.checkpoint import newest_checkpoint
+    from experiments.same_past import require_records
+    from policy.checkpoint import newest_checkpoint, step_of
 
     torn: list[str] = []
-    if newest_checkpoint(folder, on_torn=torn.append) is None:
+    newest = newest_checkpoint(folder, on_torn=torn.append)
+    if newest is None:
         reason = torn[0] if torn else f"there is none in {folder / 'checkpoints'}"
         raise ConfigError(
             f"resume must name a run with a whole checkpoint, got {str(folder)!r}, which came to step {last['step']}: {reason}; "
             "going on would begin anew and delete its records: bring the checkpoint back, or start a new run"
         )
+    # Of its evaluations the checkpoint itself has to be asked, which is done when it is loaded.
+    require_records(folder, step=step_of(newest), num_looks=0)
 
 
 def check_model(config: PolicyConfig) -> None:

@@ -10,7 +10,7 @@ from experiments.agents.who import fingerprint
 from experiments.config import ExperimentConfig
 from experiments.keys import ConfigError
 from experiments.parts import model_folder
-from experiments.recorder import STREAMS
+from experiments.recorder import CHECKPOINTS, STREAMS
 
 Marks = dict[str, tuple[int, int, int]]
 """Of each file of a run that is there: its inode, its size in bytes, and when it was written, in nanoseconds."""
@@ -53,7 +53,7 @@ def require_records(folder: Path, *, step: int, num_looks: int) -> None:
             found = f"{key} {last[key]}" if key in last else "none"
             raise ConfigError(
                 f"{folder / name} must reach {key} {wanted}, from which the newest checkpoint goes on, got {found}; bring the file "
-                "back, or start a new run"
+                f"back, delete {CHECKPOINTS}/step_{step} to go on from the one before it, or start a new run"
             )
 
 

@@ -38,11 +38,12 @@ from analysis.comparisons.comparison_plan import Plan
 from analysis.comparisons.options import seeds as seeds_from
 from analysis.comparisons.planned import THRESHOLD, Planned
 from analysis.endpoints import ENDPOINTS
-from analysis.runs import TEACHER, leaves, setting
+from analysis.runs import CONFIG, TEACHER, leaves, setting
 from experiments.catalogue import experiments, path_of
 from experiments.choice import Choice, read_choice
 from experiments.config import (
     MAY_CHANGE,
+    SEEDS_BELOW,
     VARIANTS,
     BudgetConfig,
     ExperimentConfig,
@@ -177,8 +178,9 @@ class Sweep:
         Only what the run's own kinds know; of what its arm sets itself, that.
         """
         given, known = dict(leaves(parse_overrides(self.words))), dict(leaves(to_plain(self.config(cell))))
-        anew = (name for name in given if name in known and name.startswith(MAY_CHANGE))
-        return [f"{name}={json.dumps(known[name])}" for name in anew if not name.startswith(("budget.", "resume", "runs"))]
+        anew = [name for name in given if name in known and name.startswith(MAY_CHANGE)]
+        anew = [name for name in anew if not name.startswith(("budget.", "resume", "runs"))]
+        return [f"{name}={json.dumps(known[name], ensure_ascii=False)}" for name in anew]
 
     def config(self, cell: Cell) -> ExperimentConfig:
         """The settings of one run.
@@ -268,7 +270,6 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
         if name in given:
             raise ConfigError(f"{name} must not be set for a sweep, got {given[name]!r}; {instead}")
     refuse_kinds(given, tree["arms"])
-    refuse_opening(tree, given)
     own = {key: given.pop(key) for key in OWN if key in given}
     if empty := [name for name in ("name", "runs") if own.get(name, name) in (None, "")]:
         raise ConfigError(f"{empty[0]} must not be empty, got {own[empty[0]]!r}; leave it out for what is usual")
@@ -278,6 +279,8 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     refuse_without_effect(base, arms, given)
     runs, primary = Path(str(own.get("runs", "runs"))), tree.get("primary", "heldout.auc")
     folder = runs / experiment / checked_name(str(own.get("name", "sweep")))
+    if not any(folder.glob(f"*/*/{CONFIG}")):
+        refuse_opening(tree, given)
     seeds = whole_numbers("seeds", own.get("seeds", tree["seeds"]), least=0)
     everyone = whole_numbers("seeds", tree["seeds"], least=0)
     sweep = Sweep(
@@ -330,6 +333,8 @@ def refuse_kinds(given: Mapping[str, Any], arms: Mapping[str, Any]) -> None:
 
 def refuse_opening(tree: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Refuses to have a sweep judged by the sealed half that was not planned for it: its seeds and its arms are those of development.
+
+    Not one that was begun so, before this was refused.
 
     Raises:
         ConfigError: it was asked for.
@@ -465,8 +470,8 @@ def whole_numbers(name: str, value: Any, *, least: int) -> tuple[int, ...]:
         numbers = tuple(number for item in items for number in (seeds_from(item) if "-" in str(item).strip("-") else (int(item),)))
     except (ValueError, ArgumentTypeError) as error:
         raise ConfigError(f"{name} must be whole numbers such as 0,1,2 or 0-2, got {value!r}") from error
-    if not numbers or min(numbers) < least or len(set(numbers)) < len(numbers):
-        raise ConfigError(f"{name} must be different whole numbers of at least {least}, got {value!r}")
+    if not numbers or min(numbers) < least or max(numbers) >= SEEDS_BELOW or len(set(numbers)) < len(numbers):
+        raise ConfigError(f"{name} must be different whole numbers of at least {least} and below 2**63, got {value!r}")
     return numbers
 
 
@@ -501,6 +506,7 @@ def check(sweep: Sweep, *, all_arms: Sequence[str]) -> None:
             raise ConfigError(f"arm {arm} replays arm {missing[0]}, which must be among the arms, got {', '.join(sweep.arms)}")
         if needed and len(sweep.ring) < 2:
             raise ConfigError(f"arm {arm} replays another seed's run, so the file's seeds must be at least two, got {sweep.ring[0]}")
+    for arm in sweep.arms:
         if arm in replayed_by(sweep, arm):
             raise ConfigError(f"arm {arm} must not replay itself, by way of others or not: its runs would wait for each other for ever")
     configs = {arm: sweep.config(Cell(arm, sweep.seeds[0])) for arm in sweep.arms}

@@ -25,16 +25,13 @@ def naming_settings_for_memory(config: LearnerConfig, model: nn.Module) -> Itera
     try:
         yield
     except torch.OutOfMemoryError as error:
-        switches = {
-            "learner.gradient_checkpointing=true": config.gradient_checkpointing,
-            "policy.lora.rank=16": bool(adapter_parameters(model)),
-        }
-        unused = " or ".join(switch for switch, is_on in switches.items() if not is_on)
+        switch = "" if config.gradient_checkpointing else "set learner.gradient_checkpointing=true, "
+        adapters = "" if adapter_parameters(model) else ", or train adapters in a new run (policy.lora.rank)"
         raise RuntimeError(
             f"learner.micro_batch_tokens must be such that an update fits into the memory of {config.device}, got "
             f"{config.micro_batch_tokens} ({'. '.join(str(error).split('. ')[:2])}); lower it, learner.micro_batch_rows="
-            f"{config.micro_batch_rows} or learner.logit_chunk_mb={config.logit_chunk_mb}, {f'set {unused}, ' if unused else ''}"
-            "or lower policy.gpu_memory_share where engines are on the same GPU"
+            f"{config.micro_batch_rows} or learner.logit_chunk_mb={config.logit_chunk_mb}, {switch}"
+            f"or lower policy.gpu_memory_share where engines are on the same GPU, and go on{adapters}"
         ) from error
 
 

@@ -64,10 +64,11 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> Pr
 def _joined_experts(model: nn.Module, named: Sequence[str]) -> str:
     """The first parameter that holds the matrices of several experts and is among those named, or among all; or nothing."""
     for layer, module in model.named_modules():
-        # A convolution's weight has as many dimensions.
-        own = () if type(module).__module__.startswith("torch.nn.") else module.named_parameters(prefix=layer, recurse=False)
-        for name, parameter in own:
-            if parameter.dim() > 2 and (not named or any(_ends_with(name, end) or _ends_with(layer, end) for end in named)):
+        for name, parameter in module.named_parameters(prefix=layer, recurse=False):
+            # Scales, convolutions and gates have as many dimensions, and stay as norms do.
+            if "expert" not in name or parameter.dim() < 3:
+                continue
+            if not named or any(_ends_with(name, end) or _ends_with(layer, end) for end in named):
                 return name
     return ""
 

@@ -338,14 +338,18 @@ def test_a_gpu_that_is_too_small_is_told_with_the_settings_that_take_less(part: 
     assert type(caught.value) is RuntimeError and str(caught.value) == (
         "learner.micro_batch_tokens must be such that an update fits into the memory of cpu, got 4096 "
         "(CUDA out of memory. Tried to allocate 2.00 GiB); lower it, learner.micro_batch_rows=8 or learner.logit_chunk_mb=64, "
-        "set learner.gradient_checkpointing=true or policy.lora.rank=16, or lower policy.gpu_memory_share where engines are on the same GPU"
+        "set learner.gradient_checkpointing=true, or lower policy.gpu_memory_share where engines are on the same GPU, and go on, or train "
+        "adapters in a new run (policy.lora.rank)"
     )
 
 
 def test_settings_that_are_on_already_are_no_remedy_and_other_errors_stay_as_they_are() -> None:
     adapted = torch.nn.ModuleDict({"lora_A": torch.nn.Linear(1, 1)})
     thrifty = LearnerConfig(gradient_checkpointing=True)
-    with pytest.raises(RuntimeError, match=r"logit_chunk_mb=64, or lower"), naming_settings_for_memory(thrifty, adapted):
+    with (
+        pytest.raises(RuntimeError, match=r"logit_chunk_mb=64, or lower .* same GPU, and go on$"),
+        naming_settings_for_memory(thrifty, adapted),
+    ):
         raise torch.OutOfMemoryError(OUT_OF_MEMORY)
     with pytest.raises(RuntimeError, match=r"^another$"), naming_settings_for_memory(thrifty, adapted):
         raise RuntimeError("another")

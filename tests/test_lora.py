@@ -122,6 +122,14 @@ def test_experts_joined_in_one_parameter_are_refused_rather_than_left_out(target
 
 
 @needs_peft
+def test_gates_and_scales_with_three_dimensions_are_no_experts_and_stay_as_norms_do() -> None:
+    model = tiny_model()
+    model.model.gate = torch.nn.Parameter(torch.ones(2, 3, 4))
+    add_adapters(model, LoraConfig(rank=2), seed=1)
+    assert any(is_adapter(name) for name, _ in model.named_parameters())
+
+
+@needs_peft
 def test_a_checkpoint_with_adapters_keeps_what_the_model_stores_besides_parameters(tmp_path: Path) -> None:
     model, bias = model_of_experts(), "model.layers.1.mlp.gate.e_score_correction_bias"
     model.get_buffer(bias).copy_(torch.arange(4.0))

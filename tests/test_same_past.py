@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 
 import pytest
+from policy_factories import tiny_model, tiny_tokenizer
+from test_cli import make_saved_run, refused
 from test_run import begin, sent  # noqa: F401 (a fixture)
 from tiny_policy import save_tiny_policy
 
@@ -14,6 +16,7 @@ from experiments.config import load, to_yaml
 from experiments.keys import ConfigError
 from experiments.recorder import Recorder
 from experiments.same_past import needing_start, require_records, require_start
+from policy.checkpoint import save_checkpoint
 
 
 def test_a_run_that_another_process_went_on_with_while_this_one_started_its_engines_is_refused(begin, tmp_path):  # noqa: F811
@@ -43,6 +46,15 @@ def records(folder, *, steps, looks):
 @pytest.mark.parametrize(("steps", "looks"), [(3, 2), (5, 4)])
 def test_records_may_reach_beyond_the_checkpoint_that_a_run_goes_on_from(tmp_path, steps, looks):
     require_records(records(tmp_path, steps=steps, looks=looks), step=3, num_looks=2)
+
+
+def test_a_plan_to_go_on_says_that_records_are_lacking(capsys, tmp_path):
+    folder = make_saved_run(tmp_path / "smoke" / "a")
+    records(folder, steps=1, looks=0)
+    state = {"run": {}}
+    save_checkpoint(folder / "checkpoints" / "step_3", model=tiny_model(), tokenizer=tiny_tokenizer(), state=state)
+    message = refused(capsys, "smoke", f"runs={tmp_path}", "resume=a", "--dry-run")
+    assert message.startswith(f"{folder / METRICS} must reach step 3, ") and "delete checkpoints/step_3 to go on from" in message
 
 
 def test_a_run_that_goes_on_from_the_start_needs_no_records(tmp_path):

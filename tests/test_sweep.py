@@ -326,6 +326,8 @@ def test_a_run_that_has_ended_is_not_ended_again(write, tmp_path, capsys):
     [
         ("cluster.address=ray://new:1", ['cluster.address="ray://new:1"']),
         ("cluster={address: here, object_store_mb: 99}", ['cluster.address="here"', "cluster.object_store_mb=99"]),
+        ("cluster.address=ray://\U0001f600:1", ['cluster.address="ray://\U0001f600:1"']),
+        ("learner.micro_batch_rows=2", ["learner.micro_batch_rows=2"]),
         ("checkpoint.every=3", ["checkpoint.every=3"]),
         ("learner.lr=0.1", []),
     ],

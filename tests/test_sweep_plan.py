@@ -158,9 +158,10 @@ def test_overrides_choose_arms_and_seeds_or_go_to_every_arm(write):
         (["name="], "name must not be empty, got None; leave it out for what is usual"),
         (["runs="], "runs must not be empty, got None; leave it out for what is usual"),
         (["teacher=1"], "teacher must be set by its parts, such as teacher.kind=1, got 1"),
-        (["seeds=1,1"], "seeds must be different whole numbers of at least 0, got '1,1'"),
+        (["seeds=1,1"], "seeds must be different whole numbers of at least 0 and below 2**63, got '1,1'"),
         (["seeds=one"], "seeds must be whole numbers such as 0,1,2 or 0-2, got 'one'"),
         (["seeds=[0.5,1.9]"], "seeds must be whole numbers such as 0,1,2 or 0-2, got [0.5, 1.9]"),
+        (["seeds=0,9223372036854775808"], "seeds must be different whole numbers of at least 0 and below 2**63, got"),
         (["seeds=4-2"], "seeds must be whole numbers such as 0,1,2 or 0-2, got '4-2'"),
         (["seed=3"], "seed must not be set for a sweep, got 3; its runs have seeds=..., and --cell ARM SEED makes one of them"),
         (["resume=runs/made"], "resume must not be set for a sweep, got 'runs/made'; the same command again goes on"),
@@ -291,6 +292,28 @@ def test_arms_may_differ_in_what_the_experiment_is_about_and_in_nothing_else(wri
     write(f"{of_two_priors}differ: [policy.prior.seed]\n")
     with pytest.raises(ConfigError, match=r"policy.prior.knowhow_prob must be the same"):
         planned()
+
+
+def test_an_arm_whose_arm_replays_one_that_was_not_asked_for_is_refused_in_a_sentence(write):
+    write(PLAN.replace("frontier: {}", 'second: {teacher: {kind: yoked, trace: "{replayed}"}}\n  frontier: {}'))
+    assert planned("arms=second,replayed,frontier").needs(Cell("second", 3)) == [Cell("replayed", 5)]
+    with pytest.raises(ConfigError, match=r"arm replayed replays arm frontier, which must be among the arms, got second, replayed"):
+        planned("arms=second,replayed")
+
+
+def test_what_only_one_kind_of_user_has_need_not_be_the_same_where_arms_differ_in_their_users(write):
+    asked = PLAN.replace("fixed: {", "fixed: {simulator: {kind: llm, model: m}, ")
+    write(asked)
+    with pytest.raises(ConfigError, match=r"simulator.kind must be the same in all arms"):
+        planned()
+    write(f"{asked}differ: [simulator.kind]\n")
+    assert planned().differ == ("simulator.kind",)
+
+
+def test_the_language_in_which_a_model_is_heard_follows_it_where_arms_differ_in_their_models(write):
+    write(PLAN.replace("fixed: {", "fixed: {policy: {model: a/b}, ") + "differ: [policy.model]\n")
+    registers = {arm: planned().config(Cell(arm, 3)).simulator.register for arm in ("frontier", "fixed")}
+    assert registers == {"frontier": "world", "fixed": "open"}
 
 
 def test_a_key_without_a_value_says_nothing(write):
