@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from enum import Enum
@@ -66,6 +67,8 @@ class PolicyConfig(EngineConfig):
 
     model: str = "embedded"
     """`embedded` builds the small prior; otherwise a Hugging Face folder or id."""
+    system_prompt: str = ""
+    """What the agent is told before every dialogue, with a model of one's own; empty for what its chat template says by itself."""
     prior: PriorConfig = field(default_factory=PriorConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
 
@@ -237,6 +240,7 @@ def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str)
     given = merged(base, overrides)
     schema = schema_for({group: given.get(group) for group in VARIANTS})
     defaults = dict(leaves(OmegaConf.to_container(schema)))
+    base, overrides, given = (tables_as_text(tree, defaults) for tree in (base, overrides, given))
     refuse_of_other_kinds(dict(leaves(given)), defaults, kinds_by_setting())
     for layer in (base, overrides):
         refuse_unknown([name for name, _ in leaves(layer)], defaults)
@@ -247,6 +251,19 @@ def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str)
     schema.experiment = experiment
     with refusing():
         return with_choices(OmegaConf.to_object(schema))
+
+
+def tables_as_text(tree: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The tree with each table that was given for a text, as a shell that takes quotes away makes of `simulator.extra_body`, as JSON."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            is_text = isinstance(defaults.get(name), str)
+            found[key] = json.dumps(value, ensure_ascii=False) if is_text else tables_as_text(value, defaults, f"{name}.")
+        else:
+            found[key] = value
+    return found
 
 
 def laid_over(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,6 +290,10 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
     if isinstance(config.simulator, RuleUserConfig) and config.simulator.register is None:
         config.simulator.register = Register.WORLD if config.policy.model == "embedded" else Register.OPEN
     settle_thinking(config.policy)
+    if config.policy.system_prompt and config.policy.model == "embedded":
+        raise ValueError(
+            f"policy.system_prompt must be empty for the embedded policy, which was taught none, got {config.policy.system_prompt!r}"
+        )
     if config.learner.recompute_logprobs is None:
         config.learner.recompute_logprobs = not config.computes_in_float32 or config.algorithm.corrects
     config.algorithm.require(config.learner)
@@ -410,24 +431,27 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: a word is no assignment, or its value is no YAML.
     """
+    words = []
     for word in overrides:
-        name, equals, _ = word.partition("=")
+        name, equals, value = word.partition("=")
         if not equals or not name.strip():
             raise ConfigError(f"an override must look like name=value, got {word!r}")
+        words.append(f"{name}={json.dumps(value, ensure_ascii=False)}" if is_as_written(name, value) else word)
         try:
-            OmegaConf.from_dotlist([word])
+            OmegaConf.from_dotlist([words[-1]])
         except (OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
             raise ConfigError(f"{name} must have a value that YAML can read, got {word!r}") from error
-    tree: dict[str, Any] = OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)))
-    for name, _, value in (word.partition("=") for word in overrides):
-        # YAML would make 1.1 of a run named 1.10, and 64 of seeds 1:4.
-        if name in AS_WRITTEN and value and not value.startswith(("[", "'", '"')):
-            tree[name] = value
+    tree: dict[str, Any] = OmegaConf.to_container(OmegaConf.from_dotlist(words))
     return tree
 
 
-AS_WRITTEN = ("name", "seeds", "resume", "runs")
-"""Overrides that are text, whatever else YAML could read in them."""
+AS_WRITTEN = ("name", "seeds", "resume", "runs", "policy.system_prompt")
+"""Overrides that are text, whatever else YAML could read in them: of a run named 1.10 it would make 1.1, and 64 of seeds 1:4."""
+
+
+def is_as_written(name: str, value: str) -> bool:
+    """Whether an override is the very text that was written, which YAML is not to read; not where it is in quotes or a list of seeds."""
+    return name in AS_WRITTEN and value != "" and not value.startswith(("'", '"')) and not (name == "seeds" and value.startswith("["))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

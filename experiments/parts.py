@@ -91,6 +91,7 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
         scenarios=partial(make_bank, config.simulator),
         seed=config.seed,
         cluster=config.cluster,
+        system_prompt=config.policy.system_prompt,
     )
     parts = Parts(
         bank=bank,

@@ -188,7 +188,9 @@ def check_model(config: PolicyConfig) -> None:
 
 
 def check_template(config: ExperimentConfig) -> None:
-    """Raises when a model of the user's own has no chat template, or one that drops earlier thoughts under a loss that needs them."""
+    """Raises when a model of the user's own has no chat template, or one that drops earlier thoughts under a loss that needs them; or
+    when `policy.system_prompt` is not taken by it, or leaves no room.
+    """
     if config.policy.model == "embedded":
         return
     from policy.chat import Chat
@@ -196,8 +198,17 @@ def check_template(config: ExperimentConfig) -> None:
 
     with refusing((ValueError, OSError)):
         tokenizer = load_tokenizer(find_model(config.policy.model))
-        if Chat(tokenizer, thinking=config.policy.thinking, keep_thoughts=config.policy.keep_thoughts).forks:
+        policy = config.policy
+        chat = Chat(tokenizer, policy.system_prompt, thinking=policy.thinking, keep_thoughts=policy.keep_thoughts)
+        if chat.forks:
             config.algorithm.require_whole_dialogues()
+        num_before = len(chat.opening_ids([{"role": "user", "content": ""}]))
+        if num_before + config.rollout.max_new_tokens > config.rollout.max_context:
+            raise ValueError(
+                f"rollout.max_context must leave room for a reply (rollout.max_new_tokens={config.rollout.max_new_tokens}) after "
+                f"{num_before} tokens that a dialogue begins with, got {config.rollout.max_context}; raise it, or shorten "
+                "policy.system_prompt"
+            )
 
 
 def check_told_facts(config: ExperimentConfig) -> None:

@@ -17,7 +17,8 @@ class Chat:
     Every reply ends with `end_of_turn_id`; `closing_ids` follow it before the next turn (ChatML's newline) and `header_ids` open a reply.
 
     Args:
-        system_prompt: what the agent is told before a dialogue. One that thinks and has no tokens for the tags is told of them.
+        system_prompt: what the agent is told before a dialogue. One that thinks and has no tokens for the tags is told of them as well,
+            unless this does it.
         thinking: whether replies begin with a thought.
         keep_thoughts: whether earlier thoughts stay in the context; None for what the template does.
 
@@ -35,8 +36,8 @@ class Chat:
         self.thinking = thinking
         # Said either way: some templates let a model think unless they are told not to. Those that know no thinking ignore it.
         self._options = {"enable_thinking": thinking}
-        if thinking and not system_prompt and OPEN not in tokenizer.get_vocab():
-            system_prompt = INSTRUCTION
+        if thinking and OPEN not in tokenizer.get_vocab() and OPEN not in system_prompt:
+            system_prompt = "\n\n".join(filter(None, (system_prompt, INSTRUCTION)))
         self._opening = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self.forks = thinking and self._has_to_fork(keep_thoughts)
         """Whether each reply has a sequence of its own, `opening_ids` of the words so far, because its context holds no earlier thought."""

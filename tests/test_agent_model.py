@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tiny_policy import save_tiny_policy
 from transformers import AutoTokenizer
 
 from experiments.__main__ import main
+from experiments.agents.who import Agent, Kind
 
 
 def evaluate(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -60,3 +62,10 @@ def test_a_model_whose_template_opens_a_thought_is_only_heard_after_it(tmp_path,
     (line,) = lines_of(tmp_path / "a")
     assert code == 0 and found["agent"]["thinking"] is True and any(line["thoughts"])
     assert {turn["text"] for turn in line["turns"] if turn["speaker"] == "agent"} == {""}
+
+
+@pytest.mark.parametrize(("option", "told"), [(None, "Listen."), ("", ""), ("Ask.", "Ask.")])
+def test_an_agent_is_told_before_a_dialogue_what_its_run_told_it_unless_something_else_is_said(option, told):
+    agent = Agent(kind=Kind.MODEL, name="a", source="a", run_config={"policy": {"system_prompt": "Listen."}})
+    assert agent.told(option) == told
+    assert Agent(kind=Kind.SERVER, name="a", source="a").told(None) == ""

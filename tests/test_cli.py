@@ -87,6 +87,15 @@ def test_a_model_folder_that_lacks_something_is_refused(capsys, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_what_an_agent_is_told_before_a_dialogue_must_leave_room_for_it(capsys, tmp_path):
+    folder = save_tiny_policy(tmp_path / "tiny")
+    words = [f"runs={tmp_path / 'runs'}", f"policy.model={folder}", "--dry-run"]
+    assert main(["smoke", *words, "policy.system_prompt=Listen, and ask: what hurts?"]) == 0
+    assert "system_prompt: 'Listen, and ask: what hurts?'" in capsys.readouterr().out
+    message = refused(capsys, "smoke", *words, f"policy.system_prompt={'Listen. ' * 400}")
+    assert message.startswith("rollout.max_context must leave room for a reply") and "shorten policy.system_prompt" in message
+
+
 def test_told_facts_are_asked_of_nobody_who_was_not_taught_to_take_them_up(capsys, tmp_path):
     folder = save_tiny_policy(tmp_path / "tiny")
     capsys.readouterr()

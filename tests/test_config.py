@@ -115,6 +115,10 @@ def test_sampling_that_would_bias_the_ratio_is_refused_with_the_reason(name):
         ("groups_per_step=0", "groups_per_step must be > 0, got 0"),
         ("group_size=1", "group_size must be >= 2, got 1; siblings are compared with each other"),
         ("algorithm.kind=a2c", "algorithm.kind must be one of grpo, rloo, reinforce_pp, ppo, got 'a2c'"),
+        (
+            "policy.system_prompt=Listen.",
+            "policy.system_prompt must be empty for the embedded policy, which was taught none, got 'Listen.'",
+        ),
         ("seed=-1", "seed must be in [0, 2**63), got -1"),
         ("seed=9223372036854775808", "seed must be in [0, 2**63), got 9223372036854775808"),
         ("budget.policy_tokens=0", "budget.policy_tokens must be > 0, got 0"),
@@ -293,3 +297,11 @@ def test_settings_that_bound_the_memory_of_an_update_are_checked():
     assert "learner.logit_chunk_mb must be >= 1, got 0" in refusal("learner.logit_chunk_mb=0")
     assert "policy.lora.rank must be >= 0, got -1" in refusal("policy.lora.rank=-1")
     assert load("smoke", ["learner.gradient_checkpointing=true", "policy.lora.targets=q_proj,v_proj"]).policy.lora.rank == 0
+
+
+@pytest.mark.parametrize("quotes", ["'", ""])
+def test_a_table_for_a_text_is_its_json_as_a_shell_that_takes_the_quotes_away_leaves_it(quotes):
+    word = f'simulator.extra_body={quotes}{{"chat_template_kwargs": {{"enable_thinking": false}}}}{quotes}'
+    for base in ("smoke", "own_model"):
+        user = load(base, ["simulator.kind=llm", "simulator.model=m", word]).simulator
+        assert user.extra() == {"chat_template_kwargs": {"enable_thinking": False}}

@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from policy.cluster import ClusterConfig
 from policy.engine import EngineConfig, EngineKind
+from policy.model import load_tokenizer
 from policy.pool import RolloutPool, check_pool
 from policy.restarts import summed
 from policy.rollout import Conduct
@@ -169,7 +170,7 @@ def test_dead_worker_is_replaced_with_the_newest_weights_and_loses_no_task(pool,
     assert pool.stats()["num_restarts"] == 1
 
 
-def deterministic_tokens(folder, kind, *, seed=0):
+def deterministic_tokens(folder, kind, *, seed=0, system_prompt=""):
     async def run():
         config = RolloutConfig(num_engines=1, max_turns=3, max_new_tokens=16, max_context=256, deterministic=True)
         worker = RolloutWorker(
@@ -179,7 +180,7 @@ def deterministic_tokens(folder, kind, *, seed=0):
             user_factory=NumberingUser,
             scenarios=FakeScenarios,
             seed=seed,
-            system_prompt="",
+            system_prompt=system_prompt,
         )
         await worker.start()
         groups = await worker.roll_out(tasks_of("plain", "slow", "plain", group_size=3), Conduct())
@@ -199,6 +200,12 @@ def test_deterministic_rollouts_repeat_in_a_fresh_engine_and_in_a_used_one(kind,
 
 def test_runs_with_different_seeds_sample_differently_on_the_same_tasks(folder):
     assert deterministic_tokens(folder, "hf", seed=0)[0] != deterministic_tokens(folder, "hf", seed=1)[0]
+
+
+def test_every_dialogue_begins_with_what_the_agent_is_told(folder):
+    told = load_tokenizer(folder)("<|system|>listen.<|end|>", add_special_tokens=False).input_ids
+    dialogues, _ = deterministic_tokens(folder, "hf", system_prompt="listen.")
+    assert len(dialogues) == 9 and all(ids[: len(told)] == told for ids in dialogues)
 
 
 def test_pool_that_does_not_fit_into_memory_is_refused_before_anything_starts(folder):

@@ -12,7 +12,7 @@ from policy.batch import by_segment, pack, scored_by_segment
 from policy.chat import Chat
 from policy.grpo import Grpo, GrpoConfig
 from policy.rollout import RolloutGroup
-from policy.thinking import INSTRUCTION
+from policy.thinking import CLOSE, INSTRUCTION, OPEN
 from simulator.dialogue import Outcome
 from tests.test_rollout import FakeEngine, FakeUser, play
 from tests.tiny_policy import chatml_tokenizer, tiny_tokenizer
@@ -132,6 +132,11 @@ def test_a_template_that_strips_thoughts_forks_and_one_that_keeps_them_does_not(
 def test_a_model_without_tokens_for_the_tags_is_told_of_them():
     chat = Chat(chatml_tokenizer(), thinking=True)
     assert INSTRUCTION in chat.decode(chat.opening_ids([{"role": "user", "content": "a"}]))
+    chat = Chat(chatml_tokenizer(), "Be kind.", thinking=True)
+    assert f"Be kind.\n\n{INSTRUCTION}" in chat.decode(chat.opening_ids([{"role": "user", "content": "a"}]))
+    own = f"Think between {OPEN} and {CLOSE}."
+    chat = Chat(chatml_tokenizer(), own, thinking=True)
+    assert INSTRUCTION not in (text := chat.decode(chat.opening_ids([{"role": "user", "content": "a"}]))) and own in text
     assert INSTRUCTION not in KEEPING.decode(KEEPING.opening_ids([{"role": "user", "content": "a"}]))
 
 

@@ -84,7 +84,7 @@ def check_agent(folder: Path, agent: Mapping[str, Any]) -> None:
 
 def config_of(options: argparse.Namespace, agent: Agent, setting: Setting) -> dict[str, Any]:
     """What `config.yaml` keeps: everything that decides the dialogues, so that an evaluation is only ever gone on with as it was begun."""
-    spoken = {"temperature": options.temperature, "system": options.system, "samples": options.samples, "seed": options.seed}
+    spoken = {"temperature": options.temperature, "system": agent.told(options.system), "samples": options.samples, "seed": options.seed}
     if agent.kind is Kind.SERVER:
         spoken |= {"max_tokens": options.max_tokens or SERVER_TOKENS, "extra_body": options.extra_body, "send_seed": not options.no_seed}
     if agent.kind is Kind.MODEL:

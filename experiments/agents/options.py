@@ -99,7 +99,7 @@ def speaking_options(parser: argparse.ArgumentParser, *, temperature: float = 1.
     group = parser.add_argument_group("how the agent speaks")
     usual = f"at which it is sampled (default {temperature:g}); 0 is greedy, training samples at 1"
     group.add_argument("--temperature", type=float, default=temperature, help=usual)
-    group.add_argument("--system", default="", metavar="TEXT", help="a system prompt before the dialogue (default none)")
+    group.add_argument("--system", metavar="TEXT", help="a system prompt before the dialogue (default: its run's, or none)")
     group.add_argument("--max-tokens", type=int, metavar="N", help="of a reply (default: as the run; 40 embedded, 800 server, else 256)")
     group.add_argument("--concurrency", type=int, metavar="N", help="dialogues at once (default 64; a server 16)")
     model = parser.add_argument_group("an agent whose weights are here")

@@ -41,7 +41,7 @@ def make_player(options: argparse.Namespace, agent: Agent, setting: Setting, use
     if agent.kind is Kind.SCRIPTED:
         return WordsPlayer(Scripted(AGENTS[agent.source]), user, max_turns=setting.max_turns, seed=options.seed)
     config = server_config(server_settings(options, agent, answers=folder / ANSWERS))
-    return WordsPlayer(ServerAgent(config, system=options.system), user, max_turns=setting.max_turns, seed=options.seed)
+    return WordsPlayer(ServerAgent(config, system=agent.told(options.system)), user, max_turns=setting.max_turns, seed=options.seed)
 
 
 def server_settings(options: argparse.Namespace, agent: Agent, *, answers: Path) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def check_speaking(options: argparse.Namespace, agent: Agent) -> None:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
-    if HALF.search(options.system):
+    if HALF.search(options.system or ""):
         raise ConfigError(f"--system must be text that can be written, got {options.system!r}")
     refuse_idle(options, agent)
     if agent.kind is Kind.SERVER:

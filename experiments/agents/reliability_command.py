@@ -68,7 +68,7 @@ def checked(options: argparse.Namespace) -> int:
         questions = questions_for(options, agent)
         before = read_measured(options.against) if options.against else None
         if questions is not None:
-            require_same(before, hash_of(questions), options)
+            require_same(before, hash_of(questions), options, agent)
         folder = folder_of(options, agent)
         check_agent(folder, about(options, agent))
     if not options.dry_run:
@@ -116,7 +116,7 @@ def probe(
         ConfigError: the agent cannot be worked with, or was asked something else than the one it is compared with.
     """
     items, details, what, complaint = ask_facts(options, agent) if questions is None else ask_questions(options, agent, questions, folder)
-    require_same(before, what["hash"], options)
+    require_same(before, what["hash"], options, agent)
     if not items:
         print(f"no question got three answers of use: {complaint}", file=sys.stderr)
         return ExitCode.FAILED
@@ -152,7 +152,7 @@ def about(options: argparse.Namespace, agent: Agent) -> dict[str, Any]:
     return {**found, "fingerprint": agent.fingerprint}
 
 
-def require_same(before: Mapping[str, Any] | None, digest: str, options: argparse.Namespace) -> None:
+def require_same(before: Mapping[str, Any] | None, digest: str, options: argparse.Namespace, agent: Agent) -> None:
     """Refuses a comparison with an agent that was asked something else.
 
     Raises:
@@ -160,7 +160,7 @@ def require_same(before: Mapping[str, Any] | None, digest: str, options: argpars
     """
     if before is None:
         return
-    here = {"hash": digest, "temperature": options.temperature, "system": options.system}
+    here = {"hash": digest, "temperature": options.temperature, "system": agent.told(options.system)}
     for name, now in here.items():
         # Facts that the embedded policy was told have no temperature: its likelihoods are asked.
         was = before["probe"].get(name, now)
@@ -193,7 +193,7 @@ def ask_facts(options: argparse.Namespace, agent: Agent) -> Asked:
 def ask_questions(options: argparse.Namespace, agent: Agent, questions: list[Question], folder: Path) -> Asked:
     """Any other model, by its words."""
     about = {"kind": "questions", "file": options.questions.name, "hash": hash_of(questions), "num": len(questions)}
-    about |= {"temperature": options.temperature, "system": options.system}
+    about |= {"temperature": options.temperature, "system": agent.told(options.system)}
     items, answers, complaint = asyncio.run(asked(options, agent, questions, folder))
     return items, {"answers": answers}, about, complaint
 
@@ -209,7 +209,7 @@ async def asked(
     if agent.kind is Kind.SERVER:
         with refusing():
             config = await asyncio.to_thread(server_config, server_settings(options, agent, answers=folder / ANSWERS))
-            speaker = ServerAgent(config, system=options.system)
+            speaker = ServerAgent(config, system=agent.told(options.system))
 
         async def say(messages: Messages, seed: int) -> str:
             return (await speaker.answer(messages, seed=seed)).words

@@ -72,7 +72,7 @@ def speech_of(options: argparse.Namespace, agent: Agent, *, max_turns: int) -> S
                 dialogue_timeout_s=LONGEST_S,
             ),
             temperature=options.temperature,
-            system=options.system,
+            system=agent.told(options.system),
         )
     except ValueError as error:
         raise ConfigError(as_options(str(error))) from error

@@ -64,6 +64,10 @@ class Agent:
         """A setting of the run it comes from, by dotted name, or the default."""
         return setting(self.run_config, name, default)
 
+    def told(self, system: str | None) -> str:
+        """The prompt before a dialogue: this one, else that of the run it comes from; empty for none."""
+        return system if system is not None else str(self.recorded("policy.system_prompt", ""))
+
 
 def find_agent(word: str, *, name: str | None = None, model: str | None = None) -> Agent:
     """What AGENT means.
