@@ -110,7 +110,7 @@ class CollapseConfig:
     """(0, 1]: fall of the probe panel's mean reward below its best that counts. Our proposal; twice the survey's .05, which is noise on a
     panel of 25 dialogues."""
     cell_fall: float = 0.2
-    """(0, 1]: the same for one band of difficulty. Our proposal."""
+    """(0, 1]: the same for a third of the panel. Our proposal."""
     unlearned_below: float = 0.6
     """(0, 1]: share of the best look at the panel, or at a third of it, below which a look is low, and only if .05 below it, too."""
     unlearned_looks: int = 2

@@ -11,8 +11,8 @@ from experiments.evaluate import mean
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
 
-BANDS = ("easy", "middle", "hard")
-"""Thirds of strictness."""
+THIRDS = ("easy", "middle", "hard")
+"""Of strictness, from the most lenient."""
 MAX_COMPARED = 64
 """Dialogues of a step whose replies are compared with each other: pairs cost the most here, and these hold of each group as many as fit."""
 NO_STRATEGY = "none"
@@ -43,7 +43,7 @@ def strategy_metrics(dialogues: Sequence[Dialogue]) -> dict[str, float]:
     contexts: dict[str, list[str]] = {
         "intention": [dialogue.scenario.family.intention for _, dialogue in heard],
         "persona": [dialogue.scenario.family.persona for _, dialogue in heard],
-        "strictness": [band(dialogue.difficulty.strictness) for _, dialogue in heard],
+        "strictness": [third(dialogue.difficulty.strictness) for _, dialogue in heard],
     }
     information = {f"dialogue/strategy_information/{name}": mutual_information(strategies, users) for name, users in contexts.items()}
     return {"dialogue/strategy_entropy": strategy_entropy(strategies), **information}
@@ -55,9 +55,9 @@ def labels(dialogue: Dialogue) -> list[str]:
     return [label for turn in answered for label in (turn.heard or (NO_STRATEGY,))]
 
 
-def band(strictness: float) -> str:
+def third(strictness: float) -> str:
     """The third of [0, 1] in which a strictness lies."""
-    return BANDS[min(int(3 * strictness), 2)]
+    return THIRDS[min(int(3 * strictness), 2)]
 
 
 def length_correlation(groups: Sequence[Sequence[Rollout]]) -> float:

@@ -21,7 +21,7 @@ from curriculum.signals import (
     zero_variance_share,
 )
 from curriculum.teacher import GroupOutcome, Status, TaskSpec, UpdateStats
-from experiments.behaviour import BANDS, band, behaviour_metrics, finite_mean
+from experiments.behaviour import THIRDS, behaviour_metrics, finite_mean, third
 from experiments.evaluate import mean
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
@@ -149,7 +149,7 @@ def probe_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     good = [rollout for rollout in rollouts if rollout.dialogue.outcome is not Outcome.ERROR]
     rewards = [rollout.reward.total for rollout in good]
     strictness = [rollout.dialogue.difficulty.strictness for rollout in good]
-    cells = {name: [r for r, d in zip(rewards, strictness, strict=True) if band(d) == name] for name in BANDS}
+    cells = {name: [r for r, d in zip(rewards, strictness, strict=True) if third(d) == name] for name in THIRDS}
     return {
         "probe/reward": finite_mean(rewards),
         **{f"probe/reward_{name}": finite_mean(cell) for name, cell in cells.items()},

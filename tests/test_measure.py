@@ -12,7 +12,7 @@ from policy_factories import group, rollout
 
 from curriculum.collapse import INDICATORS
 from curriculum.teacher import Mode, Status, TaskSpec
-from experiments.behaviour import band, behaviour_metrics, dealt, length_correlation
+from experiments.behaviour import behaviour_metrics, dealt, length_correlation, third
 from experiments.faults import FaultBudget
 from experiments.measure import (
     INDICATOR_METRICS,
@@ -264,7 +264,7 @@ def test_the_panel_is_told_by_thirds_of_strictness_and_must_fall_with_it():
     assert metrics["probe/reward_easy"] == pytest.approx(0.8)
     assert metrics["probe/reward_middle"] == 0.5 and metrics["probe/reward_hard"] == 0.2
     assert metrics["probe/strictness_correlation"] == pytest.approx(-1.0)
-    assert [band(d) for d in (0.0, 1 / 3, 0.66, 1.0)] == ["easy", "middle", "middle", "hard"]
+    assert [third(d) for d in (0.0, 1 / 3, 0.66, 1.0)] == ["easy", "middle", "middle", "hard"]
 
 
 def test_first_replies_are_scored_in_the_contexts_of_all_that_differ():

@@ -1,6 +1,6 @@
 """What the agent does, in strategies rather than words: how many it still uses, and whether it chooses them by whom it talks to.
 
-A label is a strategy seen in a reply, a context what the reply answered (the user's hidden intention, persona, band of strictness).
+A label is a strategy seen in a reply, a context what the reply answered (the user's hidden intention, persona, third of strictness).
 """
 
 from __future__ import annotations
