@@ -51,7 +51,8 @@ class FaultBudget:
         first = next(filter(None, errors), "")
         if len(errors) > self._max_errors:
             seen = f"{self._max_errors:g} of the last {WINDOW} dialogues may break, got {len(errors)}"
-            raise RuntimeError(f"at most {seen}; the first:\n{first}")
+            remedy = "check the simulator and the engine, or resume with a larger rollout.max_error_share"
+            raise RuntimeError(f"at most {seen}; {remedy}; the first:\n{first}")
         if self._empty_steps >= MAX_EMPTY_STEPS:
             check = "check the simulator, the engine and rollout.dialogue_timeout_s"
             why = f"the first error:\n{first}" if first else "no dialogue broke: all groups expired"
