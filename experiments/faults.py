@@ -6,13 +6,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from policy.accounts import is_the_engines
 from policy.rollout import RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
 
 WINDOW = 200
 MAX_EMPTY_STEPS = 10
-ENGINE_ERROR = "EngineError"
-"""Stands in the traceback of a dialogue that an engine broke; whatever else breaks one is the simulator's."""
 
 
 class FaultBudget:
@@ -44,7 +43,7 @@ class FaultBudget:
         broken = [dialogue for dialogue in dialogues if dialogue.outcome is Outcome.ERROR]
         self._recent.extend(dialogue.error if dialogue.outcome is Outcome.ERROR else None for dialogue in dialogues)
         self._empty_steps = 0 if any(self._is_of_use(group) for group in groups) else self._empty_steps + 1
-        num_engine = sum(ENGINE_ERROR in dialogue.error for dialogue in broken)
+        num_engine = sum(map(is_the_engines, broken))
         self._num_engine += num_engine
         self._num_simulator += len(broken) - num_engine
         errors = [error for error in self._recent if error is not None]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from policy.engine import EngineError
 from policy.rollout import Rollout, RolloutGroup
-from simulator.dialogue import Outcome
+from simulator.dialogue import Dialogue, Outcome
 
 
 @dataclass(kw_only=True)
@@ -47,7 +47,7 @@ class Accounts:
 
     def _settle(self, rollout: Rollout) -> None:
         failed = rollout.dialogue.outcome is Outcome.ERROR
-        by_engine = failed and EngineError.__name__ in rollout.dialogue.error
+        by_engine = is_the_engines(rollout.dialogue)
         self.num_done += not failed
         self.num_engine_errors += by_engine
         self.num_simulator_errors += failed and not by_engine
@@ -62,3 +62,8 @@ class Accounts:
     def totals(self) -> dict[str, float]:
         """All of it by name."""
         return {**asdict(self), "num_dialogues": self.num_dialogues, "num_in_flight": self.num_in_flight}
+
+
+def is_the_engines(dialogue: Dialogue) -> bool:
+    """Whether it was an engine that broke a dialogue, by its traceback; whatever else breaks one is the simulator's."""
+    return dialogue.outcome is Outcome.ERROR and EngineError.__name__ in dialogue.error
