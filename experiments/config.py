@@ -60,6 +60,10 @@ class BudgetConfig:
         if self.steps < 0:
             raise ValueError(f"budget.steps must be >= 0, got {self.steps!r}; 0 sets no limit")
 
+    def spent(self, *, policy_tokens: float, steps: float) -> float:
+        """Share of it that is used up, of tokens or of steps, whichever is more; above 1 where the last step took more than was left."""
+        return max(policy_tokens / self.policy_tokens, steps / self.steps if self.steps else 0.0)
+
 
 @dataclass(kw_only=True)
 class PolicyConfig(EngineConfig):

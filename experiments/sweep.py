@@ -373,7 +373,7 @@ def share_spent(folder: Path, budget: BudgetConfig) -> float:
     line = last_record(folder / METRICS)
     if line is None:
         return 0.0
-    return min(max(line["perf/policy_tokens"] / budget.policy_tokens, line["step"] / budget.steps if budget.steps else 0.0), 1.0)
+    return min(budget.spent(policy_tokens=line["perf/policy_tokens"], steps=line["step"]), 1.0)
 
 
 def output_of(sweep: Sweep, cell: Cell) -> Path:

@@ -172,8 +172,7 @@ class TrainingRun:
 
     def spent(self) -> float:
         """Share of the budget that is used up, tokens or steps, whichever is more."""
-        budget = self.config.budget
-        return max(self.tally.policy_tokens / budget.policy_tokens, self.tally.step / budget.steps if budget.steps else 0.0)
+        return self.config.budget.spent(policy_tokens=self.tally.policy_tokens, steps=self.tally.step)
 
     def by_age(self, groups: Sequence[RolloutGroup]) -> tuple[list[RolloutGroup], list[RolloutGroup]]:
         """The groups that may be trained on, and those that are too old, whose tasks expire."""

@@ -10,7 +10,7 @@ import pytest
 from analysis.runs import leaves
 from curriculum import TEACHERS
 from experiments.catalogue import experiments, path_of
-from experiments.config import load, load_saved, read_yaml, to_plain, to_yaml
+from experiments.config import BudgetConfig, load, load_saved, read_yaml, to_plain, to_yaml
 from experiments.keys import ConfigError, nearest
 from experiments.sweep_plan import is_sweep, load_sweep
 from policy.algorithms import ALGORITHMS
@@ -162,6 +162,13 @@ def test_a_word_that_is_no_assignment_is_refused(word):
 
 def test_a_whole_number_may_be_written_with_an_exponent():
     assert load("smoke", ["budget.policy_tokens=2e6"]).budget.policy_tokens == 2_000_000
+
+
+def test_of_a_budget_the_larger_share_of_tokens_and_steps_is_spent():
+    both, tokens_alone = BudgetConfig(policy_tokens=1000, steps=10), BudgetConfig(policy_tokens=1000)
+    assert both.spent(policy_tokens=250, steps=1) == 0.25 and both.spent(policy_tokens=250, steps=4) == 0.4
+    assert both.spent(policy_tokens=1200, steps=9) == 1.2
+    assert tokens_alone.spent(policy_tokens=250, steps=4) == 0.25
 
 
 def test_an_engine_is_named_as_it_is_written():
