@@ -201,13 +201,13 @@ def require_base(base: str, above: Sequence[str]) -> None:
     Raises:
         ConfigError: there is no such experiment, it is a sweep, or it is one of those above it.
     """
-    wanted = f"base must name an experiment of a single run, got {base!r} in {path_of(above[-1]).name}"
+    rule = f"base must name an experiment of a single run, got {base!r} in {path_of(above[-1]).name}"
     if base in above:
-        raise ConfigError(f"{wanted}, which leads back to it")
+        raise ConfigError(f"{rule}, which leads back to it")
     if base not in experiments():
-        raise ConfigError(f"{wanted}; there is none{meant(base)}")
+        raise ConfigError(f"{rule}; there is none{meant(base)}")
     if "arms" in read_yaml(path_of(base)):
-        raise ConfigError(f"{wanted}, which has arms; take its own base")
+        raise ConfigError(f"{rule}, which has arms; take its own base")
 
 
 def load_saved(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
