@@ -294,12 +294,22 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
     if isinstance(config.simulator, RuleUserConfig) and config.simulator.register is None:
         config.simulator.register = Register.WORLD if config.policy.model == "embedded" else Register.OPEN
     settle_thinking(config.policy)
+    if config.learner.recompute_logprobs is None:
+        config.learner.recompute_logprobs = not config.computes_in_float32 or config.algorithm.corrects
+    require_consistent(config)
+    return config
+
+
+def require_consistent(config: ExperimentConfig) -> None:
+    """Raises where settings of different groups contradict each other.
+
+    Raises:
+        ValueError: says which, and what to change.
+    """
     if config.policy.system_prompt and config.policy.model == "embedded":
         raise ValueError(
             f"policy.system_prompt must be empty for the embedded policy, which was taught none, got {config.policy.system_prompt!r}"
         )
-    if config.learner.recompute_logprobs is None:
-        config.learner.recompute_logprobs = not config.computes_in_float32 or config.algorithm.corrects
     config.algorithm.require(config.learner)
     config.resampling.require(config.teacher.kind)
     if config.rollout.warmth > 0.0 and not isinstance(config.simulator, RuleUserConfig):
@@ -334,7 +344,6 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
             f"algorithm.critic must be separate with policy.lora.rank={config.policy.lora.rank}, got shared: "
             "the layers that both would read are frozen; take a critic of its own, or no adapters"
         )
-    return config
 
 
 def require_patience(config: ExperimentConfig) -> None:
