@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from curriculum.ledger import task_from_record, task_to_record
 from curriculum.teacher import TaskSpec
-from policy.rollout import RolloutGroup
+from policy.rollout import RolloutGroup, Task
 
 LANE = "training"
 """Of the pool; evaluation has another, so neither gets the other's groups."""
@@ -23,7 +23,7 @@ LANE = "training"
 class Pool(Protocol):
     """What this needs of the rollout pool."""
 
-    def submit(self, tasks: Sequence[Any], *, lane: str) -> None: ...
+    def submit(self, tasks: Sequence[Task], *, lane: str) -> None: ...
     def ready(self, num_groups: int, *, lane: str) -> list[RolloutGroup]: ...
 
 
@@ -33,7 +33,7 @@ class Planned:
 
     step: int
     tasks: list[TaskSpec]
-    panel: list[Any]
+    panel: Sequence[Task]
     is_submitted: bool = False
 
 
@@ -55,7 +55,7 @@ class Ahead:
         max_staleness: int,
         last_step: int,
         propose: Callable[[], list[TaskSpec]],
-        panel: Callable[[int], list[Any]],
+        panel: Callable[[int], Sequence[Task]],
         records: Sequence[dict[str, Any]] = (),
     ) -> None:
         self._pool, self._propose, self._panel = pool, propose, panel

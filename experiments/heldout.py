@@ -14,7 +14,7 @@ from experiments.cost import LOOKS
 from experiments.evaluate import EvaluationConfig, EvaluationTask, Graded, grid_tasks, spread, summarise
 from experiments.faults import first_traceback
 from experiments.recorder import Recorder, dialogue_record, thoughts_of
-from policy.rollout import RolloutGroup
+from policy.rollout import RolloutGroup, Task
 from simulator.bank import Bank
 from simulator.dialogue import Dialogue, Outcome
 from simulator.ladder import AGENTS, mean_score, play
@@ -41,7 +41,7 @@ class Tally(Protocol):
 class Pool(Protocol):
     """What an evaluation needs of the rollout pool."""
 
-    def submit(self, tasks: Sequence[Any], *, temperature: float | None = None) -> None: ...
+    def submit(self, tasks: Sequence[Task], *, temperature: float | None = None) -> None: ...
     def ready(self, num_groups: int) -> list[RolloutGroup]: ...
 
 

@@ -15,7 +15,7 @@ from experiments.agents import agent_json
 from experiments.agents.judge import CapabilityJudge, judged
 from experiments.agents.kept import about, check_folder, config_of, folder_of
 from experiments.agents.players import Played, Player, agent_config
-from experiments.agents.playing import Dialogues, play_all
+from experiments.agents.playing import Dialogues, Key, play_all
 from experiments.agents.reach import (
     ANSWERS,
     AT_A_SERVER,
@@ -31,6 +31,7 @@ from experiments.agents.reach import (
 )
 from experiments.agents.setting import Setting, make_setting
 from experiments.agents.who import Agent, Kind, find_agent
+from experiments.evaluate import EvaluationTask
 from experiments.exit_code import ExitCode, ended
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError, refusing
@@ -130,8 +131,8 @@ async def play_and_judge(
     options: argparse.Namespace,
     setting: Setting,
     dialogues: Dialogues,
-    before: Mapping[Any, Played],
-    missing: Sequence[Any],
+    before: Mapping[Key, Played],
+    missing: Sequence[tuple[EvaluationTask, int]],
     player: Player | None,
     judge: CapabilityJudge | None,
     interruption: Interruption,

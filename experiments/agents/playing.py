@@ -17,6 +17,7 @@ from experiments.recorder import cut_back, dialogue_record
 from simulator.dialogue import Dialogue, Outcome
 from simulator.json_values import jsonable
 from simulator.progress import Progress
+from simulator.scenario import Scenario
 
 PATIENCE = 20
 """Broken dialogues in a row after which no further one is begun: whoever broke them is gone, and each may cost minutes of waiting."""
@@ -79,7 +80,7 @@ async def play_all(
     dialogues: Dialogues,
     missing: Sequence[tuple[EvaluationTask, int]],
     *,
-    scenarios: Mapping[str, Any],
+    scenarios: Mapping[str, Scenario],
     concurrency: int,
     num_before: int,
     should_stop: Callable[[], bool],

@@ -19,6 +19,7 @@ from simulator.asking import HALF
 from simulator.endpoint_config import EndpointConfig, TokenLimit
 from simulator.endpoints import Endpoints, check_endpoints
 from simulator.ladder import AGENTS
+from simulator.llm_user import LLMUserConfig
 from simulator.user import Counts, UserSimulator
 
 ANSWERS = "answers"
@@ -83,7 +84,7 @@ def weights_folder(agent: Agent) -> Path:
 
 def reached_user(setting: Setting) -> UserSimulator:
     """The simulated user, its servers asked for a few tokens where a model plays it."""
-    if setting.user_kind == "rule":
+    if not isinstance(setting.user_config, LLMUserConfig):
         return setting.user()
     try:
         check_endpoints(setting.user_config)

@@ -52,7 +52,7 @@ class Setting:
     max_turns: int
     user_kind: str
     """`rule` or `llm`."""
-    user_config: Any
+    user_config: RuleUserConfig | LLMUserConfig
 
     def tasks(self) -> list[EvaluationTask]:
         """A task for each scenario at each strictness, with the seeds that every agent gets."""

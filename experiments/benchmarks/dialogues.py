@@ -20,6 +20,7 @@ from simulator.scenario import Split
 if TYPE_CHECKING:
     from policy.batch import Batch
     from policy.chat import Chat
+    from policy.rollout import Rollout
 
 STRICTNESS = (0.1, 0.35, 0.6, 0.85)
 """Of the groups in turn; with it go dialogues that end early and some that end late."""
@@ -58,7 +59,7 @@ def real_batch(tokenizer: Any, *, num_groups: int = 8, group_size: int = 8, seed
     return pack(groups)
 
 
-def _rollout(dialogue: Dialogue, chat: Chat, tokenizer: Any) -> Any:
+def _rollout(dialogue: Dialogue, chat: Chat, tokenizer: Any) -> Rollout:
     from policy.rollout import Rollout
 
     opening, *turns = dialogue.turns
