@@ -158,7 +158,7 @@ class TrainingRun:
         """
         learner, algorithm, groups, outcomes = self.parts.learner, self.parts.algorithm, practice.groups, practice.outcomes
         chosen = self.config.resampling.with_contrast(learned(groups), learned(outcomes))
-        batch = learner.with_reference(pack(admitted(chosen, compares_siblings=algorithm.compares_siblings).groups))
+        batch = learner.with_reference(pack(admitted(chosen, compares_siblings=algorithm.compares_siblings)))
         targets = algorithm.targets(batch, learner.values(batch))
         ages = off_policy_metrics(groups, policy_version=learner.policy_version, num_dropped=len(practice.stale))
         sampled_by = learner.policy_version

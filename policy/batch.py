@@ -76,39 +76,23 @@ class Batch:
         return replace(self, uids=tuple(self.uids[row] for row in rows_R.tolist()), **cut)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Admission:
-    """The groups worth training on, each without its broken rollouts, and why the others are not among them."""
-
-    groups: tuple[RolloutGroup, ...]
-    num_errors: int
-    """Rollouts left out because they broke."""
-    num_too_few: int
-    """Groups left out for fewer than two survivors, as one reward has no baseline; for none at all where siblings are not compared."""
-    num_zero_variance: int
-    """Groups left out because all survivors ended with the same reward, whatever their turns."""
-
-
 def survived(rollout: Rollout) -> bool:
     """Whether a rollout counts: it did not break and has a reward."""
     return rollout.dialogue.outcome is not Outcome.ERROR and bool(np.isfinite(rollout.reward.total))
 
 
-def admitted(groups: Sequence[RolloutGroup], *, compares_siblings: bool = True) -> Admission:
-    """Sorts out what cannot teach the policy. Teachers observe every group before this.
+def admitted(groups: Sequence[RolloutGroup], *, compares_siblings: bool = True) -> list[RolloutGroup]:
+    """The groups that can teach the policy, each without its broken rollouts. Teachers observe every group before this.
+
+    Left out are those of fewer than two survivors, as one reward has no baseline, and those whose survivors all ended with the same
+    reward, whatever their turns: both have fewer than two different rewards.
 
     Args:
         compares_siblings: whether rollouts are judged by their group. Otherwise one survivor is enough, however its siblings fared.
     """
     survivors = [replace(group, rollouts=tuple(filter(survived, group.rollouts))) for group in groups]
-    enough = [group for group in survivors if len(group.rollouts) >= (2 if compares_siblings else 1)]
-    spread = [group for group in enough if not compares_siblings or len({rollout.reward.total for rollout in group.rollouts}) > 1]
-    return Admission(
-        groups=tuple(spread),
-        num_errors=sum(len(group.rollouts) for group in groups) - sum(len(group.rollouts) for group in survivors),
-        num_too_few=len(survivors) - len(enough),
-        num_zero_variance=len(enough) - len(spread),
-    )
+    least = 2 if compares_siblings else 1
+    return [group for group in survivors if len({rollout.reward.total for rollout in group.rollouts}) >= least]
 
 
 def pack(groups: Sequence[RolloutGroup]) -> Batch:
