@@ -18,10 +18,10 @@ from typing import Any
 
 from analysis.comparisons.planned import read_planned
 from analysis.comparisons.sweep import run_folders, seed_of
-from analysis.copies import COPIED, TASKS, digest_of_tasks, kept_facts
+from analysis.copies import COPIED, kept_facts, tasks_issued
 from analysis.kept import relocated, unpack, why_unusable
 from analysis.results import RUNS, results_beside, results_of
-from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, TEACHER, leaves, read_config, read_lines, read_summary, setting
+from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, leaves, read_config, read_summary, setting
 from experiments.agents.who import EMBEDDED, fingerprint
 from experiments.config import ExperimentConfig, load_saved, to_plain
 from experiments.same_run import differences, says_the_same
@@ -243,9 +243,6 @@ def first_difference(record: Path, written: Mapping[str, Any], config: Experimen
 
 def tasks_of(sweep: Sweep, cell: Cell, kept: KeptRuns) -> str | None:
     """A digest of what a run's teacher issued, of the sweep's own run or of its record; None where neither can be used."""
-    if is_begun(sweep.run_folder(cell)):
-        return digest_of_tasks(read_lines(sweep.run_folder(cell) / TEACHER))
-    if cell not in kept.usable:
-        return None
-    tasks = kept_facts(kept.usable[cell])[TASKS]
-    return None if tasks is None else str(tasks)
+    folder = sweep.run_folder(cell)
+    place = folder if is_begun(folder) else kept.usable.get(cell)
+    return None if place is None else tasks_issued(place)
