@@ -157,9 +157,9 @@ def summarise(graded: Sequence[Graded], *, seed: int = 0) -> dict[str, Any]:
     }
 
 
-def mean(values: np.ndarray) -> float:
+def mean(values: Sequence[float] | np.ndarray) -> float:
     """The mean, NaN when there is nothing to average."""
-    return float(values.mean()) if values.size else float("nan")
+    return float(np.mean(values)) if len(values) else float("nan")
 
 
 def means_by(graded: Sequence[Graded], key: Callable[[Graded], Any]) -> dict[Any, float]:

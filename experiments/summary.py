@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from analysis.best_of import before_and_after
 from analysis.runs import EVALUATION, METRICS, read_lines
 from analysis.wording import way_covered, with_interval
+from experiments.evaluate import mean
 from experiments.heldout import start_and_end
 
 ENDS = 5
@@ -44,8 +43,8 @@ def summarise_run(
         "strictness": {**ends(trace), "trace": [round(value, 4) for value in trace]},
         "collapse": {"alarms": list(alarms), "first_step": min((alarm["step"] for alarm in alarms), default=None)},
         "mismatch": {
-            "kl": average(series(lines, "training/mismatch_kl")),
-            "mean_abs_logprob": average(series(lines, "training/rollout_logprob_abs_diff_mean")),
+            "kl": mean(series(lines, "training/mismatch_kl")),
+            "mean_abs_logprob": mean(series(lines, "training/rollout_logprob_abs_diff_mean")),
         },
         "versions": versions(),
         **({"best_of": tried} if tried else {}),
@@ -82,12 +81,7 @@ def series(lines: Sequence[Mapping[str, Any]], key: str) -> list[float]:
 
 def ends(values: Sequence[float]) -> dict[str, float]:
     """Means of the first and of the last steps."""
-    return {"start": average(values[:ENDS]), "end": average(values[-ENDS:])}
-
-
-def average(values: Sequence[float]) -> float:
-    """The mean, NaN without values."""
-    return float(np.mean(values)) if len(values) else float("nan")
+    return {"start": mean(values[:ENDS]), "end": mean(values[-ENDS:])}
 
 
 def versions() -> dict[str, str]:

@@ -22,13 +22,14 @@ from tiny_student import make_task, make_teacher
 from curriculum.frontier import FrontierConfig, FrontierTeacher
 from curriculum.teacher import Mode
 from experiments.arrival import canaries, largest_difference, require_arrival
+from experiments.evaluate import mean
 from experiments.exit_code import ExitCode, ended
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.measure import measure
 from experiments.probe import ProbeConfig, as_heard, probe_tasks
 from experiments.progress import Progress
-from experiments.summary import average, closing_words, ends, series
+from experiments.summary import closing_words, ends, series
 from experiments.train import learned
 from policy.engine import EngineConfig, EngineKind, make_engine
 from simulator.bank import load_bank
@@ -113,7 +114,7 @@ def test_start_and_end_are_means_of_five_steps_that_measured_something():
     values = series(lines, "x")
     assert values == [0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11]
     assert ends(values) == {"start": 13 / 5, "end": 9.0}
-    assert math.isnan(average(series(lines, "never measured")))
+    assert math.isnan(mean(series(lines, "never measured")))
 
 
 def test_the_closing_words_say_how_far_towards_the_best_agent_the_policy_came(tmp_path):
