@@ -139,10 +139,9 @@ def read_besides(planned: Planned | None) -> Sequence[str]:
 
 def tuned_before(contrasts: Sequence[Contrast], planned: Planned | None) -> list[str]:
     """What was tried before for the arms that others are set against, as the plan states it; a remark for all of which the same is said."""
-    tuning = planned.tuning if planned else {}
     said: dict[str, list[str]] = {}
     for arm in dict.fromkeys(a for a, _ in contrasts):
-        what = next((tuning[name] for name in tuning if fnmatch.fnmatch(arm, name)), "none")
+        what = (planned.tuning_of(arm) if planned else "") or "none"
         said.setdefault(what, []).append(arm)
     return [
         f"Before these runs {listed(arms)} {'was' if len(arms) == 1 else 'were'} tuned: {what}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -90,6 +91,10 @@ class Planned:
         # Where arms are chosen, those of before may hold candidates that were not.
         arms = self.arms if self.choose else tuple(dict.fromkeys([*self.arms, *before.arms]))
         return replace(self, seeds=tuple(sorted({*before.seeds, *self.seeds})), arms=arms)
+
+    def tuning_of(self, arm: str) -> str:
+        """What was tried before an arm's settings were fixed; empty where the plan does not say."""
+        return next((said for pattern, said in self.tuning.items() if fnmatch.fnmatch(arm, pattern)), "")
 
     @property
     def num_runs(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -121,8 +120,7 @@ def how_fast(found: Mapping[str, Any], arms: Sequence[str]) -> str:
 
 def tuned_before(planned: Planned | None, arms: Sequence[str]) -> str:
     """What was tried before each arm's settings were fixed, as the sweep's plan states it; empty where it does not."""
-    tuning = planned.tuning if planned else {}
-    rows = [[arm, said] for arm in arms if (said := next((tuning[name] for name in tuning if fnmatch.fnmatch(arm, name)), ""))]
+    rows = [(arm, said) for arm in arms if planned and (said := planned.tuning_of(arm))]
     if not rows:
         return ""
     body = "".join(f'<tr><th>{escape(arm)}</th><td class="list">{escape(said)}</td></tr>' for arm, said in rows)
