@@ -54,10 +54,10 @@ class KeptRuns:
         for reason, cells in self.unusable.items():
             yield f"not used of {self.folder}: {named(cells)}; {reason}"
 
-    def place(self, sweep: Sweep, cells: Iterable[Cell] | None = None) -> None:
-        """Unpacks those that can be used, or some of them, into the sweep's folder."""
-        for cell in self.usable if cells is None else cells:
-            unpack(self.usable[cell], sweep.run_folder(cell), runs=sweep.runs)
+    def place(self, sweep: Sweep) -> None:
+        """Unpacks those that can be used into the sweep's folder."""
+        for cell, record in self.usable.items():
+            unpack(record, sweep.run_folder(cell), runs=sweep.runs)
 
 
 def named(cells: Sequence[Cell]) -> str:

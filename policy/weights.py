@@ -129,11 +129,6 @@ def pack_weights(named_tensors: Iterable[tuple[str, Tensor]], *, version: int) -
     return PackedWeights(version=version, arrays=arrays, dtypes=dtypes)
 
 
-def checksum(weights: Shipment) -> int:
-    """A checksum over names, shapes, dtypes and every bit."""
-    return weights.digest()
-
-
 def fold(value: int, name: str, tensor: Tensor) -> int:
     """A checksum with one more tensor in it: CRC-32 of name, dtype, shape and bits, going on from `value`."""
     value = zlib.crc32(f"{name} {str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}".encode(), value)

@@ -8,9 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-Table = dict[str, Any]
-"""`keys`, and `columns`: the values of each key, over the records that have just these keys."""
-
 
 def columns_of(stream: Path) -> Path:
     """The file that holds a stream as columns: `metrics.columns.xz` for `metrics.jsonl`."""
@@ -18,7 +15,10 @@ def columns_of(stream: Path) -> Path:
 
 
 def write_columns(stream: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Writes records to the file that `columns_of` names; their order is kept, and the order of their keys."""
+    """Writes records to the file that `columns_of` names; their order is kept, and the order of their keys.
+
+    It holds a table for each set of keys, with the values of each key over the records that have just these keys.
+    """
     tables: dict[tuple[str, ...], int] = {}
     rows: list[list[list[Any]]] = []
     order = []

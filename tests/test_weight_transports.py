@@ -25,7 +25,7 @@ from policy.nccl import LiveWeights
 from policy.pool import RolloutPool
 from policy.rollout_config import RolloutConfig
 from policy.weight_file import WeightFile, WeightFileError, write_weights
-from policy.weights import Receipt, check_receipts, checksum, fold_on_device, pack_weights
+from policy.weights import Receipt, check_receipts, fold_on_device, pack_weights
 from tests.test_pool import load, logprobs_of, mismatch, tasks_of
 from tests.test_pool_faults import CONFIG, workers_of_this_process
 from tests.tiny_policy import FakeScenarios, NumberingUser, save_tiny_policy
@@ -68,12 +68,12 @@ def test_a_file_brings_every_bit_and_a_damaged_or_missing_one_is_told(kind, fold
     packed = pack_weights(model.named_parameters(), version=3)
     file = write_weights(packed, tmp_path, name="weights.safetensors")
     assert [path.name for path in tmp_path.iterdir()] == ["weights.safetensors"]
-    assert file.digest() == checksum(packed)
+    assert file.digest() == packed.digest()
     engine = make_engine(EngineConfig(engine=EngineKind(kind)), folder, max_context=64)
     try:
         receipt = asyncio.run(engine.load_weights(file))
         check_receipts([receipt], file)
-        assert receipt.checksum == checksum(packed)
+        assert receipt.checksum == packed.digest()
         assert np.abs(np.subtract(asyncio.run(engine.score(PROMPT)), logprobs_of(model, PROMPT))).max() < 1e-5
 
         with Path(file.path).open("r+b") as damaged:
@@ -218,7 +218,7 @@ def test_each_engine_is_told_ranks_of_its_own():
 @pytest.mark.parametrize(("dtype", "apart", "is_refused"), [("float32", 0.02, True), ("bfloat16", 0.2, False), ("bfloat16", 2.0, True)])
 def test_engines_may_differ_on_the_probe_as_far_as_their_precision_says(dtype, apart, is_refused):
     sent = pack_weights([("w", torch.ones(4))], version=1)
-    receipts = [Receipt(version=1, checksum=checksum(sent), probe=(-3.0, at)) for at in (-1.0, -1.0 - apart)]
+    receipts = [Receipt(version=1, checksum=sent.digest(), probe=(-3.0, at)) for at in (-1.0, -1.0 - apart)]
     message = rf"engine 1 must agree with engine 0 on policy version 1, got logprobs {apart:.2g} nats apart"
     with pytest.raises(RuntimeError, match=message) if is_refused else nullcontext():
         check_receipts(receipts, sent, dtype=EngineDtype(dtype))
@@ -227,7 +227,7 @@ def test_engines_may_differ_on_the_probe_as_far_as_their_precision_says(dtype, a
 def test_live_weights_that_changed_are_not_given_to_a_newcomer():
     tensor = torch.ones(4)
     weights = LiveWeights([("w", tensor)], version=2)
-    assert checksum(weights.packed()) == checksum(pack_weights([("w", tensor)], version=2))
+    assert weights.packed().digest() == pack_weights([("w", tensor)], version=2).digest()
     tensor.add_(1.0)
     with pytest.raises(AssertionError, match="must still hold what it sent as version 2"):
         weights.packed()
