@@ -28,13 +28,10 @@ from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, START_EMOTION, Dialogue
 from simulator.difficulty import Difficulty
 from simulator.endpoint import Question
 from simulator.endpoint_config import EndpointConfig
-from simulator.endpoints import COUNTS, Endpoints
+from simulator.endpoints import Endpoints
 from simulator.scenario import Scenario
 from simulator.suspicion import suspicions
 from simulator.user import Reaction
-
-USER_COUNTS = (*COUNTS, "clipped")
-"""What `LLMUser.counts` counts: requests, tokens and money, and changes that the model wanted beyond the bounds."""
 
 
 @dataclass(kw_only=True)
@@ -111,7 +108,7 @@ class LLMUser:
         return Reaction(turn=turn, outcome=outcome_of(emotion, said))
 
     def counts(self) -> dict[str, float]:
-        """Totals so far by `USER_COUNTS`."""
+        """Totals so far: what its servers were asked and cost (`COUNTS`), and changes that the model wanted beyond the bounds."""
         return {**self.endpoints.counts, "clipped": float(self._num_clipped)}
 
     async def _judge_then_reply(self, dialogue: Dialogue, reply: str) -> tuple[Felt, Said]:

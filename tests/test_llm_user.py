@@ -22,7 +22,8 @@ from policy.rollout_config import RolloutConfig
 from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
-from simulator.llm_user import USER_COUNTS, LLMUser, LLMUserConfig
+from simulator.endpoints import COUNTS
+from simulator.llm_user import LLMUser, LLMUserConfig
 from simulator.sage import read_profiles, transcript_of
 from simulator.scenario import Scenario, Split
 from simulator.thought import Thought
@@ -125,7 +126,7 @@ def test_changes_beyond_the_bounds_are_counted():
     with serving(FakeEndpoint(always=answer(change=12))) as server:
         user = make_user("llm", settings(server))
         asyncio.run(user.react(begun(), REPLY))
-    assert isinstance(user, Counts) and set(user.counts()) == set(USER_COUNTS)
+    assert isinstance(user, Counts) and set(user.counts()) == {*COUNTS, "clipped"}
     assert (user.counts()["clipped"], user.counts()["calls"]) == (1, 2)
 
 

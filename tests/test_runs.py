@@ -18,7 +18,7 @@ from curriculum.collapse import INDICATORS, CollapseConfig, CollapseMonitor
 from experiments.heldout import SHOWN
 from experiments.measure import dialogue_metrics, probe_metrics, signal_metrics
 from experiments.retrieval import retrieval_metrics
-from simulator.llm_user import USER_COUNTS
+from simulator.llm_user import LLMUser, LLMUserConfig
 from simulator.scenario import FAMILIES
 
 
@@ -223,7 +223,8 @@ def logged_keys() -> set[str]:
     monitor = CollapseMonitor(CollapseConfig())
     for step in range(10):
         monitor.observe(step, {**dict.fromkeys(INDICATORS, 0.5 + 0.01 * step), "entropy": 1.0 - 0.05 * step})
-    keys |= {f"simulator/{name}" for name in (*USER_COUNTS, PAUSED)} | set(off_policy_metrics([], policy_version=0, num_dropped=0))
+    user = LLMUser(LLMUserConfig(urls=["http://127.0.0.1:8000/v1"], model="m", cache="off"))
+    keys |= {f"simulator/{name}" for name in (*user.counts(), PAUSED)} | set(off_policy_metrics([], policy_version=0, num_dropped=0))
     return keys | set(monitor.metrics()) | {f"eval/{grid}_{name}" for grid in ("full", "during") for name in SHOWN}
 
 
