@@ -228,7 +228,8 @@ def check_receipts(receipts: Sequence[Receipt], sent: Shipment, *, dtype: Engine
     wanted = sent.digest()
     for i, receipt in enumerate(receipts):
         if (receipt.version, receipt.checksum) != (sent.version, wanted):
-            raise RuntimeError(f"engine {i} must hold policy version {sent.version}, got version {receipt.version} with another checksum")
+            got = f"got version {receipt.version} with {receipt.checksum}; resume the run, and the engines get all weights anew"
+            raise RuntimeError(f"engine {i} must hold policy version {sent.version} with checksum {wanted}, {got}")
         apart = np.abs(np.subtract(receipt.probe, receipts[0].probe)).max()
         if not apart <= PROBE_TOLERANCE[dtype]:
             raise RuntimeError(f"engine {i} must agree with engine 0 on policy version {sent.version}, got logprobs {apart:.2g} nats apart")
