@@ -1,7 +1,7 @@
 """Numbers that change when a policy collapses: pure functions of tokens, texts, strategies, outcomes and short series.
 
 Each says whether it *leads* collapse, comes *with* it, or *lags*; that is a judgement of the literature and ours unless a source is
-named. What groups of rewards say stands in `curriculum.signals`; what is watched, and when it rings, in `curriculum.collapse`.
+named. What groups of rewards say stands in `curriculum.signals`; what is watched, and when it rings, in `curriculum.evidence`.
 """
 
 from curriculum.indicators.behaviour import mutual_information, retrieval_accuracy, strategy_entropy
