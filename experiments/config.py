@@ -144,8 +144,8 @@ class ExperimentConfig:
 
 DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"}
 MAY_CHANGE = ("budget.", "teacher.trace", *OF_A_SITTING)
-"""Settings that a resumed run may be given anew: nothing that was already trained depends on them, but where `learner.lr_end` is
-below 1 its step size followed the budget. A trace may have moved; that it says the same is the teacher's to check."""
+"""Settings that a resumed run may change, because nothing already trained depends on them. One exception: with `learner.lr_end` below 1,
+earlier step sizes followed the old budget. A trace may have moved; the teacher checks that it says the same."""
 
 
 def load(experiment: str, overrides: Sequence[str] = ()) -> ExperimentConfig:

@@ -49,7 +49,8 @@ from simulator.progress import as_clock
 
 POLL_S = 2.0
 SETTINGS = "ATTUNE_SETTINGS"
-"""Environment variable by which a sweep tells a run of its what it is to be: the files may have been changed since they were read."""
+"""Environment variable with a digest of a run's settings, by which a sweep tells each run what to be: files may have changed since the
+sweep read them."""
 
 
 @dataclass
@@ -64,7 +65,10 @@ class Running:
     """The last of its metrics when it was looked at last."""
 
     def signal(self, *, up_to: int) -> None:
-        """Sends what it lacks of so many signals, each of another kind, as two of a kind may arrive as one."""
+        """Sends the signals that it has not had yet, until it has had `up_to`.
+
+        Each is of another kind, because two pending signals of one kind arrive as one.
+        """
         for number in SIGNALS[self.num_signals : up_to]:
             self.process.send_signal(number)
             self.num_signals += 1

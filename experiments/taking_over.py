@@ -129,8 +129,8 @@ def weights_of(record: Path) -> str:
 def same_elsewhere(sweep: Sweep, cells: Sequence[Cell], kept: KeptRuns) -> Iterator[tuple[Cell, Path]]:
     """Runs without a record of their own that another experiment's sweep of this name has kept.
 
-    Only those that began with the weights of one of the sweep's own runs or records, or where it has none, with those that its runs would
-    begin with: others could not be paired with what it runs.
+    Only runs that began with the same weights as one of the sweep's own runs or records. Where there are none, with the weights its runs
+    would begin with. Others could not be paired.
     """
     if setting(sweep.base, "evaluation.split") == Split.SEALED:
         return

@@ -168,7 +168,7 @@ def scored_by_segment(batch: Batch, score: Callable[[Batch], Tensor]) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class _Cut:
-    """Where in a batch each of the R sequences lies that its rows are made of."""
+    """For each of the R sequences: its row in the batch, its first token and its length."""
 
     rows_R: Tensor
     starts_R: Tensor

@@ -73,8 +73,8 @@ class Rollout:
         rollout_logprobs 0 0 0 x x x 0 0 x x 0
 
     Where earlier thoughts leave the context, each reply was sampled in a context of its own. The arrays then hold one sequence after the
-    other, each with all that the engine saw; what was sampled is in the loss mask of the sequence in which it was sampled, and elsewhere,
-    as words in the context of later replies, it is not. With t the thought of the first reply:
+    other, each with all that the engine saw. A sampled token is under the loss mask in the sequence in which it was sampled, and only
+    there; in later sequences it is mere context. With t the thought of the first reply:
 
         token_ids        u u u t a e | u u u a e u u a e
         turn_ids         0 0 0 0 0 0 | 1 1 1 1 1 1 1 1 1

@@ -237,10 +237,11 @@ class Endpoints:
         return min([server for server in free if server is not avoid] or free, key=lambda server: server.load), 0.0
 
     def _refuse_hopeless(self, refused: Mapping[Server, Refused]) -> None:
-        """Raises where no server is free, and waiting for one is of no use.
+        """Raises where no server is free and waiting is useless.
 
-        That is where one refused the question as such, where all of those that there are refused it, and where all have just refused
-        whatever they are asked. One that is merely away is waited for if the others take no key.
+        Raises:
+            SimulatorError: one refused the question itself, every server refused it, or every server now refuses whatever it is asked. A
+                server that is merely away is still waited for, even if the others refuse the key.
         """
         everywhere = len(refused) == len(self._servers)
         for server, error in refused.items():

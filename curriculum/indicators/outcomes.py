@@ -46,10 +46,11 @@ def spearman(x_N: Sequence[float], y_N: Sequence[float]) -> float:
 
 
 def realised_strictness(score: float, strictness_K: Sequence[float], calibration_K: Sequence[float]) -> float:
-    """The strictness at which frozen transcripts used to get `score`: minus the commanded one, how far the simulator has drifted. Leads.
+    """The strictness at which these frozen transcripts used to get `score`. Leads.
 
-    The same transcripts, judged at several strictnesses when the run began, give a falling curve (made monotone from below and
-    interpolated); judged again later at a commanded strictness, they should lie on it.
+    Less the commanded strictness, it is how far the simulator has drifted. The same transcripts, judged at several strictnesses when
+    the run began, give a falling curve (made monotone from below and interpolated); judged again later at a commanded strictness, they
+    should lie on it.
 
     Args:
         score: mean change of emotion, or any score that falls with strictness, of the transcripts judged now.
