@@ -131,8 +131,8 @@ def check_unfinished(config: ExperimentConfig, folder: Path) -> None:
         raise ConfigError(f"resume must name a run whose summary can be read; {error}") from error
     if summary is None:
         return
-    steps, tokens, budget = int(summary.get("steps") or 0), int(summary.get("policy_tokens") or 0), config.budget
-    if tokens >= budget.policy_tokens or (budget.steps and steps >= budget.steps):
+    steps, tokens = int(summary.get("steps") or 0), int(summary.get("policy_tokens") or 0)
+    if config.budget.spent(policy_tokens=tokens, steps=steps) >= 1.0:
         raise ConfigError(
             f"resume must name a run that has not ended, got {str(folder)!r}, which took {steps:,} steps and {tokens:,} policy tokens; "
             "with a larger budget.policy_tokens, or budget.steps where that ended it, it goes on"
