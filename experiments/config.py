@@ -15,7 +15,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from analysis.runs import OF_A_SITTING, PROVENANCE, in_a_line, leaves
+from analysis.runs import OF_A_SITTING, PROVENANCE, in_a_line, leaves, setting
 from curriculum import TEACHERS
 from curriculum.collapse import CollapseConfig
 from experiments.catalogue import experiments, path_of
@@ -142,6 +142,8 @@ class ExperimentConfig:
         return self.policy.dtype is EngineDtype.FLOAT32 and not self.learner.autocast
 
 
+EXTRA_BODY = "simulator.extra_body"
+"""A setting that is JSON as text."""
 DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"}
 MAY_CHANGE = ("budget.", "teacher.trace", *OF_A_SITTING)
 """Settings that a resumed run may change, because nothing already trained depends on them. One exception: with `learner.lr_end` below 1,
@@ -241,10 +243,10 @@ def refuse_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
 def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str) -> ExperimentConfig:
     """Schema <- base <- overrides, checked, as typed objects; a group of another kind than the base's replaces it whole."""
     base = {group: value for group, value in base.items() if not is_replaced(group, value, overrides)}
+    base, overrides = with_json(base), with_json(overrides)
     given = merged(base, overrides)
     schema = schema_for({group: given.get(group) for group in VARIANTS})
     defaults = dict(leaves(OmegaConf.to_container(schema)))
-    base, overrides, given = (tables_as_text(tree, defaults) for tree in (base, overrides, given))
     refuse_of_other_kinds(dict(leaves(given)), defaults, kinds_by_setting())
     for layer in (base, overrides):
         refuse_unknown([name for name, _ in leaves(layer)], defaults)
@@ -257,17 +259,10 @@ def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str)
         return with_choices(OmegaConf.to_object(schema))
 
 
-def tables_as_text(tree: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The tree with each table that was given for a text, as a shell that takes quotes away makes of `simulator.extra_body`, as JSON."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            is_text = isinstance(defaults.get(name), str)
-            found[key] = json.dumps(value, ensure_ascii=False) if is_text else tables_as_text(value, defaults, f"{name}.")
-        else:
-            found[key] = value
-    return found
+def with_json(tree: dict[str, Any]) -> dict[str, Any]:
+    """The tree with `simulator.extra_body` as the text that it is, where a shell took the quotes away and YAML read a table."""
+    body = setting(tree, EXTRA_BODY)
+    return merged(tree, {"simulator": {"extra_body": json.dumps(body, ensure_ascii=False)}}) if isinstance(body, Mapping) else tree
 
 
 def laid_over(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
