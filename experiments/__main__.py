@@ -72,6 +72,8 @@ def dispatch(options: argparse.Namespace) -> int:
         config = settings.load_saved(folder / CONFIG, options.overrides)
     else:
         config = settings.load(options.experiment, options.overrides)
+        if config.resume:
+            raise ConfigError(f"resume must be given with the command and not in an experiment's file, got {config.resume!r} there")
         folder = preflight.new_folder(config)
     preflight.check(config, folder, resuming=bool(config.resume))
     config.name = folder.name
@@ -91,9 +93,9 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
     sweep = load_sweep(options.experiment, options.overrides)
     cell = sweep.cell(*options.cell) if options.cell else None
     if options.dry_run and cell:
+        from experiments.preflight import check_start
         from experiments.same_run import refuse_other
         from experiments.sweep import closing_score
-        from experiments.sweep_checks import check_cell
         from experiments.taking_over import is_done, kept_runs
 
         config, folder = sweep.config(cell), sweep.run_folder(cell)
@@ -105,7 +107,7 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
         if record := kept_runs(sweep, among=[cell, *sweep.needs(cell)]).usable.get(cell):
             print(f"# {cell} was kept in {record} and is done")
             return 0
-        check_cell(sweep, cell, resuming=resuming)
+        check_start(config, folder, resuming=resuming, asks_teacher=not sweep.needs(cell))
         config.resume = str(folder) if resuming else ""
         print(plan(config, folder))
         return 0

@@ -38,10 +38,11 @@ def require_alike(configs: Mapping[str, ExperimentConfig], *, differ: Sequence[s
     (first, wanted), *others = shared.items()
     for arm, settings in others:
         # A setting that one of them lacks goes with its kind, which is compared itself.
-        for name in wanted.keys() & settings.keys():
+        for name in (name for name in wanted if name in settings):
             if settings[name] != wanted[name] and not name.startswith((*differ, *following(differ))):
                 values = f"{wanted[name]!r} in {first} and {settings[name]!r} in {arm}"
-                raise ConfigError(f"{name} must be the same in all arms, got {values}; set it for the whole sweep, or name it in differ")
+                or_else = "" if name.startswith(ALWAYS_EQUAL) else ", or name it in differ"
+                raise ConfigError(f"{name} must be the same in all arms, got {values}; set it for the whole sweep{or_else}")
 
 
 def following(differ: Sequence[str]) -> tuple[str, ...]:

@@ -66,13 +66,26 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     """
     if not resuming and folder.exists():
         raise ConfigError(f"name must be new, got {folder.name!r}; {folder} is there: take another name, or go on with resume={folder}")
+    check_start(config, folder, resuming=resuming)
+
+
+def check_start(config: ExperimentConfig, folder: Path, *, resuming: bool, asks_teacher: bool = True) -> None:
+    """Refuses a run that cannot work in a folder that is its own.
+
+    Args:
+        asks_teacher: not of a teacher that copies a run of which there is nothing to copy yet.
+
+    Raises:
+        ConfigError: as `check`, but for a folder that is there.
+    """
     check_no_writer(folder)
     check_writable(folder)
     if resuming:
         check_checkpoint(folder)
         check_unfinished(config, folder)
     check_needs(config)
-    check_teacher(config)
+    if asks_teacher:
+        check_teacher(config)
     check_sealed(config, folder, resuming=resuming)
 
 

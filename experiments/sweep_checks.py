@@ -11,7 +11,7 @@ from experiments.cautions import lost_settings
 from experiments.config import compose, laid_over, parse_overrides, read_experiment, read_yaml
 from experiments.keys import ConfigError
 from experiments.one_writer import check_no_writer
-from experiments.preflight import check_checkpoint, check_needs, check_writable
+from experiments.preflight import check_needs, check_writable
 from experiments.same_run import TornRun, refuse_other
 from experiments.sealed import check_sealed
 from experiments.sweep_plan import OWN, Cell, Sweep, unreached
@@ -102,25 +102,6 @@ def check_opening(sweep: Sweep, kept: Collection[Cell]) -> None:
     for cell in sweep.cells():
         resuming = cell in kept or (sweep.run_folder(cell) / CONFIG).is_file()
         check_sealed(sweep.config(cell), sweep.run_folder(cell), resuming=resuming)
-
-
-def check_cell(sweep: Sweep, cell: Cell, *, resuming: bool) -> None:
-    """Refuses one run that could not be made here, in the words in which it would be refused.
-
-    A teacher that copies another run is not asked: there may be nothing to copy yet.
-
-    Raises:
-        ConfigError: as `experiments.preflight.check` does.
-    """
-    config, folder = sweep.config(cell), sweep.run_folder(cell)
-    check_no_writer(folder)
-    check_writable(folder)
-    if resuming:
-        check_checkpoint(folder)
-    check_needs(config)
-    if not sweep.needs(cell):
-        check_teacher(config)
-    check_sealed(config, folder, resuming=resuming)
 
 
 def check_place(sweep: Sweep, kept: Collection[Cell]) -> None:

@@ -173,7 +173,8 @@ class Sweep:
         return self.ring[seed % len(self.ring)]
 
     def for_resumed(self, cell: Cell) -> list[str]:
-        """Those of its overrides that a run which goes on is given anew: where things are, and how patiently they are waited for.
+        """Those of its overrides that a run which goes on is given anew: where things are, how patiently they are waited for, and
+        in how much memory.
 
         Only what the run's own kinds know; of what its arm sets itself, that.
         """

@@ -148,6 +148,13 @@ def test_what_is_said_to_a_resumed_run_is_about_the_kinds_it_has_and_not_those_o
     assert message.startswith("teacher.trace must ") and f"{tmp_path}/now" in message
 
 
+def test_a_run_is_gone_on_with_by_the_command_and_not_by_a_file(write, capsys):
+    write("base: smoke\nresume: earlier\n")
+    assert refused(capsys, "made", "--dry-run").startswith(
+        "resume must be given with the command and not in an experiment's file, got 'earlier'"
+    )
+
+
 @pytest.mark.parametrize("torn", [False, True])
 def test_a_run_with_steps_and_no_whole_checkpoint_is_not_resumed_and_keeps_its_records(capsys, tmp_path, torn):
     folder = make_saved_run(tmp_path / "smoke" / "a")
