@@ -12,7 +12,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from curriculum.alarms import CELLS, LOW_UPDATES, Course, Share, Verdict, judge, quality
+from curriculum.alarm_quality import CELLS, LOW_UPDATES, Course, Share, Verdict, judge, quality
 from curriculum.arms import RECORDED, Arm, configure, parse_arms
 from curriculum.benchmark import check_jobs
 from curriculum.collapse import RULES, CollapseConfig

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from curriculum.alarms import Course
+from curriculum.alarm_quality import Course
 from curriculum.arms import Arm, resolve
 from curriculum.evidence import INDICATOR_METRICS
 from curriculum.indicators import at_bounds_share, spearman

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from curriculum.alarms import collapse_onset, is_undecided
+from curriculum.alarm_quality import collapse_onset, is_undecided
 from curriculum.collapse import INDICATORS, Alarm, CollapseConfig, CollapseMonitor
 from curriculum.teacher import Mode
 from curriculum.trial import Trace
@@ -21,7 +21,7 @@ def figures(trace: Trace) -> dict[str, float]:
     `rmse`: strictness issued against the student's frontier, where that is the yardstick (`tracking`). Otherwise, of the exact
     examination: `final` or, by family, `macro`: its mean at the end; `auc`: the mean of that over all updates; `worst`: the least cell at
     the end; by strictness, `easy` and `hard`: mean of the three easiest and the four hardest cells at the end; `collapsed`: 1 if it fell
-    for long (`curriculum.alarms.collapse_onset`), NaN where it ended low before that could be told.
+    for long (`curriculum.alarm_quality.collapse_onset`), NaN where it ended low before that could be told.
 
     `noise_share` of the tasks went to families of pure noise. `first_alarm` and `first_collapse_alarm`: update of the collapse monitor's
     first alarm of any name and of the one that asks for two kinds of evidence. `probe_share` of all rollouts were the probe panel's.
@@ -52,7 +52,7 @@ def scored(trace: Trace) -> dict[str, float]:
 
 
 def collapsed(scores: Sequence[float]) -> float:
-    """1 where a score, one an update, collapsed (`curriculum.alarms`), 0 where it did not, NaN where the run ended undecided."""
+    """1 where a score, one an update, collapsed (`curriculum.alarm_quality`), 0 where it did not, NaN where the run ended undecided."""
     updates = range(len(scores))
     return math.nan if is_undecided(updates, scores) else float(collapse_onset(updates, scores) is not None)
 

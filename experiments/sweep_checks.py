@@ -14,7 +14,8 @@ from experiments.one_writer import check_no_writer
 from experiments.preflight import check_needs, check_writable
 from experiments.same_run import TornRun, refuse_other
 from experiments.sealed import check_sealed
-from experiments.sweep_plan import OWN, Cell, Sweep, unreached
+from experiments.sweep_input import OWN, unreached
+from experiments.sweep_plan import Cell, Sweep
 from experiments.taking_over import is_done, runs_in
 from experiments.teaching import check_teacher
 

@@ -12,7 +12,7 @@ import pytest
 
 from curriculum import NEEDS, TEACHERS
 from curriculum.__main__ import main
-from curriculum.alarms import collapse_onset
+from curriculum.alarm_quality import collapse_onset
 from curriculum.arms import Arm, all_arms, configure, parse_arms, resolve
 from curriculum.benchmark import run_one, summary
 from curriculum.cells import Scope

@@ -10,8 +10,7 @@ import pytest
 from earlier_file import EARLIER, earlier
 
 from curriculum.__main__ import main
-from curriculum.alarm_study import ARMS, LABELS, configured
-from curriculum.alarms import (
+from curriculum.alarm_quality import (
     Course,
     Verdict,
     collapse_onset,
@@ -23,6 +22,7 @@ from curriculum.alarms import (
     undecided_of,
     wilson_interval,
 )
+from curriculum.alarm_study import ARMS, LABELS, configured
 from curriculum.arms import Arm, parse_arms
 from curriculum.collapse import CollapseConfig
 from curriculum.courses import course_of_run, course_of_student
