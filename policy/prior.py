@@ -7,8 +7,6 @@ import json
 import math
 import random
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from policy.alike import NUM_THREADS
 from policy.demonstrations import Demonstration, demonstrate
 from policy.disk import flush, open_as_its_folder
 from policy.kernels import choose_kernels, threads
+from policy.own_folder import OwnFolder
 from policy.prior_config import PriorConfig
 from policy.prior_place import prior_folder, recipe_of
 from policy.prior_process import build_apart
@@ -47,7 +46,7 @@ WORD_WEIGHT = 20
 def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
     """The folder of the prior in Hugging Face format, built first if the cache does not hold it.
 
-    A build that is interrupted leaves nothing behind; two at once do not harm each other.
+    A build that is interrupted leaves nothing behind, one that is killed only until the next; two at once do not harm each other.
 
     Raises:
         RuntimeError: the cache folder cannot be written, or the build failed.
@@ -57,14 +56,14 @@ def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        closed = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        own = OwnFolder(f".{folder.name}-", parent=folder.parent)
     except OSError as error:
         raise RuntimeError(
             f"the prior's cache {folder.parent} must be writable ({error}); set XDG_CACHE_HOME to a folder that is"
         ) from error
-    # One within, since that one is for this user alone, whatever others may read here.
-    unfinished = closed / folder.name
-    try:
+    with own as closed:
+        # One within, since that one is for this user alone, whatever others may read here.
+        unfinished = Path(closed) / folder.name
         unfinished.mkdir()
         build_apart(config, unfinished, progress=progress)
         for path in unfinished.iterdir():
@@ -74,8 +73,6 @@ def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
         if not folder.exists():
             unfinished.rename(folder)
             flush(folder.parent)
-    finally:
-        shutil.rmtree(closed, ignore_errors=True)
     return folder
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +13,7 @@ from typing import Any
 from policy.chat import Chat
 from policy.engine import Completion, EngineConfig, EngineDtype, Request, Sampling, WeightTransport, check_length, num_positions
 from policy.model import has_tied_head, load_tokenizer
+from policy.own_folder import OwnFolder
 from policy.parent_watch import binding_children, end_with_parent
 from policy.stepping import SteppedEngine
 from policy.weight_file import write_weights
@@ -191,7 +191,7 @@ class VLLMEngine(SteppedEngine):
         if not self._config.engine_process:
             yield weights
             return
-        with tempfile.TemporaryDirectory(prefix="attune-weights-") as folder:
+        with OwnFolder("attune-weights-") as folder:
             if isinstance(weights, PackedWeights):
                 weights = write_weights(weights, Path(folder), name="weights.safetensors")
             yield pickle.dumps(weights)
