@@ -137,11 +137,8 @@ class RolloutPool:
         for job in jobs:
             self._dispatch(job)
 
-    def ready(self, num_groups: int, *, lane: str = "", on_progress: Callable[[int, int], None] | None = None) -> list[RolloutGroup]:
+    def ready(self, num_groups: int, *, lane: str = "") -> list[RolloutGroup]:
         """The `num_groups` groups of a lane submitted first, in that order, whichever finished first: quick dialogues get no advantage.
-
-        Args:
-            on_progress: called with (groups done, groups wanted) whenever the former grows.
 
         Raises:
             RuntimeError: workers died or hung more often than may be made good.
@@ -154,8 +151,6 @@ class RolloutPool:
                 # Where its worker was lost and replaced meanwhile, the job is done or under way in another call.
                 if pending[ref].ref is ref:
                     self._collect(pending[ref])
-            if on_progress:
-                on_progress(sum(job.groups is not None for job, _ in wanted), num_groups)
         self._lanes[lane] = tickets[num_groups:]
         now = time.perf_counter()
         self._rollout_s += now - self._busy_since
