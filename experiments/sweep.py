@@ -108,7 +108,8 @@ def run_sweep(sweep: Sweep) -> ExitCode:
     with Interruption() as interruption, contextlib.suppress(KeyboardInterrupt):
         failed = Sitting(sweep, interruption, torn=torn).run()
     if interruption.requested:
-        print(f"interrupted; to go on, give the same command again ({sweep.folder} keeps what was done)", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            print(f"interrupted; to go on, give the same command again ({sweep.folder} keeps what was done)", file=sys.stderr)
         return ExitCode.INTERRUPTED
     return ExitCode.FAILED if failed else ExitCode.FINISHED
 
@@ -332,8 +333,9 @@ class Sitting:
             time.sleep(POLL_S)
 
     def say(self, text: str) -> None:
-        """A line for the person."""
-        tqdm.write(text, file=sys.stderr)
+        """A line for the person, who may be gone with the terminal or the pipe: no run is abandoned for that."""
+        with contextlib.suppress(OSError):
+            tqdm.write(text, file=sys.stderr)
 
 
 def goes_first(sweep: Sweep, cell: Cell) -> str:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from policy.disk import flush, open_as_its_folder
+from policy.disk import as_os_error, flush, open_as_its_folder
 from policy.lora import merged_state
 from policy.model import no_progress_bars
 
@@ -50,6 +50,7 @@ def save_checkpoint(
 
     Raises:
         OSError: the disk is full or not writable.
+        RuntimeError: likewise, from torch.
     """
     assert STEP.fullmatch(folder.name), f"a checkpoint's folder must be named step_<n>, got {folder.name!r}"
     assert keep >= 1, f"keep must be >= 1, got {keep!r}"
@@ -137,7 +138,7 @@ def step_of(folder: Path) -> int:
 
 def _write(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, state: dict[str, Any]) -> None:
     folder.mkdir()
-    with no_progress_bars():
+    with no_progress_bars(), as_os_error():
         model.save_pretrained(folder, state_dict=merged_state(model))
         tokenizer.save_pretrained(folder)
     torch.save(state, folder / STATE)

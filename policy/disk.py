@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from safetensors import SafetensorError
 
 
 def open_as_its_folder(path: Path) -> None:
@@ -15,6 +18,15 @@ def open_as_its_folder(path: Path) -> None:
     """
     with suppress(OSError):
         path.chmod(path.parent.stat().st_mode & 0o666)
+
+
+@contextmanager
+def as_os_error() -> Iterator[None]:
+    """While entered, what safetensors says of a disk that is full or gone is an OSError, like everybody else's."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
 
 
 def flush(path: Path) -> None:

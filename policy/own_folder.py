@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-LOCK = ".lock"
+LOCK = ".attune-own-folder"
+"""Not `.lock`: others leave a free one in what they keep, such as uv in every environment."""
 
 
 class OwnFolder(tempfile.TemporaryDirectory[str]):
     """A temporary folder of this process; a killed one cannot remove its own, so whoever next wants one of that name does.
 
-    A lock tells them apart: it goes with the process that holds it. Where the file system has no locks, folders stay.
+    A lock tells them apart: it goes with the process that holds it. It names the machine, since not all shared file systems lock beyond
+    one; and where there are no locks at all, folders stay.
 
     Args:
         prefix: how its name begins, and the names of those that are looked through.
@@ -34,17 +37,31 @@ class OwnFolder(tempfile.TemporaryDirectory[str]):
 
     def cleanup(self) -> None:
         """Removes the folder with all that is in it, now rather than at the end of the process."""
+        _empty(Path(self.name))
         super().cleanup()
         if self._lock:
             self._lock.close()
 
 
 def remove_abandoned(prefix: str, parent: Path) -> None:
-    """Removes folders whose names begin so and whose process has ended without doing it. Others' are left."""
+    """Removes folders of this machine whose names begin so and whose process has ended without doing it. Others' are left."""
     for lock in parent.glob(f"{prefix}*/{LOCK}"):
         with suppress(OSError), lock.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.parent, ignore_errors=True)
+            if file.read() == _this_machine() and not lock.parent.is_symlink():
+                _empty(lock.parent)
+                lock.unlink()
+                lock.parent.rmdir()
+
+
+def _empty(folder: Path) -> None:
+    """Removes all but the lock, which goes last: what a removal that was broken off has left can still be told from what is nobody's."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != LOCK:
+            with suppress(OSError):
+                path.unlink()
 
 
 def _locked(folder: Path) -> IO[bytes] | None:
@@ -54,8 +71,14 @@ def _locked(folder: Path) -> IO[bytes] | None:
     file = draft.open("wb")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.write(_this_machine())
+        file.flush()
         os.replace(draft, folder / LOCK)
     except OSError:
         file.close()
         return None
     return file
+
+
+def _this_machine() -> bytes:
+    return platform.node().encode()

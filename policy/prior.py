@@ -46,7 +46,8 @@ WORD_WEIGHT = 20
 def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
     """The folder of the prior in Hugging Face format, built first if the cache does not hold it.
 
-    A build that is interrupted leaves nothing behind, one that is killed only until the next; two at once do not harm each other.
+    A build that is interrupted leaves nothing behind, one that is killed only until the next of any recipe; two at once do not harm each
+    other.
 
     Raises:
         RuntimeError: the cache folder cannot be written, or the build failed.
@@ -56,24 +57,31 @@ def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        own = OwnFolder(f".{folder.name}-", parent=folder.parent)
+        with OwnFolder(".prior-", parent=folder.parent) as closed:
+            # One within, since that one is for this user alone, whatever others may read here.
+            unfinished = Path(closed) / folder.name
+            unfinished.mkdir()
+            build_apart(config, unfinished, progress=progress)
+            _put_into_place(unfinished, folder)
     except OSError as error:
         raise RuntimeError(
             f"the prior's cache {folder.parent} must be writable ({error}); set XDG_CACHE_HOME to a folder that is"
         ) from error
-    with own as closed:
-        # One within, since that one is for this user alone, whatever others may read here.
-        unfinished = Path(closed) / folder.name
-        unfinished.mkdir()
-        build_apart(config, unfinished, progress=progress)
-        for path in unfinished.iterdir():
-            open_as_its_folder(path)
-            flush(path)
-        flush(unfinished)
-        if not folder.exists():
-            unfinished.rename(folder)
-            flush(folder.parent)
     return folder
+
+
+def _put_into_place(unfinished: Path, folder: Path) -> None:
+    """Gives a prior that is whole its name; one of the same recipe that was built meanwhile is as good."""
+    for path in unfinished.iterdir():
+        open_as_its_folder(path)
+        flush(path)
+    flush(unfinished)
+    try:
+        unfinished.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+    flush(folder.parent)
 
 
 def save_prior(config: PriorConfig, folder: Path, *, progress: bool = True) -> None:

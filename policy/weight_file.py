@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from policy.disk import flush
+from policy.disk import as_os_error, flush
 from policy.weights import PackedWeights
 
 
@@ -59,7 +59,8 @@ def write_weights(packed: PackedWeights, folder: Path, *, name: str) -> WeightFi
     """
     path, unfinished = folder / name, folder / f".{name}.unfinished"
     try:
-        save_file(dict(packed.tensors()), unfinished)
+        with as_os_error():
+            save_file(dict(packed.tensors()), unfinished)
         flush(unfinished)
         unfinished.replace(path)
         flush(folder)

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 from policy_factories import random_batch, tiny_model, tiny_tokenizer
+from safetensors import SafetensorError
 from torch import Tensor
+from transformers import PreTrainedModel
 
 import policy.checkpoint
 from policy.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
@@ -160,13 +162,16 @@ def test_process_killed_while_replacing_a_step_leaves_the_one_it_had(tmp_path: P
     assert load_checkpoint(folder).state == {"tries": 1}
 
 
-def test_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("where", "what", "error"), [(policy.checkpoint.torch, "save", OSError), (PreTrainedModel, "save_pretrained", SafetensorError)]
+)
+def test_failed_write_leaves_nothing_behind(where, what, error, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1)
 
     def full(*args: object, **options: object) -> None:
-        raise OSError(28, "No space left on device")
+        raise error("No space left on device")
 
-    monkeypatch.setattr(policy.checkpoint.torch, "save", full)
+    monkeypatch.setattr(where, what, full)
     with pytest.raises(OSError, match="No space left"):
         save(tmp_path, 2)
     assert kept(tmp_path) == ["step_1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from policy.own_folder import LOCK, OwnFolder
+from policy.own_folder import LOCK, OwnFolder, _empty, remove_abandoned
 
 HOLDS_ONE = textwrap.dedent("""
     import sys, time
@@ -58,19 +59,51 @@ def test_two_in_one_process_leave_each_other_alone(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["attune-without-a-lock", "others-abandoned"])
-def test_what_is_not_such_a_folder_stays(name, tmp_path):
-    (tmp_path / name).mkdir()
-    if name.startswith("others"):
-        (tmp_path / name / LOCK).touch()
+@pytest.mark.parametrize(
+    ("name", "lock", "machine"),
+    [
+        ("attune-without-a-lock", None, ""),
+        # As uv leaves it in an environment.
+        ("attune-venv", ".lock", ""),
+        ("attune-of-another-machine", LOCK, "elsewhere"),
+        ("others-abandoned", LOCK, platform.node()),
+    ],
+)
+def test_what_is_not_such_a_folder_of_this_machine_stays(name, lock, machine, tmp_path):
+    kept = tmp_path / name / "kept"
+    kept.parent.mkdir()
+    kept.touch()
+    if lock:
+        (kept.parent / lock).write_text(machine)
     with OwnFolder("attune-", parent=tmp_path):
-        assert (tmp_path / name).is_dir()
+        assert kept.exists()
+
+
+@pytest.mark.parametrize("stuck", ["cleanup", "remove_abandoned"])
+def test_what_a_broken_off_removal_left_goes_with_the_next(stuck, holder, tmp_path, monkeypatch):
+    process, left = holder
+    (left / "more").mkdir()
+    (left / "more" / "weights").touch()
+    process.kill()
+    process.wait()
+    # Killed in the midst of it: whatever had gone before, the lock has not.
+    with monkeypatch.context() as patched:
+        patched.setattr("policy.own_folder.shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove_abandoned("attune-", tmp_path) if stuck == "remove_abandoned" else _empty(left)
+    assert (left / "more").exists()
+    with OwnFolder("attune-", parent=tmp_path):
+        assert not left.exists()
+
+
+def killed(*args: object, **options: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_link_to_a_folder_is_not_followed(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / LOCK).touch()
+    (elsewhere / LOCK).write_text(platform.node())
     (tmp_path / "attune-link").symlink_to(elsewhere)
     with OwnFolder("attune-", parent=tmp_path):
         assert (elsewhere / LOCK).exists()

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import pickle
+import platform
 import random
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from experiments.sweep_plan import load_sweep
 from policy.demonstrations import DemonstrationConfig, demonstrate
+from policy.own_folder import LOCK
 from policy.prior import CHOICE_TOKENS, WORD_WEIGHT, build_model, build_prior, build_tokenizer, encode, prior_folder, words_told
 from policy.prior_config import PriorConfig
 from simulator import shown
@@ -181,6 +183,42 @@ def test_a_build_that_fails_says_so_and_leaves_nothing_behind(tmp_path: Path, mo
         build_prior(TINY, progress=False)
     assert "PYTHONHASHSEED" in capfd.readouterr().err
     assert not any((tmp_path / "attune").iterdir())
+
+
+def test_what_killed_builds_of_any_recipe_left_goes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("policy.prior.build_apart", lambda config, folder, **_: (folder / "weights").touch())
+    left = tmp_path / "attune" / ".prior-of-another-recipe-x"
+    left.mkdir(parents=True)
+    (left / LOCK).write_text(platform.node())
+    built = build_prior(TINY, progress=False)
+    assert [path.name for path in built.parent.iterdir()] == [built.name]
+
+
+@pytest.mark.parametrize("is_quicker", [True, False])
+def test_a_prior_that_cannot_get_its_name_is_an_error_unless_another_build_was_quicker(
+    is_quicker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place = prior_folder(TINY)
+
+    def build(config: PriorConfig, folder: Path, **_: object) -> None:
+        (folder / "weights").touch()
+        if is_quicker:
+            place.mkdir(parents=True)
+            (place / "weights").touch()
+
+    def refuse(path: Path, target: Path) -> None:
+        raise OSError("the disk can only be read")
+
+    if not is_quicker:
+        monkeypatch.setattr(Path, "rename", refuse)
+    monkeypatch.setattr("policy.prior.build_apart", build)
+    if is_quicker:
+        assert build_prior(TINY, progress=False) == place
+    else:
+        with pytest.raises(RuntimeError, match=r"^the prior's cache .* must be writable \(the disk can only be read\)"):
+            build_prior(TINY, progress=False)
 
 
 def test_a_prior_may_be_read_by_whom_the_umask_lets_and_lies_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -483,6 +484,23 @@ def test_a_run_that_was_asked_to_end_is_sent_one_more_signal_when_it_shall_aband
             sitting.run()
         again.join()
         assert process.stdout.read() == "2\n"
+
+
+class Gone(io.StringIO):
+    """A pipe whose reader has gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_no_run_is_abandoned_because_nobody_reads_any_more(write, tmp_path, monkeypatch):
+    write()
+    monkeypatch.setattr("experiments.sweep.POLL_S", 0.01)
+    monkeypatch.setattr(sys, "stderr", Gone())
+    with Interruption() as interruption, subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]) as ended:
+        sitting = Sitting(planned(f"runs={tmp_path}"), interruption)
+        sitting.left, sitting.running = [], [Running(Cell("frontier", 3), ended)]
+        assert sitting.run() == [Cell("frontier", 3)]
 
 
 @pytest.mark.engine

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from experiments.config import ConfigError
 from experiments.config import load as load_config
@@ -101,10 +102,11 @@ def test_a_file_keeps_bfloat16_and_the_order_of_names(tmp_path):
     assert all(torch.equal(tensor, sent) and tensor.dtype is sent.dtype for (_, tensor), (_, sent) in zip(back, named, strict=True))
 
 
-def test_a_write_that_fails_leaves_no_file(tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [OSError, SafetensorError])
+def test_a_write_that_fails_leaves_no_file(error, tmp_path, monkeypatch):
     def torn(tensors, path):
         Path(path).write_bytes(b"half")
-        raise OSError("no space left on the device")
+        raise error("no space left on the device")
 
     monkeypatch.setattr("policy.weight_file.save_file", torn)
     with pytest.raises(OSError, match="no space"):
