@@ -307,19 +307,9 @@ def require_consistent(config: ExperimentConfig) -> None:
         )
     config.algorithm.require(config.learner)
     config.resampling.require(config.teacher.kind)
-    if config.rollout.warmth > 0.0 and not isinstance(config.simulator, RuleUserConfig):
-        raise ValueError(f"rollout.warmth must be 0 with a user that names no strategies it heard, got {config.rollout.warmth!r}")
-    if config.rollout.binary_reward_at > 0.0 and getattr(config.algorithm, "turn_credit", 0.0) > 0.0:
-        raise ValueError(
-            f"algorithm.turn_credit must be 0 with rollout.binary_reward_at={config.rollout.binary_reward_at:g}, got "
-            f"{config.algorithm.turn_credit!r}: it would tell each reply what it changed, which sparse feedback does not know"
-        )
+    require_reward(config)
     require_patience(config)
-    if config.learner.pull_to_start > 0.0 and config.policy.lora.rank:
-        raise ValueError(
-            f"learner.pull_to_start must be 0 with policy.lora.rank={config.policy.lora.rank}, got {config.learner.pull_to_start!r}: "
-            "adapters are not weights that could go back to where they were; take no adapters"
-        )
+    require_adapters(config)
     require_correction(config)
     if config.learner.micro_batch_tokens < config.rollout.max_context:
         raise ValueError(
@@ -334,7 +324,37 @@ def require_consistent(config: ExperimentConfig) -> None:
             f"algorithm.critic_warmup_steps must be < budget.steps={config.budget.steps}, got {config.algorithm.critic_warmup_steps}: "
             "the policy would never be trained; lower the one or raise the other"
         )
-    if isinstance(config.algorithm, PpoConfig) and config.algorithm.critic is CriticKind.SHARED and config.policy.lora.rank:
+
+
+def require_reward(config: ExperimentConfig) -> None:
+    """Raises where the reward is made of what its user does not tell, or tells more than it shall.
+
+    Raises:
+        ValueError: a share for warmth without strategies that were heard, or credit by turn beside one bit a dialogue.
+    """
+    if config.rollout.warmth > 0.0 and not isinstance(config.simulator, RuleUserConfig):
+        raise ValueError(f"rollout.warmth must be 0 with a user that names no strategies it heard, got {config.rollout.warmth!r}")
+    if config.rollout.binary_reward_at > 0.0 and getattr(config.algorithm, "turn_credit", 0.0) > 0.0:
+        raise ValueError(
+            f"algorithm.turn_credit must be 0 with rollout.binary_reward_at={config.rollout.binary_reward_at:g}, got "
+            f"{config.algorithm.turn_credit!r}: it would tell each reply what it changed, which sparse feedback does not know"
+        )
+
+
+def require_adapters(config: ExperimentConfig) -> None:
+    """Raises where only adapters are trained and something needs the weights beneath them.
+
+    Raises:
+        ValueError: a pull to where the weights began, or a critic that shares the frozen layers.
+    """
+    if not config.policy.lora.rank:
+        return
+    if config.learner.pull_to_start > 0.0:
+        raise ValueError(
+            f"learner.pull_to_start must be 0 with policy.lora.rank={config.policy.lora.rank}, got {config.learner.pull_to_start!r}: "
+            "adapters are not weights that could go back to where they were; take no adapters"
+        )
+    if isinstance(config.algorithm, PpoConfig) and config.algorithm.critic is CriticKind.SHARED:
         raise ValueError(
             f"algorithm.critic must be separate with policy.lora.rank={config.policy.lora.rank}, got shared: "
             "the layers that both would read are frozen; take a critic of its own, or no adapters"
