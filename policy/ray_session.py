@@ -66,16 +66,28 @@ def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus: 
 @contextmanager
 def _deaf_to_hangups() -> Iterator[None]:
     """What is started within ignores the SIGHUP of a terminal that is closed, which goes to the whole group of processes: the driver lets
-    the step at hand finish, and needs Ray for that.
+    the step at hand finish, and needs Ray for that. The driver itself hears afterwards of one that was closed meanwhile.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    had_terminal = _has_terminal()
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield
     finally:
         signal.signal(signal.SIGHUP, before)
+        if had_terminal and not _has_terminal():
+            signal.raise_signal(signal.SIGHUP)
+
+
+def _has_terminal() -> bool:
+    """Whether somebody's terminal controls this process; none does once it was closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def stop_ray() -> None:

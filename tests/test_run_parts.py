@@ -212,6 +212,31 @@ def test_ray_outlives_a_terminal_that_is_closed_so_that_the_step_at_hand_is_fini
     assert done.stdout.split() == ["True", "1000000.0"], done.stderr[-2000:]
 
 
+CLOSED_MEANWHILE = """
+import fcntl, signal, termios, time
+from policy.ray_session import _deaf_to_hangups, _has_terminal
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+heard = []
+signal.signal(signal.SIGHUP, lambda number, frame: heard.append("heard"))
+with _deaf_to_hangups():
+    print("within", flush=True)
+    while _has_terminal():
+        time.sleep(0.01)
+    print("closed", *heard, flush=True)
+print("after", *heard, flush=True)
+"""
+
+
+def test_a_terminal_that_is_closed_while_ray_starts_is_heard_of_afterwards():
+    ours, its = os.openpty()
+    words = [sys.executable, "-c", CLOSED_MEANWHILE]
+    with subprocess.Popen(words, stdin=its, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        os.close(its)
+        assert process.stdout is not None and process.stdout.readline() == "within\n"
+        os.close(ours)
+        assert process.stdout.read() == "closed\nafter heard\n"
+
+
 def test_a_reader_that_is_gone_ends_no_run(tmp_path, monkeypatch):
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
