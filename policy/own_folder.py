@@ -37,18 +37,23 @@ class OwnFolder(tempfile.TemporaryDirectory[str]):
 
     def cleanup(self) -> None:
         """Removes the folder with all that is in it, now rather than at the end of the process."""
-        _empty(Path(self.name))
-        super().cleanup()
+        folder = Path(self.name)
+        _empty(folder)
+        # Closed before it is removed: NFS keeps what is open under another name.
         if self._lock:
             self._lock.close()
+        with suppress(OSError):
+            (folder / LOCK).unlink()
+        super().cleanup()
 
 
 def remove_abandoned(prefix: str, parent: Path) -> None:
-    """Removes folders of this machine whose names begin so and whose process has ended without doing it. Others' are left."""
+    """Removes folders of this user on this machine whose names begin so and whose process has ended without doing it. Others' are left."""
     for lock in parent.glob(f"{prefix}*/{LOCK}"):
         with suppress(OSError), lock.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if file.read() == _this_machine() and not lock.parent.is_symlink():
+            is_ours = lock.parent.lstat().st_uid == os.geteuid() and not lock.parent.is_symlink()
+            if is_ours and file.read() == _this_machine():
                 _empty(lock.parent)
                 lock.unlink()
                 lock.parent.rmdir()

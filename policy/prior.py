@@ -46,8 +46,8 @@ WORD_WEIGHT = 20
 def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
     """The folder of the prior in Hugging Face format, built first if the cache does not hold it.
 
-    A build that is interrupted leaves nothing behind, one that is killed only until the next of any recipe; two at once do not harm each
-    other.
+    A build that is interrupted leaves nothing behind; what a killed one leaves goes with the next build, of whatever recipe. Two at once
+    do not harm each other.
 
     Raises:
         RuntimeError: the cache folder cannot be written, or the build failed.

@@ -32,7 +32,10 @@ def build_apart(config: PriorConfig, folder: Path, *, progress: bool) -> None:
     environment = alike_everywhere()
     environment[ENDS_WITH] = str(os.getpid())
     environment["PYTHONPATH"] = ":".join(filter(None, [root, environment.get("PYTHONPATH", "")]))
-    code = subprocess.run(command, input=pickle.dumps(config), env=environment, check=False).returncode
+    try:
+        code = subprocess.run(command, input=pickle.dumps(config), env=environment, check=False).returncode
+    except OSError as error:
+        raise RuntimeError(f"the prior could not be built: its process could not be started ({error})") from error
     if code == INTERRUPTED:
         raise KeyboardInterrupt
     if code:

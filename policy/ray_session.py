@@ -71,23 +71,32 @@ def _deaf_to_hangups() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    had_terminal = _has_terminal()
+    was_in_front = _has_terminal(in_front=True)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield
     finally:
         signal.signal(signal.SIGHUP, before)
-        if had_terminal and not _has_terminal():
+        if was_in_front and not _has_terminal():
             signal.raise_signal(signal.SIGHUP)
 
 
-def _has_terminal() -> bool:
-    """Whether somebody's terminal controls this process; none does once it was closed."""
+def _has_terminal(*, in_front: bool = False) -> bool:
+    """Whether a terminal controls this process; none does once it was closed.
+
+    Args:
+        in_front: whether it would also signal this process's group, and not another's, when it is closed.
+    """
     try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
         return False
-    return True
+    try:
+        return not in_front or os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def stop_ray() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from policy.own_folder import LOCK, OwnFolder, _empty, remove_abandoned
+from policy.own_folder import LOCK, OwnFolder, remove_abandoned
 
 HOLDS_ONE = textwrap.dedent("""
     import sys, time
@@ -27,10 +28,13 @@ HOLDS_ONE = textwrap.dedent("""
 @pytest.fixture
 def holder(tmp_path):
     """A process that has such a folder, and the folder."""
-    process = subprocess.Popen([sys.executable, "-c", HOLDS_ONE, tmp_path], stdout=subprocess.PIPE, text=True)
+    words = [sys.executable, "-c", HOLDS_ONE, tmp_path]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1])
     try:
         assert process.stdout is not None
-        yield process, Path(process.stdout.readline().strip())
+        name = process.stdout.readline().strip()
+        assert name, "the process that holds a folder has not started"
+        yield process, Path(name)
     finally:
         process.kill()
         process.wait()
@@ -64,7 +68,7 @@ def test_two_in_one_process_leave_each_other_alone(tmp_path):
     [
         ("attune-without-a-lock", None, ""),
         # As uv leaves it in an environment.
-        ("attune-venv", ".lock", ""),
+        ("attune-venv", ".lock", platform.node()),
         ("attune-of-another-machine", LOCK, "elsewhere"),
         ("others-abandoned", LOCK, platform.node()),
     ],
@@ -79,25 +83,36 @@ def test_what_is_not_such_a_folder_of_this_machine_stays(name, lock, machine, tm
         assert kept.exists()
 
 
-@pytest.mark.parametrize("stuck", ["cleanup", "remove_abandoned"])
-def test_what_a_broken_off_removal_left_goes_with_the_next(stuck, holder, tmp_path, monkeypatch):
-    process, left = holder
-    (left / "more").mkdir()
-    (left / "more" / "weights").touch()
+@pytest.mark.parametrize("who", ["its own process", "the next"])
+def test_the_lock_goes_last_so_that_a_removal_that_was_broken_off_can_go_on(who, holder, tmp_path, monkeypatch):
+    process, folder = holder
+    own = OwnFolder("attune-", parent=tmp_path)
+    place = Path(own.name) if who == "its own process" else folder
+    for number in range(50):
+        (place / f"weights-{number}").touch()
     process.kill()
     process.wait()
-    # Killed in the midst of it: whatever had gone before, the lock has not.
-    with monkeypatch.context() as patched:
-        patched.setattr("policy.own_folder.shutil.rmtree", killed)
-        with pytest.raises(KeyboardInterrupt):
-            remove_abandoned("attune-", tmp_path) if stuck == "remove_abandoned" else _empty(left)
-    assert (left / "more").exists()
+    removed, unlink = [], os.unlink
+
+    def watched(path: str, **options: int) -> None:
+        removed.append(Path(path).name)
+        unlink(path, **options)
+
+    monkeypatch.setattr(os, "unlink", watched)
+    own.cleanup() if who == "its own process" else remove_abandoned("attune-", tmp_path)
+    own.cleanup()
+    assert removed.index(LOCK) >= 50
+    assert not place.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_stays(tmp_path):
+    theirs = tmp_path / "attune-theirs"
+    theirs.mkdir()
+    (theirs / LOCK).write_text(platform.node())
+    os.chown(theirs, 65534, 65534)
     with OwnFolder("attune-", parent=tmp_path):
-        assert not left.exists()
-
-
-def killed(*args: object, **options: object) -> None:
-    raise KeyboardInterrupt
+        assert (theirs / LOCK).exists()
 
 
 def test_a_link_to_a_folder_is_not_followed(tmp_path):

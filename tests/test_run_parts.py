@@ -231,10 +231,13 @@ def test_a_terminal_that_is_closed_while_ray_starts_is_heard_of_afterwards():
     ours, its = os.openpty()
     words = [sys.executable, "-c", CLOSED_MEANWHILE]
     with subprocess.Popen(words, stdin=its, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
-        os.close(its)
-        assert process.stdout is not None and process.stdout.readline() == "within\n"
-        os.close(ours)
-        assert process.stdout.read() == "closed\nafter heard\n"
+        try:
+            os.close(its)
+            assert process.stdout is not None and process.stdout.readline() == "within\n"
+            os.close(ours)
+            assert process.communicate(timeout=60)[0] == "closed\nafter heard\n"
+        finally:
+            process.kill()
 
 
 def test_a_reader_that_is_gone_ends_no_run(tmp_path, monkeypatch):
