@@ -125,7 +125,11 @@ def chosen_arms(arms: Mapping[str, Any], names: Any) -> list[str]:
 
 
 def whole_numbers(name: str, value: Any, *, least: int) -> tuple[int, ...]:
-    """One or several whole numbers, as YAML or as text between commas, in which `0-4` means all from the first to the last."""
+    """One or several whole numbers, as YAML or as text between commas, in which `0-4` means all from the first to the last.
+
+    Raises:
+        ConfigError: they are none, below `least` or too large for a seed, one stands twice, or there are none.
+    """
     items = value if isinstance(value, list) else str(value).split(",")
     try:
         if unfit := [item for item in items if isinstance(item, bool) or not isinstance(item, int | str)]:
@@ -150,7 +154,11 @@ def num_parallel(value: Any) -> int:
 
 
 def parse_contrast(text: str, arms: Mapping[str, Any]) -> tuple[str, str]:
-    """Two arms from `first:second`; the second may be a pattern such as `fixed_*`, which means the best arm that fits it."""
+    """Two arms from `first:second`; the second may be a pattern such as `fixed_*`, which means the best arm that fits it.
+
+    Raises:
+        ConfigError: there is no such arm, or none that fits.
+    """
     first, _, second = text.partition(":")
     if first not in arms or not fnmatch.filter(arms, second):
         raise ConfigError(f"contrasts must look like first:second, of the arms {', '.join(arms)}, got {text!r}")
