@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.agents.length_control import score_at
+from analysis.agents.length_control import score_at, score_within
 from experiments.agents.capabilities import (
     capabilities,
     core_insight,
@@ -234,7 +234,7 @@ def test_a_mean_of_values_that_are_all_alike_is_bounded_by_how_many_exceptions_s
 def test_length_control_finds_a_line_and_what_is_left_without_it():
     who = scenarios(HiddenIntention.PRAISE, num=6)
     played = [ended(s, 30 + 5 * power, words=2**power, sibling=i) for s in who for i, power in enumerate((1, 2, 3))]
-    found = length_control(played, seed=0)
+    found = length_control(played, seed=0, register=Register.WORLD)
     assert found["words_per_reply"] == pytest.approx(4.0)
     assert found["points_per_doubling"]["value"] == pytest.approx(5.0)
     assert score_at(found["line"], 16.0)["value"] == pytest.approx(50.0)
@@ -244,8 +244,70 @@ def test_length_that_only_differs_between_users_explains_nothing():
     # long replies to one user, who feels well whatever is said
     short, long = scenarios(HiddenIntention.PRAISE, num=2)
     played = [ended(short, 20, words=2, sibling=i) for i in (0, 1)] + [ended(long, 90, words=32, sibling=i) for i in (0, 1)]
-    found = length_control(played, seed=0)
+    found = length_control(played, seed=0, register=Register.WORLD)
     assert found["points_per_doubling"] is None and found["line"] is None and found["words_per_reply"] == pytest.approx(8.0)
+
+
+def moved(scenario: Scenario, changes: list[int], lengths: list[int], *, sibling: int = 0) -> Played:
+    """A dialogue of replies so long that moved the user by so much."""
+    turns = [Turn(speaker=Speaker.USER, text=scenario.opening, emotion=40)]
+    for i, (change, words) in enumerate(zip(changes, lengths, strict=True)):
+        turns.append(Turn(speaker=Speaker.AGENT, text=" ".join(["word"] * words)))
+        turns.append(Turn(speaker=Speaker.USER, text="Hm.", emotion=40 + sum(changes[: i + 1]), change=change))
+    dialogue = Dialogue(scenario=scenario, difficulty=Difficulty.along(0.5), seed=1, turns=tuple(turns), outcome=Outcome.MAX_TURNS)
+    return Played(task=task_of(scenario, 0.5), sibling=sibling, dialogue=dialogue)
+
+
+def test_a_failing_agent_that_talks_is_not_taken_for_one_that_fails_by_talking():
+    # Luck moves users up or down; once one is down, replies are four times as long, and nothing hangs on that.
+    rng = np.random.default_rng(0)
+    played = []
+    for scenario in scenarios(HiddenIntention.PRAISE, num=12):
+        for sibling in range(40):
+            changes, lengths = [], []
+            for _ in range(6):
+                lengths.append((4 if sum(changes) >= 0 else 16) + int(rng.integers(0, 4)))
+                changes.append(int(rng.choice([-5, 5])))
+            played.append(moved(scenario, changes, lengths, sibling=sibling))
+    by_dialogue = np.polyfit(
+        [np.log2(np.mean([len(reply.split()) for reply in one.dialogue.replies()])) for one in played],
+        [one.dialogue.emotion for one in played],
+        1,
+    )
+    assert by_dialogue[0] < -8.0
+    found = length_control(played, seed=0, register=Register.WORLD)
+    slope = found["points_per_doubling"]
+    assert slope["low"] < 0.0 < slope["high"] and abs(slope["value"]) < 3.0
+
+
+def test_what_each_reply_gains_by_its_length_adds_up_over_the_dialogue():
+    # Three replies, 4 points per doubling each, beside 1 point for every 8 that the user already felt worse.
+    rng = np.random.default_rng(1)
+    played = []
+    for scenario in scenarios(HiddenIntention.PRAISE, num=10):
+        for sibling in range(6):
+            powers = rng.integers(1, 4, size=3)
+            changes: list[int] = []
+            for power in powers:
+                changes.append(int(4 * power - sum(changes) // 8 - 8))
+            played.append(moved(scenario, changes, [2**power for power in powers], sibling=sibling))
+    found = length_control(played, seed=0, register=Register.WORLD)
+    assert found["points_per_doubling"]["value"] == pytest.approx(12.0, abs=0.5)
+    assert found["range"] == [2.0, 8.0]
+    score = np.mean([one.dialogue.emotion for one in played])
+    assert score_at(found["line"], found["words_per_reply"])["value"] == pytest.approx(score)
+    assert score_within(found, 8.0) == score_at(found["line"], 8.0) and score_within(found, 10.0) is None
+    assert found["score_at_reference"] is None, "the agent never speaks at ten words"
+
+
+def test_a_reply_that_runs_away_does_not_turn_the_line():
+    who = scenarios(HiddenIntention.PRAISE, num=8)
+    played = [moved(s, [change], [words], sibling=i) for s in who for i, (change, words) in enumerate(((0, 8), (4, 16)) * 2)]
+    told = length_control(played, seed=0, register=Register.WORLD)
+    runaway = moved(who[0], [-30], [2000], sibling=4)
+    found = length_control([*played, runaway], seed=0, register=Register.WORLD)
+    assert told["points_per_doubling"]["value"] == pytest.approx(4.0) and told["score_at_reference"]["words"] == 10.0
+    assert found["range"] == [8.0, 16.0] and abs(found["points_per_doubling"]["value"] - 4.0) < 4.0
 
 
 def test_best_of_k_without_bias_equals_all_choices():

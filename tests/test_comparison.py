@@ -363,6 +363,26 @@ def test_nothing_is_answered_before_the_plans_seeds_are_in(tmp_path):
     assert found["verdict"][0].endswith("what is here is not what was planned, and nothing is decided before it is.")
 
 
+def test_a_contrast_that_is_not_complete_helps_no_other_over_the_line(tmp_path):
+    # Against uniform p is 10/256: decided after Holm if yoked comes before it with a smaller p, and not if yoked does not.
+    frontier = np.full(8, 80.0)
+    finals = {
+        "frontier": list(frontier),
+        "uniform": list(frontier - [2, 4, 8, 10, 12, 14, 16, -6]),
+        "yoked": list(frontier - [20, 22, 24, 26, 28, 30, 32, -19]),
+    }
+    folder = made_sweep(tmp_path / "sweep", finals)
+    Planned(contrasts=(("frontier", "uniform"), ("frontier", "yoked")), primary="heldout.auc", seeds=tuple(range(8))).keep(folder)
+    (folder / "yoked" / "seed_7").rename(tmp_path / "later")
+    found = as_planned(folder)
+    uniform, yoked = found["contrasts"]
+    assert (on(found)["p"], on(found, which=1)["p"]) == (10 / 256, 2 / 128) and yoked["too_early"]
+    assert on(found)["p_holm"] == 20 / 256 and uniform["answer"] == "undecided"
+    assert on(found)["p_smallest_holm"] == 4 / 256
+    (tmp_path / "later").rename(folder / "yoked" / "seed_7")
+    assert [one["answer"] for one in as_planned(folder)["contrasts"]] == ["yes", "yes"]
+
+
 def test_nothing_is_answered_with_seeds_that_the_plan_does_not_have(tmp_path):
     folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0 + i for i in range(8)], "uniform": [50.0] * 8})
     Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", seeds=tuple(range(6))).keep(folder)

@@ -123,9 +123,9 @@ def test_every_contrast_has_its_p_and_what_could_have_been_found_once_its_spread
     six = {"frontier": (70.0, 80.0, 76.0, 71.0, 74.0, 60.0), "uniform": (60.0, 66.0, 70.0, 68.0, 65.0, 61.0)}
     found = found_in(made(tmp_path / "six", six))
     endpoint = found["contrasts"][0]["endpoints"]["heldout.auc"]
-    effect = endpoint["minimal_detectable_effect"]["effect"]
+    effect, alpha = (endpoint["minimal_detectable_effect"][name] for name in ("effect", "alpha"))
     said = on_contrast(found["contrasts"][0], found["plan"])
-    assert f"; with this spread, 6 seeds would detect a difference of {effect:.1f} in four cases of five" in said
+    assert f"; with this spread, 6 seeds would detect a difference of {effect:.1f} in four cases of five (p ≤ {alpha:.3g})" in said
     # Two seeds could never decide, whatever they differ by: the same sentence ends with p.
     found = found_in(made(tmp_path / "two", FEW))
     said = on_contrast(found["contrasts"][0], found["plan"])

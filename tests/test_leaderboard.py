@@ -20,7 +20,7 @@ from analysis.agents.evaluated import Entry, is_same_agent, read_entries
 from analysis.agents.leaderboard import grouped, ranks
 from analysis.agents.leaderboard_files import write_leaderboard
 from analysis.agents.leaderboard_page import verdict
-from analysis.agents.length_control import score_at
+from analysis.agents.length_control import score_at, score_within
 from experiments.__main__ import main as experiments
 
 SMALL = ("--num-scenarios", "4", "--strictness", "0.1", "0.5")
@@ -158,7 +158,12 @@ def test_lengths_are_controlled_at_the_mean_of_the_table(evaluated):
     lengths = [entry.found["length"]["words_per_reply"] for entry in group.entries]
     assert min(lengths) <= group.words <= max(lengths)
     entry = group.entries[0]
+    shortest, longest = entry.found["length"]["range"]
+    assert shortest <= group.words <= longest
     assert group.controlled(entry) == score_at(entry.found["length"]["line"], group.words)
+    assert score_within(entry.found["length"], longest + 1.0) is None
+    before = {name: value for name, value in entry.found["length"].items() if name != "range"}
+    assert score_within(before, group.words) is None, "a line over dialogues, of an earlier version"
 
 
 def probed(source: Path, folder: Path, /, *, kind: str = "questions", digest: str = "aa", errors: float = 0.125, **agent: str) -> Path:

@@ -170,6 +170,7 @@ def line(look: int, emotion: float, words: int, heard: tuple[str, ...] = (), *, 
         "outcome": "max_turns",
         "emotion": emotion,
         "strictness": strictness,
+        "family": "praise/positive",
         "turns": turns,
     }
 
@@ -181,6 +182,24 @@ def test_a_gain_that_length_explains_is_none_at_equal_length():
     assert found.gain == pytest.approx(20.0) and found.gain_at_equal_length == pytest.approx(0.0, abs=1e-9)
     flat = figures_of([line(0, 30.0, 4), line(0, 30.0, 8), line(9, 50.0, 4), line(9, 50.0, 8)])
     assert (flat.gain, flat.gain_at_equal_length) == (pytest.approx(20.0), pytest.approx(20.0))
+    assert (flat.words_before, flat.words) == (pytest.approx(math.sqrt(32)), pytest.approx(math.sqrt(32)))
+
+
+def test_length_takes_from_a_gain_and_never_adds_to_it():
+    # Who fails talks longer, and replies grew: by a line over all dialogues growing would have cost points, and the gain would be greater.
+    lines = [line(look, start - 10.0 * math.log2(words), words) for look, start in ((0, 60.0), (9, 95.0)) for words in (2 + look, 4 + look)]
+    found = figures_of(lines)
+    assert found.gain > 0.0 and found.gain_at_equal_length == found.gain
+
+
+def test_length_is_compared_between_dialogues_of_as_many_replies():
+    # Users who left after the first reply, a long one, take no part in a comparison with those who stayed for short ones.
+    early = [line(look, 5.0, 16) for look in (0, 9)]
+    late = [line(look, emotion, words) for look, emotion, words in ((0, 40.0, 4), (0, 50.0, 8), (9, 50.0, 8), (9, 60.0, 16))]
+    for one in late:
+        one["turns"] += one["turns"][1:]
+    found = figures_of([*early, *late])
+    assert found.gain - found.gain_at_equal_length == pytest.approx(10.0 * 2 / 3)
 
 
 def test_who_judges_is_told_for_moderate_against_challenging_users():

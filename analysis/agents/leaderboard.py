@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from analysis.agents.evaluated import Cell, Entry
-from analysis.agents.length_control import score_at
+from analysis.agents.length_control import score_within
 from analysis.runs import leaves
 
 RATES = ("success_rate", "failure_rate")
@@ -62,9 +62,8 @@ class Group:
         return entry.best_of(self.tries) if self.tries and entry.tries else {}
 
     def controlled(self, entry: Entry) -> Cell:
-        """An agent's score at the group's length; None where it was not fitted."""
-        line = (entry.found.get("length") or {}).get("line")
-        return score_at(line, self.words) if line and self.words else None
+        """An agent's score at the group's length; None where it was not fitted, or the agent does not speak at that length."""
+        return score_within(entry.found.get("length") or {}, self.words) if self.words else None
 
 
 def grouped(entries: Sequence[Entry], *, seed: int) -> list[Group]:

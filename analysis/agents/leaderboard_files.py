@@ -56,6 +56,8 @@ def rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
     for group in groups:
         for entry, rank in zip(group.entries, group.ranks, strict=True):
             (first, last), found, (kind, digest) = rank or (None, None), entry.found, entry.probe or ("", "")
+            length = found.get("length") or {}
+            shortest, longest = length.get("range") or (None, None)
             row: dict[str, Any] = {
                 "setting_id": group.setting_id,
                 "agent": entry.name,
@@ -71,7 +73,9 @@ def rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "common_k": group.tries if entry.tries else None,
                 "probe_kind": kind,
                 "probe_hash": digest,
-                "words_per_reply": (found.get("length") or {}).get("words_per_reply"),
+                "words_per_reply": length.get("words_per_reply"),
+                "words_of_shortest": shortest,
+                "words_of_longest": longest,
                 "capabilities_by": (found.get("capabilities") or {}).get("by"),
                 "dialogues_without_grades": (found.get("capabilities") or {}).get("num_errors"),
             }

@@ -189,7 +189,11 @@ def details(group: Group) -> str:
 
 def scores_table(group: Group) -> str:
     """The main table, with a bar for each score."""
-    at = f"score at {group.words:.0f} words a reply, by a line fitted within each agent" if group.words else "not fitted"
+    at = (
+        f"score at {group.words:.0f} words a reply, by a line fitted to each agent's replies; none for who does not speak at that length"
+        if group.words
+        else "not fitted"
+    )
     main: list[Column] = [
         ("score", "mean final emotion, 0-100", lambda entry: entry.score, "{:.1f}"),
         ("length-controlled", at, group.controlled, "{:.1f}"),

@@ -12,6 +12,16 @@ Z = 1.959964
 """Half the width of a 95 % interval in standard errors."""
 
 
+def score_within(found: Mapping[str, Any], words: float) -> dict[str, float] | None:
+    """`score_at`, but None where the agent does not speak at such length: nothing is known of what it would say.
+
+    Args:
+        found: `length` of an `agent.json`. One without `range` is of a version that fitted dialogues, where failing made replies long.
+    """
+    line, spoken = found.get("line"), found.get("range")
+    return score_at(line, words) if line and spoken and spoken[0] <= words <= spoken[1] else None
+
+
 def score_at(line: Mapping[str, Any], words: float) -> dict[str, float]:
     """The length-controlled score at so many words a reply, 0-100, with its 95 % interval.
 

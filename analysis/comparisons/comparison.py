@@ -322,14 +322,17 @@ def improvement_over_cells(pairs: Sequence[tuple[RunResult, RunResult]], plan: P
 def adjust(contrasts: Sequence[dict[str, Any]], primary: str) -> None:
     """Puts Holm's p into each contrast's primary endpoint, and the smallest that so many pairs could have, were all pairs to agree.
 
-    A contrast that could not be computed counts in the family with p = 1.
+    A contrast that could not be computed counts in the family with p = 1, and so for all others does one that may not be answered yet: what
+    is here of it is not what was planned.
     """
     found = [contrast["endpoints"][primary] for contrast in contrasts]
+    waits = [bool(contrast.get("too_early")) for contrast in contrasts]
     for name in ("p", "p_smallest"):
-        adjusted = paired.holm([endpoint[name] if endpoint else 1.0 for endpoint in found])
-        for endpoint, p in zip(found, adjusted, strict=True):
+        values = [endpoint[name] if endpoint else 1.0 for endpoint in found]
+        for i, endpoint in enumerate(found):
             if endpoint:
-                endpoint[f"{name}_holm"] = p
+                family = [1.0 if waits[j] and j != i else p for j, p in enumerate(values)]
+                endpoint[f"{name}_holm"] = paired.holm(family)[i]
 
 
 def write_json(found: Mapping[str, Any], path: Path) -> None:

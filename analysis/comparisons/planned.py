@@ -68,7 +68,7 @@ class Planned:
         if (before.contrasts, before.primary) != (self.contrasts, self.primary):
             raise ValueError(
                 f"{folder / PLAN} must have the experiment's contrasts and endpoint ({self.words()}), got {before.words()}; "
-                "take another name= for the sweep, or delete the file to plan anew"
+                "take another name= for the sweep"
             )
         if before.choose != self.choose:
             raise ValueError(f"{folder / PLAN} has choose {before.choose}, the experiment {self.choose}; take another name= for the sweep")

@@ -216,7 +216,7 @@ def acting_gained(run: Figures) -> float:
 
 
 def gain_beyond_length(table: Table) -> Estimate:
-    """Gain at equal words per reply less half of the whole gain: above 0, length explains less than half of it."""
+    """Gain less what longer replies explain and less half of the whole gain: above 0, length explains less than half of it."""
 
     def beyond(at: Callable[[str], Figures]) -> float:
         return mean_of(at(user).gain_at_equal_length - 0.5 * at(user).gain for user in USERS)
@@ -248,7 +248,7 @@ CLAIMS = (
     ),
     Claim(
         "length does not explain the gain",
-        "gain at equal length - half the gain",
+        "gain less what length explains - half the gain",
         gain_beyond_length,
         Premise("there is a gain", whole_gain),
     ),
@@ -361,16 +361,21 @@ def section(marks: Marks) -> str:
 
 def cell_rows(table: Table) -> list[list[str]]:
     """What the cells' runs came to, means over seeds, with what each seed scored."""
-    rows = [["cell", "score at the end", "of each seed", "gain", "understanding", "action", "steps"]]
+    rows = [["cell", "score at the end", "of each seed", "gain", "understanding", "action", "words a reply", "steps"]]
     for cell in (cell for cell in CELLS if cell in table):
         runs = [run for _, run in sorted(table[cell].items())]
-
-        def mean(name: str, runs: Sequence[Figures] = tuple(runs)) -> float:
-            return mean_of(getattr(run, name) for run in runs)
-
-        scores = " ".join(f"{run.score:.1f}" for run in runs)
-        shares = [f"{mean(f'{name}_before'):.2f} to {mean(name):.2f}" for name in ("understanding", "acting")]
-        rows.append([" ".join(cell), f"{mean('score'):.1f}", scores, f"{mean('gain'):+.1f}", *shares, f"{mean('num_steps'):.0f}"])
+        rows.append(
+            [
+                " ".join(cell),
+                f"{mean_of(run.score for run in runs):.1f}",
+                " ".join(f"{run.score:.1f}" for run in runs),
+                f"{mean_of(run.gain for run in runs):+.1f}",
+                f"{mean_of(run.understanding_before for run in runs):.2f} to {mean_of(run.understanding for run in runs):.2f}",
+                f"{mean_of(run.acting_before for run in runs):.2f} to {mean_of(run.acting for run in runs):.2f}",
+                f"{mean_of(run.words_before for run in runs):.1f} to {mean_of(run.words for run in runs):.1f}",
+                f"{mean_of(run.num_steps for run in runs):.0f}",
+            ]
+        )
     return rows
 
 

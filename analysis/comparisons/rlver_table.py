@@ -39,7 +39,11 @@ class Figures:
     gain: float
     """That less the score before training."""
     gain_at_equal_length: float
-    """The same at equal words per reply: the coefficient of `after training` beside that of log words per reply."""
+    """The same less what longer replies explain (`gained_by_length`)."""
+    words_before: float = math.nan
+    """Words per reply before training: the mean over dialogues, geometric."""
+    words: float = math.nan
+    """The same at the end."""
     understanding_before: float
     """Share of answered replies in which understanding was heard, before training; [0, 1]."""
     understanding: float
@@ -192,15 +196,13 @@ def figures_of(lines: Iterable[Mapping[str, Any]], *, num_steps: int = 0) -> Fig
     before, after = full[min(full)], full[max(full)]
     emotions = [np.array([line["emotion"] for line in side], dtype=float) for side in (before, after)]
     early, late = heard(before), heard(after)
-    trained_N = np.repeat([0.0, 1.0], [len(before), len(after)])
-    length_N = np.log([max(words_per_reply(line), 1.0) for line in (*before, *after)])
-    at_equal_length = np.linalg.lstsq(
-        np.stack([np.ones_like(trained_N), trained_N, length_N], axis=1), np.concatenate(emotions), rcond=None
-    )
+    gain = float(emotions[1].mean() - emotions[0].mean())
     return Figures(
         score=float(emotions[1].mean()),
-        gain=float(emotions[1].mean() - emotions[0].mean()),
-        gain_at_equal_length=float(at_equal_length[0][1]),
+        gain=gain,
+        gain_at_equal_length=gain - gained_by_length(before, after),
+        words_before=2.0 ** float(log_words(before).mean()),
+        words=2.0 ** float(log_words(after).mean()),
         understanding_before=early.understanding,
         understanding=late.understanding,
         acting_before=early.acting,
@@ -218,10 +220,34 @@ def by_strictness(lines: Iterable[Mapping[str, Any]]) -> dict[float, float]:
     return {strictness: float(np.mean(found)) for strictness, found in sorted(emotions.items())}
 
 
-def words_per_reply(line: Mapping[str, Any]) -> float:
-    """Words that the agent says in a reply, mean over a dialogue; 0 without replies."""
-    replies = replies_in(line)
-    return replies.words / replies.num if replies.num else 0.0
+def gained_by_length(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> float:
+    """Points of the gain that longer replies explain, at least 0.
+
+    That is points of emotion per doubling x doublings by which replies grew. The slope is that between dialogues of one look, with users of
+    one intention and strictness, and of as many replies: users who leave early heard only first replies, which are longer than later ones.
+    What then lets failing make replies long is left in, and could only make the slope too small; so length never adds to a gain.
+    """
+    lines = [*before, *after]
+    x_N, y_N = np.concatenate([log_words(before), log_words(after)]), np.array([line["emotion"] for line in lines], dtype=float)
+    looks = [*[0] * len(before), *[1] * len(after)]
+    cells: dict[tuple[int, str, float, int], int] = {}
+    cell_N = np.array(
+        [
+            cells.setdefault((look, line["family"].partition("/")[0], line["strictness"], replies_in(line).num), len(cells))
+            for look, line in zip(looks, lines, strict=True)
+        ]
+    )
+    size_C = np.bincount(cell_N)
+    dx_N, dy_N = (values - (np.bincount(cell_N, values) / size_C)[cell_N] for values in (x_N, y_N))
+    spread = float(dx_N @ dx_N)
+    slope = float(dx_N @ dy_N) / spread if spread > 1e-9 else 0.0
+    return max(0.0, slope * float(log_words(after).mean() - log_words(before).mean()))
+
+
+def log_words(lines: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """log2 of the words that the agent says in a reply, of each dialogue; 0 for fewer than one."""
+    found = (replies_in(line) for line in lines)
+    return np.log2([max(1.0, replies.words / max(1, replies.num)) for replies in found])
 
 
 class Heard(NamedTuple):

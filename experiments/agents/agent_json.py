@@ -75,7 +75,7 @@ def describe(
         },
         "strategies": {name: estimate.to_dict() for name, estimate in strategy_shares(replies, seed=seed).items()},
         "social_cognition": as_plain(plane(replies, seed=seed)),
-        "length": length_control(alive, seed=seed),
+        "length": length_control(alive, seed=seed, register=setting.register()),
         "best_of_k": best_of_k(alive, samples=samples, seed=seed),
         "usage": dict(usage),
         "versions": versions(),

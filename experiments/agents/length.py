@@ -3,77 +3,137 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.agents.length_control import Z, score_at
+from analysis.agents.length_control import Z, score_within
 from analysis.best_of import expected_best
 from experiments.agents.intervals import resampled
 from experiments.agents.players import Played
 from simulator.chinese import num_words
+from simulator.register import Register
 
-REFERENCE_WORDS = 20.0
-"""Words of a reply at which the length-controlled score of one agent is told; a leaderboard takes its own agents' mean."""
+REFERENCE_WORDS = {Register.WORLD: 10.0, Register.OPEN: 50.0}
+"""Words of a reply at which the length-controlled score of one agent is told, by how it speaks; a leaderboard takes its own agents' mean."""
 NUM_DRAWS = 500
 LEAST_SPREAD = 0.01
-"""Standard deviation of the lengths of comparable dialogues, in doublings, below which no slope over length can be told."""
+"""Standard deviation of the lengths of comparable replies, in doublings, below which no slope over length can be told."""
+OUTER = 0.05
+"""Share of an agent's replies at either end of their lengths that counts as no longer and no shorter than the rest."""
 
 
-def length_control(played: Sequence[Played], *, seed: int) -> dict[str, Any]:
+class _Replies(NamedTuple):
+    """The answered replies of an evaluation, N of them."""
+
+    log_words_N: np.ndarray
+    """log2 of the words of each."""
+    before_N: np.ndarray
+    """The user's emotion when it was said."""
+    change_N: np.ndarray
+    """Points that it moved the user."""
+    cell_N: np.ndarray
+    scenario_N: np.ndarray
+
+
+def length_control(played: Sequence[Played], *, seed: int, register: Register) -> dict[str, Any]:
     """How the score hangs on the length of the replies, and the score at a given length.
 
-    A line is fitted: final emotion on log2 of the mean words of a dialogue's replies, within cells, so that a strict user, to whom an
-    agent may speak at greater length, is compared with users alike. Cells are the dialogues with one user where there are several, else
-    strictness x hidden intention. The score at L words is then the score + slope x (log2 L - mean). It says what length explains among
-    this agent's own replies, not what would happen if it were made to speak otherwise.
+    The unit is the reply, since a dialogue's mean length is also a result of how it went: one that fails may end early, or make the agent
+    talk. Fitted is the change that a reply brought on log2 of its words and on the emotion before it, within cells, so that replies of one
+    number in the dialogue to users alike are compared. Cells are the dialogues with one user where there are several, else strictness x
+    hidden intention. With `slope` = points a reply and doubling x replies per dialogue, the score at L words is the score + slope x (log2 L
+    - mean). It says what length explains among this agent's own replies, longer ones saying more included, not what would happen if it
+    were made to speak otherwise; and nothing of lengths that it does not speak.
 
     Args:
         played: dialogues that did not break.
+        register: how the agent speaks, which says at how many words its own score is told.
 
     Returns:
-        `words_per_reply` (geometric mean), `points_per_doubling`, `score_at_reference`, and `line`: intercept, slope and their
-        covariance over resampled scenarios, from which the score at any length follows (`score_at`).
+        `words_per_reply` (geometric mean), `points_per_doubling`, `range`: words of its shortest and longest replies but for one in twenty
+        each, `score_at_reference`, None outside of them, and `line`: intercept, slope and their covariance over resampled scenarios, from
+        which the score at a length in the range follows (`score_within`).
 
     Source: AlpacaEval's length control, arXiv 2404.04475, takes length out of a preference likewise.
     """
-    spoken = [one for one in played if one.dialogue.num_replies]
-    names = sorted({one.task.scenario_id for one in spoken})
+    heard = [one for one in played if len(one.dialogue.turns) > 2]
+    names = sorted({one.task.scenario_id for one in heard})
     where = {name: i for i, name in enumerate(names)}
-    lengths_N = np.array([np.mean([max(1, num_words(reply)) for reply in one.dialogue.replies()]) for one in spoken])
-    x_N, y_N = np.log2(lengths_N) if lengths_N.size else lengths_N, np.array([one.dialogue.emotion for one in spoken], dtype=float)
-    scenario_N = np.array([where[one.task.scenario_id] for one in spoken], dtype=int)
-    cells: dict[Any, int] = {}
-    has_siblings = _has_siblings(spoken)
-    cell_N = np.array([cells.setdefault(_cell(one, has_siblings=has_siblings), len(cells)) for one in spoken], dtype=int)
-
-    def line(chosen: np.ndarray) -> tuple[float, float]:
-        weight_N = np.bincount(chosen, minlength=len(names))[scenario_N].astype(float)
-        total_C = np.maximum(np.bincount(cell_N, weight_N), 1e-12)
-        dx_N = x_N - (np.bincount(cell_N, weight_N * x_N) / total_C)[cell_N]
-        dy_N = y_N - (np.bincount(cell_N, weight_N * y_N) / total_C)[cell_N]
-        spread = float((weight_N * dx_N**2).sum())
-        slope = float((weight_N * dx_N * dy_N).sum()) / spread if spread > 1e-9 else 0.0
-        return float(np.average(y_N, weights=weight_N) - slope * np.average(x_N, weights=weight_N)), slope
-
-    unfitted = {"words_per_reply": float(2.0 ** x_N.mean()) if x_N.size else math.nan, "points_per_doubling": None, "line": None}
+    replies = _replies(heard, where)
+    words = float(2.0 ** replies.log_words_N.mean()) if replies.log_words_N.size else math.nan
+    unfitted = {"words_per_reply": words, "points_per_doubling": None, "range": None, "score_at_reference": None, "line": None}
     if len(names) < 2:
         return unfitted
-    means_C = np.bincount(cell_N, x_N) / np.bincount(cell_N)
-    if float((x_N - means_C[cell_N]).std()) < LEAST_SPREAD:
+    shortest, longest = np.quantile(replies.log_words_N, [OUTER, 1.0 - OUTER])
+    # One reply that runs away would turn the line by itself.
+    x_N = np.clip(replies.log_words_N, shortest, longest)
+    if float(_within(x_N, replies.cell_N, np.ones_like(x_N)).std()) < LEAST_SPREAD:
         return unfitted
+    emotion_D = np.array([one.dialogue.emotion for one in heard], dtype=float)
+    scenario_D = np.array([where[one.task.scenario_id] for one in heard], dtype=int)
+
+    def line(chosen: np.ndarray) -> tuple[float, float]:
+        weight_S = np.bincount(chosen, minlength=len(names)).astype(float)
+        weight_N, weight_D = weight_S[replies.scenario_N], weight_S[scenario_D]
+        per_doubling = _slope(x_N, replies, weight_N) * float(weight_N.sum() / weight_D.sum())
+        score = float(np.average(emotion_D, weights=weight_D))
+        return score - per_doubling * float(np.average(x_N, weights=weight_N)), per_doubling
+
     intercept, slope = line(np.arange(len(names)))
     rng = np.random.default_rng(seed)
     draws = np.array([line(rng.integers(0, len(names), size=len(names))) for _ in range(NUM_DRAWS)])
     error = float(draws[:, 1].std())
     found = {"intercept": intercept, "slope": slope, "covariance": np.cov(draws.T).tolist()}
+    spoken = [float(2.0**shortest), float(2.0**longest)]
+    reference = REFERENCE_WORDS[register]
+    at_reference = score_within({"line": found, "range": spoken}, reference)
     return {
-        "words_per_reply": float(2.0 ** x_N.mean()),
+        "words_per_reply": words,
         "points_per_doubling": {"value": slope, "low": slope - Z * error, "high": slope + Z * error},
-        "score_at_reference": {"words": REFERENCE_WORDS, **score_at(found, REFERENCE_WORDS)},
+        "range": spoken,
+        "score_at_reference": {"words": reference, **at_reference} if at_reference else None,
         "line": found,
     }
+
+
+def _replies(played: Sequence[Played], where: Mapping[str, int]) -> _Replies:
+    """Every reply that a user answered; turns alternate, the user's first.
+
+    Args:
+        where: number of each scenario.
+    """
+    has_siblings = any(one.sibling for one in played)
+    cells: dict[tuple[str, float, int], int] = {}
+    rows = []
+    for one in played:
+        who = one.task.scenario_id if has_siblings else str(one.dialogue.scenario.family.intention)
+        turns = one.dialogue.turns
+        for number, (before, reply, answer) in enumerate(zip(turns[::2], turns[1::2], turns[2::2], strict=False)):
+            cell = cells.setdefault((who, one.task.strictness, number), len(cells))
+            length = math.log2(max(1, num_words(reply.text)))
+            rows.append((length, before.emotion or 0, answer.change or 0, cell, where[one.task.scenario_id]))
+    table_NC = np.array(rows, dtype=float).reshape(-1, len(_Replies._fields))
+    return _Replies(*table_NC[:, :3].T, *table_NC[:, 3:].astype(int).T)
+
+
+def _slope(x_N: np.ndarray, replies: _Replies, weight_N: np.ndarray) -> float:
+    """Points of emotion that a reply brings for each doubling of its words, with the emotion before it held, within cells."""
+    x, before, change = (_within(column, replies.cell_N, weight_N) for column in (x_N, replies.before_N, replies.change_N))
+    xx, bb, xb = ((weight_N * left * right).sum() for left, right in ((x, x), (before, before), (x, before)))
+    xy, by = ((weight_N * left * change).sum() for left in (x, before))
+    # Where all feel alike before a reply there is nothing to hold.
+    free = xx * bb - xb * xb if bb > 1e-9 else xx
+    if free <= 1e-9 * max(1.0, xx * bb):
+        return 0.0
+    return float((xy * bb - xb * by) / free if bb > 1e-9 else xy / xx)
+
+
+def _within(values_N: np.ndarray, cell_N: np.ndarray, weight_N: np.ndarray) -> np.ndarray:
+    """The values less the mean of their cell."""
+    total_C = np.maximum(np.bincount(cell_N, weight_N), 1e-12)
+    return values_N - (np.bincount(cell_N, weight_N * values_N) / total_C)[cell_N]
 
 
 def best_of_k(played: Sequence[Played], *, samples: int, seed: int) -> dict[str, Any] | None:
@@ -110,12 +170,3 @@ def best_of_k(played: Sequence[Played], *, samples: int, seed: int) -> dict[str,
         expected[str(j)] = {"best": over(expected_U), "gain": over(expected_U - mean_U)}
     told = {"mean": over(mean_U), "best": over(best_U), "gain": over(best_U - mean_U)}
     return {"k": samples, "users": len(whole), **told, "by_k": by_k, "expected": expected}
-
-
-def _has_siblings(played: Sequence[Played]) -> bool:
-    return any(one.sibling for one in played)
-
-
-def _cell(one: Played, *, has_siblings: bool) -> tuple[str, float]:
-    name = one.task.scenario_id if has_siblings else str(one.dialogue.scenario.family.intention)
-    return name, one.task.strictness
