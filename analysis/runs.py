@@ -150,18 +150,19 @@ def read_run(folder: Path) -> Run:
 
 
 def read_torn_run(folder: Path) -> Run:
-    """As `read_run`, but metrics and a summary that cannot be used are taken for empty and named in the run's `torn`.
+    """As `read_run`, but settings, metrics and a summary that cannot be used are taken for empty and named in the run's `torn`.
 
     Raises:
-        ValueError: the folder is no run's, or its settings cannot be read.
+        ValueError: the folder is no run's.
     """
     folder = Path(folder)
     require_run(folder)
-    config = read_config(folder / CONFIG)
-    provenance = config.pop(PROVENANCE, None) or {}
-    if said := misfit(provenance, PROVENANCE_SHAPE, PROVENANCE):
-        raise ValueError(f"{folder / CONFIG}: {said}")
-    metrics, summary, torn = list[dict[str, Any]](), None, dict[str, str]()
+    config, provenance, torn = dict[str, Any](), dict[str, Any](), dict[str, str]()
+    try:
+        config, provenance = read_settings(folder / CONFIG)
+    except (ValueError, OSError) as error:
+        torn[CONFIG] = str(error)
+    metrics, summary = list[dict[str, Any]](), None
     try:
         metrics = list(read_lines(folder / METRICS))
     except (ValueError, OSError) as error:
@@ -217,6 +218,19 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold settings by name, got {type(config).__name__}")
     return config
+
+
+def read_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of a run, and the facts about it that stand beside them.
+
+    Raises:
+        ValueError: as `read_config`, or the facts are of another kind than a run writes.
+    """
+    config = read_config(path)
+    provenance = config.pop(PROVENANCE, None) or {}
+    if said := misfit(provenance, PROVENANCE_SHAPE, PROVENANCE):
+        raise ValueError(f"{path}: {said}")
+    return config, provenance
 
 
 def in_a_line(error: yaml.YAMLError | UnicodeDecodeError) -> str:

@@ -137,7 +137,9 @@ def test_the_page_has_every_part(finished):
         *("Held-out users", "Score over tokens", "Score by strictness", "What the teacher did"),
         *("What was issued, and how it went", "Mean strictness by what users secretly want"),
         *("Alarms, and what happened after", "One held-out user, before and after"),
-        *("Before training", "After training", "Cost", "How to repeat it", "Versions"),
+        # A typical user, and folded in those for whom training did least and most.
+        *("Before training", "After training") * 3,
+        *("Cost", "How to repeat it", "Versions"),
     ]
     assert titles == expected
 
@@ -273,6 +275,7 @@ def tear(path: Path) -> None:
             "evaluation.jsonl cannot be used.",
         ),
         ("summary.json", "What this run reached cannot be told; on the small", ["Score by strictness", "Cost"], "at step 40."),
+        ("config.yaml", "Training raised the held-out score from", [], "config.yaml cannot be used."),
     ],
 )
 def test_a_torn_file_costs_its_part_of_the_page_and_is_named_first(tmp_path, file, title, gone, says):

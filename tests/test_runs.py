@@ -12,6 +12,7 @@ from documented_metrics import documented_keys, pattern_of, undocumented
 from made_trace import usable_settings
 
 from analysis.pages.before_after import before_after, mean_gain, paired, typical
+from analysis.pages.examples import extremes
 from analysis.runs import leaves, read_lines, read_run, setting
 from curriculum import TEACHERS
 from curriculum.collapse import INDICATORS, CollapseConfig, CollapseMonitor
@@ -196,6 +197,19 @@ def test_the_typical_pair_changes_like_the_mean_and_can_be_read():
     # Nearest to the mean of all is "b", whose words were not kept.
     only_c = [pair._replace(before={**pair.before, "turns": []}, after={**pair.after, "turns": []}) for pair in paired(before, after)[2:]]
     assert typical([*paired(before, after)[:2], *only_c]).before["uid"] == "c"
+
+
+def test_the_users_who_lost_and_gained_most_can_be_read_beside_the_typical_one():
+    def pairs(uids: str, emotions: tuple[int, ...]):
+        before = [{**held_out_line(uid, 50, look=0), "turns": []} for uid in uids]
+        return paired(before, [{**held_out_line(uid, emotion, look=1), "turns": []} for uid, emotion in zip(uids, emotions, strict=True)])
+
+    assert [(title, pair.before["uid"]) for title, pair in extremes(pairs("abcd", (60, 100, 0, 65)))] == [
+        ("The user for whom training did least", "c"),
+        ("The user for whom training did most", "b"),
+    ]
+    assert [pair.before["uid"] for _, pair in extremes(pairs("ab", (50, 60)))] == ["b"], "the typical one is not shown twice"
+    assert extremes([pair._replace(before={"uid": "a", "emotion": 1}) for pair in pairs("a", (50,))]) == []
 
 
 def logged_keys() -> set[str]:

@@ -219,12 +219,11 @@ def on_contrast(contrast: Contrast, plan: Plan) -> str:
     said += f"{chance(endpoint)}{at_the_end(contrast, primary)}"
     over = len(plan["contrasts"])
     p = f"p = {endpoint['p']:.3g} ({endpoint['p_holm']:.3g} after Holm's correction over {over} contrast{'' if over == 1 else 's'})"
-    detectable = endpoint["minimal_detectable_effect"]
-    effect = finite(detectable["effect"])
+    effect, alpha = (finite(endpoint["minimal_detectable_effect"][name]) for name in ("effect", "alpha"))
+    would = ""
     # A spread taken from two seeds is known to a factor of thirty: what it could detect says nothing.
-    is_known = effect and num > 2
-    at = f" (p ≤ {detectable['alpha']:.3g})"
-    would = f"; with this spread, {num} seeds would detect a difference of {effect:.{digits}f} in four cases of five{at}" if is_known else ""
+    if effect and num > 2:
+        would = f"; with this spread, {num} seeds would detect a difference of {effect:.{digits}f} in four cases of five (p ≤ {alpha:.3g})"
     if not can_decide(contrast, plan):
         return f"{said}. Here {p}{would}."
     if endpoint["p_holm"] <= plan["alpha"] and is_flattered(contrast, plan):

@@ -29,7 +29,7 @@ def write_report(run_folder: Path) -> Path:
     What rests on a file that cannot be used is left out, and the page says so first.
 
     Raises:
-        ValueError: the folder is no training run's, or its settings cannot be read.
+        ValueError: the folder is no training run's.
     """
     run = read_torn_run(run_folder)
     if is_evaluation(run.folder, run.config):

@@ -10,11 +10,12 @@ from html import escape
 from analysis.comparisons.sweep import run_folders, seed_of
 from analysis.drawing.figures import FOLDER, Figure
 from analysis.pages.aftermath import OF_WHICH_GRID, aftermaths, alarm_steps, told
-from analysis.pages.before_after import BeforeAfter, typical, why_this_one
+from analysis.pages.before_after import BeforeAfter, typical
+from analysis.pages.examples import about, folded
 from analysis.pages.held_back import why_held_back
 from analysis.pages.run_figures import CURVES
 from analysis.pages.transcripts import side_by_side
-from analysis.runs import EVALUATION, METRICS, TEACHER, TRANSCRIPTS, Run, leaves, setting
+from analysis.runs import CONFIG, EVALUATION, METRICS, TEACHER, TRANSCRIPTS, Run, leaves, setting
 from analysis.teaching import Decision, in_words
 from analysis.wording import anew, duration, opened_again, text, two_columns, with_interval
 
@@ -100,7 +101,7 @@ def alarms(run: Run, held_out: BeforeAfter) -> str:
 
 
 def dialogues(run: Run, held_out: BeforeAfter) -> str:
-    """The same held-out user before and after training."""
+    """The same held-out user before and after training: a typical one, and folded in those who lost and gained most."""
     if EVALUATION in run.torn:
         return unread("One held-out user, before and after", EVALUATION)
     title = "<h2>One held-out user, before and after</h2>"
@@ -112,10 +113,7 @@ def dialogues(run: Run, held_out: BeforeAfter) -> str:
     pair = typical(held_out.pairs)
     if pair is None:
         return f'{title}<p class="none">{NO_TRANSCRIPTS}</p>'
-    whom = f"{pair.before['scenario_id']} ({pair.before['family']}), strictness {pair.before['strictness']:g}."
-    chosen = f"{whom} {why_this_one(pair, held_out.pairs)}"
-    wish = f"<b>Hidden wish, which the agent is never shown:</b> {escape(pair.before['hidden_intention'])}"
-    return f'{title}<p class="note">{escape(chosen)}</p><p>{wish}</p>{side_by_side(pair)}'
+    return f"{title}{about(pair, held_out.pairs)}{side_by_side(pair)}{folded(held_out.pairs)}"
 
 
 def all_transcripts(run: Run) -> str:
@@ -162,6 +160,8 @@ def shares_of_time(run: Run) -> str:
 
 def repeat(run: Run) -> str:
     """Which code, which world, which settings, which packages."""
+    if CONFIG in run.torn:
+        return unread("How to repeat it", CONFIG)
     commit = str(run.provenance.get("git_commit") or "")
     lines = [f"git checkout {commit.removesuffix('+')}"] if commit else []
     word, meaning = opened_again(setting(run.config, "evaluation.split"))
@@ -173,14 +173,13 @@ def repeat(run: Run) -> str:
     notes.append(f"Every figure lies in {FOLDER}/ as SVG, PNG and CSV.")
     if run.provenance.get("overrides") is None or run.arm:
         notes.append("If other settings were given too, they are in the list below.")
-    note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
     settings = "\n".join(f"{name}: {value}" for name, value in leaves(run.config))
     versions = setting(run.summary, "versions") or run.provenance.get("versions") or {}
     world = setting(run.summary, "world_hash") or run.provenance.get("world_hash") or "not recorded"
     code = ", ".join(run.commits) or "not recorded"
     rows = [("code", code), ("world", world), *versions.items()]
     return (
-        f"<h2>How to repeat it</h2><pre>{escape(chr(10).join(lines))}</pre>{note}"
+        f'<h2>How to repeat it</h2><pre>{escape(chr(10).join(lines))}</pre><p class="note">{" ".join(notes)}</p>'
         f"<details><summary>All settings of this run</summary><pre>{escape(settings)}</pre></details><h2>Versions</h2>{two_columns(rows)}"
     )
 

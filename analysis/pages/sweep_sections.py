@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -14,7 +15,9 @@ from analysis.comparisons.sweep import BY_ITSELF, WITH_KINDS
 from analysis.comparisons.text import mean_of
 from analysis.endpoints import AUC, EMOTIONS, GAIN
 from analysis.pages.aftermath import OF_WHICH_GRID, Aftermath, aftermaths, told
-from analysis.pages.before_after import Record, typical, why_this_one
+from analysis.pages.before_after import Record, typical
+from analysis.pages.examples import about, folded
+from analysis.pages.held_back import missing_runs
 from analysis.pages.sweep_course import Course, Courses
 from analysis.pages.transcripts import transcript
 from analysis.pages.verdict import count
@@ -165,15 +168,14 @@ def alarms_of_run(course: Course, fired: Sequence[Aftermath]) -> str:
     return f'<details class="alarm">{summary}<ul>{lines}</ul></details>'
 
 
-def dialogues(courses: Courses, favourite: str, planned: Planned | None) -> str:
+def dialogues(courses: Courses, favourite: str, sweep: Path) -> str:
     """One held-out user before training and after it in every arm, of the first seed that the favourite, or else any arm, has finished.
 
     What users of the sealed half said is held back until all planned runs are in: who reads it may tune something to it.
     """
     title = "<h2>One held-out user, before and after</h2>"
-    wanted = planned.num_runs if planned else 0
-    missing = wanted - sum(course.is_finished for course in courses.runs)
-    if missing > 0 and any(setting(course.run.config, "evaluation.split") == Split.SEALED for course in courses.runs):
+    missing, wanted = missing_runs(sweep)
+    if missing and any(setting(course.run.config, "evaluation.split") == Split.SEALED for course in courses.runs):
         return f'{title}<p class="none">Users of the sealed half are shown once all runs are in; {missing} of {wanted} are not.</p>'
     finished = [course for course in (*courses.of(favourite), *courses.runs) if course.is_finished]
     if not finished:
@@ -186,9 +188,6 @@ def dialogues(courses: Courses, favourite: str, planned: Planned | None) -> str:
     pair = typical(held_out.pairs)
     if pair is None:
         return f'{title}<p class="none">The runs of {escape(first.arm)} were kept without their transcripts.</p>'
-    whom = f"{pair.before['scenario_id']} ({pair.before['family']}), strictness {pair.before['strictness']:g}, seed {first.seed}."
-    chosen = f"{whom} {why_this_one(pair, held_out.pairs, whose=f' of {first.name}')}"
-    wish = f"<b>Hidden wish, which the agent is never shown:</b> {escape(pair.before['hidden_intention'])}"
     shown = [transcript(pair.before, "Before training"), transcript(pair.after, f"After training: {first.arm}")]
     others = [
         (course.arm, last_of(course, pair.before["uid"]))
@@ -197,7 +196,8 @@ def dialogues(courses: Courses, favourite: str, planned: Planned | None) -> str:
     ]
     more = [transcript(record, f"After training: {arm}") for arm, record in others if record is not None]
     rest = f'<details><summary>The same user after training in the other arms</summary><div class="pair">{"".join(more)}</div></details>'
-    return f'{title}<p class="note">{escape(chosen)}</p><p>{wish}</p><div class="pair">{"".join(shown)}</div>{rest if more else ""}'
+    said = about(pair, held_out.pairs, whose=f" of {first.name}", seed=first.seed)
+    return f'{title}{said}<div class="pair">{"".join(shown)}</div>{rest if more else ""}{folded(held_out.pairs)}'
 
 
 def last_of(course: Course, uid: str) -> Record | None:

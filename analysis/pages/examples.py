@@ -1,0 +1,50 @@
+"""Held-out users to read before and after training, chosen by rule: nobody picks one that flatters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from analysis.pages.before_after import Pair, typical, why_this_one, with_words
+from analysis.pages.transcripts import side_by_side
+
+
+def about(pair: Pair, pairs: Sequence[Pair], *, whose: str = "", seed: int | None = None) -> str:
+    """Who the user of the typical pair is, why this one is shown, and what it secretly wants.
+
+    Args:
+        whose: `of <run>`, where the page is about several.
+    """
+    of_seed = "" if seed is None else f", seed {seed}"
+    return f'<p class="note">{escape(f"{whom(pair)}{of_seed}. {why_this_one(pair, pairs, whose=whose)}")}</p>{wish(pair)}'
+
+
+def whom(pair: Pair) -> str:
+    """The user's scenario, family and strictness."""
+    return f"{pair.before['scenario_id']} ({pair.before['family']}), strictness {pair.before['strictness']:g}"
+
+
+def wish(pair: Pair) -> str:
+    """What the user secretly wants."""
+    return f"<p><b>Hidden wish, which the agent is never shown:</b> {escape(pair.before['hidden_intention'])}</p>"
+
+
+def extremes(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
+    """Of the pairs that can be read the one that lost and the one that gained most, with what it is; neither the typical one nor twice one."""
+    read, shown = sorted(with_words(pairs), key=lambda pair: (pair.gain, pair.before["uid"])), [typical(pairs)]
+    found = []
+    for pair, direction in ((read[0], "least"), (read[-1], "most")) if read else ():
+        if pair not in shown:
+            shown.append(pair)
+            found.append((f"The user for whom training did {direction}", pair))
+    return found
+
+
+def folded(pairs: Sequence[Pair]) -> str:
+    """The extremes, each folded in: a typical user shows no failure."""
+    among = "" if len(with_words(pairs)) == len(pairs) else " of those kept with their words"
+    return "".join(
+        f"<details><summary>{title}{among}: {pair.gain:+.0f}</summary>"
+        f'<p class="note">{escape(whom(pair))}.</p>{wish(pair)}{side_by_side(pair)}</details>'
+        for title, pair in extremes(pairs)
+    )
