@@ -74,6 +74,23 @@ def test_each_contrast_is_said_with_its_interval(page):
     assert f"{expected}; at the end +12.7 (+6.4 to +18.9). {p}." in words_of(page)
 
 
+def test_the_verdict_and_the_arms_lie_beside_it_as_tables(page):
+    # The differences as above; Student's t for three, and p after Holm over two contrasts.
+    verdict = rows_of(page, "../verdict")
+    first = next(row for row in verdict if row["b"] == "uniform")
+    assert (first["a"], first["endpoint"], first["pairs"]) == ("frontier", "heldout.auc", "3")
+    assert float(first["difference"]) == pytest.approx(19 / 3) and float(first["low"]) == pytest.approx(3.2, abs=0.05)
+    assert (first["p"], first["p_holm"], first["probability_of_improvement"], first["answer"]) == ("0.25", "0.5", "1", "undecided")
+    assert first["at_p"] == "0.025" and first["minimal_detectable_effect"] == "", "three pairs detect nothing, however large"
+    others = [row for row in verdict if row["endpoint"] != "heldout.auc"]
+    assert others and all(row["answer"] == row["p_holm"] == "" for row in others)
+    arms = {(row["arm"], row["endpoint"]): row for row in rows_of(page, "../arms")}
+    area = arms["frontier", "heldout.auc"]
+    found = [float(row["score"]) for row in rows_of(page, "area") if row["arm"] == "frontier" and row["seed"] != "mean"]
+    assert area["runs"] == "3" and float(area["mean"]) == pytest.approx(np.mean(found))
+    assert float(area["sd"]) == pytest.approx(np.std(found, ddof=1)) and float(area["min"]) == min(found)
+
+
 def test_the_page_and_the_command_say_the_same(tmp_path, capsys):
     folder = made(tmp_path)
     words = words_of(write_sweep_report(folder))

@@ -57,11 +57,7 @@ class Figure:
 
     def table(self) -> str:
         """The numbers as CSV."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.header)
-        writer.writerows([[cell(value) for value in row] for row in self.rows])
-        return text.getvalue()
+        return as_csv(self.header, self.rows)
 
 
 def write_figures(folder: Path, figures: Iterable[Figure]) -> list[Path]:
@@ -80,6 +76,15 @@ def write_figures(folder: Path, figures: Iterable[Figure]) -> list[Path]:
         written += [write_whole(place / f"{figure.name}.{form}", drawn[form]) for form in FORMATS]
         written += [write_whole(place / f"{figure.name}.csv", figure.table())]
     return written
+
+
+def as_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([cell(value) for value in row] for row in rows)
+    return text.getvalue()
 
 
 def cell(value: Any) -> str:

@@ -30,7 +30,7 @@ def wish(pair: Pair) -> str:
 
 
 def extremes(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
-    """Of the pairs that can be read the one that lost and the one that gained most, with what it is; neither the typical one nor twice one."""
+    """Of the pairs that can be read those that lost and gained most, each with what it is; neither the typical one nor one twice."""
     read, shown = sorted(with_words(pairs), key=lambda pair: (pair.gain, pair.before["uid"])), [typical(pairs)]
     found = []
     for pair, direction in ((read[0], "least"), (read[-1], "most")) if read else ():

@@ -36,12 +36,13 @@ from analysis.pages.sweep_sections import (
     table_of_runs,
     tuned_before,
 )
+from analysis.pages.sweep_tables import write_tables
 from analysis.pages.sweep_verdict import headline, to_know
 from analysis.runs import CONFIG, REPORT, setting
 from analysis.wording import duration
 
-BESIDE = f"Every figure lies in {FOLDER}/ as SVG, PNG and CSV."
-ELSEWHERE = f"`make report` of this folder writes every figure into {FOLDER}/, as SVG, PNG and CSV."
+BESIDE = f"Every figure lies in {FOLDER}/ as SVG, PNG and CSV; every endpoint of contrasts and arms in verdict.csv and arms.csv."
+ELSEWHERE = f"`make report` of this folder writes every figure into {FOLDER}/ as SVG, PNG and CSV, and beside it verdict.csv and arms.csv."
 
 
 def is_sweep(folder: Path) -> bool:
@@ -53,8 +54,8 @@ def write_sweep_report(folder: Path, *, with_files: bool = True) -> Path:
     """Writes `report.html` and `figures/` into the folder of a sweep, however far its runs have come, and returns the page's path.
 
     Args:
-        with_files: also each figure by itself; without them the page stands alone, with `comparison.json` beside it (and `rlver.json`
-            where the sweep is RLVER's table).
+        with_files: also each figure by itself, and `verdict.csv` and `arms.csv`; without them the page stands alone, with
+            `comparison.json` beside it (and `rlver.json` where the sweep is RLVER's table).
 
     Raises:
         ValueError: the folder holds no arms, or not one run that can be read.
@@ -68,6 +69,8 @@ def write_sweep_report(folder: Path, *, with_files: bool = True) -> Path:
     figures = figures_of(courses, sweep, found)
     if with_files:
         write_figures(folder, figures.values())
+        if found is not None:
+            write_tables(folder, found)
     elif found is not None:
         write_json(found, folder / COMPARISON)
     marks = read_marks(folder) if found is not None and is_table(courses.arms()) else None

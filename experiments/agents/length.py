@@ -16,7 +16,7 @@ from simulator.chinese import num_words
 from simulator.register import Register
 
 REFERENCE_WORDS = {Register.WORLD: 10.0, Register.OPEN: 50.0}
-"""Words of a reply at which the length-controlled score of one agent is told, by how it speaks; a leaderboard takes its own agents' mean."""
+"""Words of a reply at which an agent's length-controlled score is told, by how it speaks; a leaderboard takes its own agents' mean."""
 NUM_DRAWS = 500
 LEAST_SPREAD = 0.01
 """Standard deviation of the lengths of comparable replies, in doublings, below which no slope over length can be told."""
