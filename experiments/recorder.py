@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.boards.dashboard import Dashboard
-from analysis.boards.maps import COMPARED, IMAGE_EVERY, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
+from analysis.boards.maps import IMAGE_EVERY, JUDGED_BY, TeachingBoard, compared_in, compared_settings, evaluation_picture
 from analysis.pages.transcripts import ENDINGS
 from analysis.results import RUNS
 from analysis.runs import (
@@ -65,11 +65,11 @@ class Recorder:
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """One line of scalars, the same keys in the file and in TensorBoard."""
         self._append(METRICS, [{"step": step, **values}])
-        self._dashboard.scalars(step, {key: value for key, value in values.items() if math.isfinite(value)})
+        self.scalars(step, values)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Scalars for TensorBoard alone: what does not come with every step, such as an evaluation."""
-        self._dashboard.scalars(step, {key: value for key, value in values.items() if math.isfinite(value)})
+        self._dashboard.scalars(step, values)
 
     def teacher(self, step: int, records: Iterable[Mapping[str, Any]]) -> None:
         """Tasks, outcomes, updates and decisions, in the order they happened."""
@@ -105,9 +105,10 @@ class Recorder:
         self.scalars(step, {"eval/auc": float(setting(values, "heldout.auc", math.nan))})
         if (self.folder / CONFIG).is_file():
             config = read_config(self.folder / CONFIG)
-            settings = compared_settings(config, folder=self.folder)
+            columns = compared_in(self.folder)
+            settings = compared_settings(config, folder=self.folder, names=columns)
             name = name_among(self.folder, runs=Path(config.get("runs", RUNS)))
-            self._dashboard.settings(name, settings, columns=COMPARED, metrics=JUDGED_BY)
+            self._dashboard.settings(name, settings, columns=columns, metrics=JUDGED_BY)
 
     def flush(self) -> None:
         """Forces what was recorded to the disk: a checkpoint must not outlive the records of what it has behind it.

@@ -298,6 +298,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
             tuning={arm: str(said) for arm, said in (tree.get("tuning") or {}).items()},
             choose=tree.get("choose"),
             seeds=planned_seeds(everyone, seeds),
+            varied=tuple(sorted({name for changes in file_arms.values() for name, _ in leaves(changes)})),
             arms=tuple(tree["arms"]),
             overrides=tuple(word for word in overrides if not word.startswith((*(f"{name}=" for name in OWN), *OF_A_PLACE))),
             threshold=float(tree.get("threshold", THRESHOLD)),

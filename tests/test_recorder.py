@@ -14,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata
 from tiny_student import make_outcome, make_task, make_teacher
 
+from analysis.comparisons.planned import Planned
 from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, last_record, read_lines, read_run
 from analysis.teaching import read_teaching
 from curriculum.collapse import CollapseConfig, CollapseMonitor
@@ -181,6 +182,23 @@ def test_a_recorder_leaves_maps_and_the_table_of_settings(tmp_path):
     # What the run issued before it was resumed is in the map, too.
     assert [group.step for group in resumed._taught.groups] == [9, 10]
     assert "_hparams_/session_start_info" in events.summary_metadata
+
+
+def test_a_run_of_a_sweep_has_the_settings_that_its_arms_differ_in_beside_its_score(tmp_path):
+    cell = tmp_path / "runs/rlver_matrix/sweep/ppo_think/seed_0"
+    plan = Planned(contrasts=(), primary="heldout.auc", varied=("algorithm.kind", "policy.thinking", "rollout.gone_since"))
+    plan.keep(cell.parents[1])
+    recorder = Recorder(cell)
+    (cell / "config.yaml").write_text("seed: 0\nalgorithm:\n  kind: ppo\npolicy:\n  thinking: true\n", encoding="utf-8")
+    recorder.summary({"steps": 1})
+    recorder.close()
+    events = EventAccumulator(str(cell), size_guidance={"tensors": 0})
+    events.Reload()
+    content = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    hparams = metadata.parse_session_start_info_plugin_data(content).hparams
+    assert hparams["policy.thinking"].bool_value and hparams["algorithm.kind"].string_value == "ppo" and "rollout.gone_since" not in hparams
+    content = events.summary_metadata["_hparams_/experiment"].plugin_data.content
+    assert "policy.thinking" in {info.name for info in metadata.parse_experiment_plugin_data(content).hparam_infos}
 
 
 def name_in_tensorboard(folder: Path) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from analysis.comparisons.planned import read_kept_plan
 from analysis.drawing.heat_image import Picture, heat_image
 from analysis.runs import PROVENANCE, setting
 from analysis.teaching import Group, by_time
@@ -24,7 +25,7 @@ NUM_BINS = 10
 COMPARED = ("algorithm.kind", "arm", "learner.lr", "seed", "teacher.kind", "teacher.strictness", "teacher.target_success", "world_hash")
 """What may explain a score, few enough to be read beside it; `arm` is the folder that a sweep keeps a run in.
 
-The tab sorts them by name and shows the first five, so these are the ones that differ in most comparisons.
+The tab sorts them by name and shows the first five, so these are the ones that differ in most comparisons. A sweep adds its own.
 """
 JUDGED_BY = ("eval/full_score", "eval/auc", "eval/full_worst_cell", "eval/full_success_rate", "eval/full_failure_rate")
 """Scalars in the table of settings."""
@@ -100,13 +101,19 @@ def evaluation_picture(records: Iterable[Mapping[str, Any]]) -> Picture | None:
     return heat_image(means, intentions, levels, title=title, x_label="strictness", low=0.0, high=100.0)
 
 
-def compared_settings(config: Mapping[str, Any], *, folder: Path) -> dict[str, bool | float | str]:
-    """Those of `COMPARED` that a run has.
+def compared_in(folder: Path) -> list[str]:
+    """Names of what may explain the score of a run: `COMPARED`, and in a sweep every setting that some arm of it changes."""
+    planned = read_kept_plan(folder.absolute().parents[1]).planned
+    return sorted({*COMPARED, *(planned.varied if planned else ())})
+
+
+def compared_settings(config: Mapping[str, Any], *, folder: Path, names: Iterable[str] = COMPARED) -> dict[str, bool | float | str]:
+    """Those of the names that a run has.
 
     Args:
         config: its `config.yaml`, nested.
         folder: of the run.
     """
     facts = {"arm": folder.absolute().parent.name, "world_hash": setting(config, f"{PROVENANCE}.world_hash")}
-    found = {name: facts.get(name) or setting(config, name) for name in COMPARED}
+    found = {name: facts.get(name) or setting(config, name) for name in names}
     return {name: value for name, value in found.items() if isinstance(value, bool | int | float | str)}

@@ -19,7 +19,7 @@ THRESHOLD = 60.0
 """Held-out score whose first reaching is timed where a plan names no other, as none did once."""
 
 PLAN_SHAPE: Shape = {
-    **{key: [TEXT] for key in ("read", "arms", "overrides")},
+    **{key: [TEXT] for key in ("read", "arms", "varied", "overrides")},
     "contrasts": [(TEXT, TEXT)],
     "primary": TEXT,
     "tuning": {EACH: TEXT},
@@ -51,6 +51,8 @@ class Planned:
     """All of the file, whichever were asked for; empty where a plan was kept before they were."""
     arms: tuple[str, ...] = ()
     """As `seeds`."""
+    varied: tuple[str, ...] = ()
+    """Settings that some arm of the file changes, by their dotted names."""
     overrides: tuple[str, ...] | None = None
     """Settings for all arms that were given on the command line; None where a plan was kept before they were."""
     threshold: float = THRESHOLD
@@ -178,6 +180,7 @@ def read_planned(folder: Path) -> Planned | None:
             choose=kept["choose"],
             seeds=seeds,
             arms=arms,
+            varied=tuple(map(str, kept.get("varied", ()))),
             overrides=None if overrides is None else tuple(map(str, overrides)),
             threshold=float(kept.get("threshold", THRESHOLD)),
         )
