@@ -22,6 +22,8 @@ class Group(NamedTuple):
     strictness: float
     success_share: float | None
     """None while its outcome is out, or where no rollout survived."""
+    mode: str = ""
+    """Why the teacher issued it, `frontier`, `uniform`, `replay` ...; empty where the log does not say."""
 
     @property
     def intention(self) -> str:
@@ -61,7 +63,7 @@ def read_teaching(run: Run) -> Teaching:
     for line in run.teacher():
         try:
             if line["event"] == "task":
-                tasks[line["uid"]] = Group(line["step"], str(line["family"]), float(line["strictness"]), None)
+                tasks[line["uid"]] = Group(line["step"], str(line["family"]), float(line["strictness"]), None, str(line.get("mode", "")))
             elif line["event"] == "outcome" and line["task"] in tasks:
                 share = line.get("success_share")
                 tasks[line["task"]] = tasks[line["task"]]._replace(success_share=None if share is None else float(share))

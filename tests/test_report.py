@@ -7,6 +7,7 @@ import json
 import math
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from analysis.drawing.ticks import ticks_between
 from analysis.grades import Look
 from analysis.pages.before_after import BeforeAfter, Gain, before_after
 from analysis.pages.report import write_report
-from analysis.pages.run_figures import issued_figure, training_figures
+from analysis.pages.run_figures import AIM, aim_figure, issued_figure, training_figures
 from analysis.pages.sections import repeat
 from analysis.pages.verdict import caveat, verdict
 from analysis.runs import Run, read_run
@@ -234,6 +235,25 @@ def test_of_many_groups_every_so_manieth_is_drawn_and_said():
         return issued_figure([Group(1 + i // 8, "praise/negative", 0.5, 0.5) for i in range(num)]).caption
 
     assert caption(2400).endswith(" Of 2,400 every 2nd is drawn.") and "is drawn" not in caption(2000)
+
+
+def test_tasks_explored_at_random_have_a_shape_of_their_own_beside_those_at_the_level(tmp_path):
+    groups = [Group(1, "praise/negative", 0.2, 0.5, mode) for mode in ("frontier", "uniform")]
+
+    def drawn(groups: list[Group]) -> str:
+        return issued_figure(groups).pictures("svg")["svg"].decode()
+
+    assert "explored at random" in drawn(groups) and "at its level" in drawn(groups)
+    assert "explored at random" not in drawn(groups[1:]), "of the uniform teacher, whose tasks are all at random, nothing is set apart"
+    assert issued_figure(groups).table().splitlines()[1:] == ["1,praise/negative,0.2,0.5,frontier", "1,praise/negative,0.2,0.5,uniform"]
+
+
+def test_what_a_tracking_teacher_goes_by_is_drawn_over_steps(tmp_path):
+    aims = {"curriculum/level": 0.4, "curriculum/target_success": 0.5, "curriculum/success_running": 0.3}
+    run = read_run(make_run(tmp_path / "seed0"))
+    found = aim_figure(replace(run, metrics=[{"step": step, **aims} for step in (1, 2)]))
+    assert found.rows == [(name, step, value) for name, value in zip(AIM, aims.values(), strict=True) for step in (1, 2)]
+    assert aim_figure(replace(run, metrics=[{"step": 1}])) is None
 
 
 def test_what_was_issued_is_summed_up_by_intention_and_time():

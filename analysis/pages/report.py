@@ -14,7 +14,7 @@ from analysis.pages.before_after import BeforeAfter, before_after
 from analysis.pages.best_of_section import best_of
 from analysis.pages.page import write_page
 from analysis.pages.reliability_sections import of_run
-from analysis.pages.run_figures import held_out_figures, scores_figure, teaching_figures, training_figures
+from analysis.pages.run_figures import aim_figure, held_out_figures, scores_figure, teaching_figures, training_figures
 from analysis.pages.sections import Figures, alarms, all_transcripts, cost, dialogues, evaluation, repeat, teaching, training
 from analysis.pages.sweep_sections import remarks
 from analysis.pages.verdict import caveat, verdict
@@ -72,6 +72,7 @@ def figures_of(run: Run, held_out: BeforeAfter, taught: Teaching) -> dict[str, F
         *([] if EVALUATION in run.torn else [over_tokens]),
         *([] if SUMMARY in run.torn else [by_strictness]),
         *([] if TEACHER in run.torn else teaching_figures(taught.groups)),
+        *([] if METRICS in run.torn else filter(None, [aim_figure(run)])),
         *([scores] if scores else []),
     ]
     return {figure.name: figure for figure in made}

@@ -89,6 +89,17 @@ CURVES = (
 )
 
 
+AIM = {
+    "level: strictness": "curriculum/level",
+    "success aimed at": "curriculum/target_success",
+    "success at the level": "curriculum/success_running",
+}
+"""What a teacher that tracks success goes by, by the name of its line."""
+SHAPES = {"uniform": ("^", "explored at random"), "replay": ("D", "replayed"), "unlearned": ("v", "only scored")}
+"""By mode in the log, marks of tasks that were not issued at the level, where a teacher has both kinds, and what they were issued for."""
+AT_THE_LEVEL = ("o", "at its level")
+
+
 def training_figures(run: Run) -> list[Figure]:
     """What every step measured."""
     marks, figures = alarm_steps(run), []
@@ -163,6 +174,23 @@ def teaching_figures(groups: Sequence[Group]) -> list[Figure]:
     return [issued_figure(groups), intentions_figure(groups)]
 
 
+def aim_figure(run: Run) -> Figure | None:
+    """What the teacher's choices rest on: its level, the success that it aims at and the success it found; None of one that has no aim."""
+    lines = [Line(name=name, xs=series.steps, ys=series.values) for name, key in AIM.items() for series in [run.series(key)]]
+    plot = line_chart(lines, x_label="step", y_range=SHARE, alarms=alarm_steps(run), width=FULL)
+    if plot is None:
+        return None
+    return Figure(
+        name="aim",
+        title="What it went by",
+        plot=plot,
+        caption="Success below the aim lowers the level, success above it raises it (the mean reward, where teacher.measure says so). The "
+        "level is the mean over hidden intentions, each with an offset of its own.",
+        header=("line", "step", "value"),
+        rows=[(line.name, x, y) for line in lines for x, y in zip(line.xs, line.ys, strict=True)],
+    )
+
+
 def issued_figure(groups: Sequence[Group]) -> Figure:
     """A dot for each group, dark where it succeeded."""
     every = -(-len(groups) // MAX_GROUPS) or 1
@@ -173,15 +201,18 @@ def issued_figure(groups: Sequence[Group]) -> Figure:
         title="What was issued, and how it went",
         plot=issued_plot(shown) if shown else None,
         caption="A dot for each group at the strictness of its user: dark where its rollouts succeeded, pale where none did." + skipped,
-        header=("step", "family", "strictness", "success_share"),
-        rows=[(group.step, group.family, group.strictness, group.success_share) for group in groups],
+        header=("step", "family", "strictness", "success_share", "mode"),
+        rows=[(group.step, group.family, group.strictness, group.success_share, group.mode) for group in groups],
     )
 
 
 def issued_plot(shown: Sequence[Group]) -> Plot:
-    """Strictness over steps, a dot for each group; what the shades mean stands above."""
+    """Strictness over steps, a dot for each group; what the shades mean stands above, and the shapes where there are several modes."""
     height = 280.0
     edge = {"edgecolors": hue("soft"), "linewidths": 0.3}
+    looks = {mode: SHAPES.get(mode, AT_THE_LEVEL) for mode in {group.mode for group in shown}}
+    if len(set(looks.values())) == 1:
+        looks = dict.fromkeys(looks, AT_THE_LEVEL)
 
     def shade(share: float | None) -> str:
         return "none" if share is None else blue(0.1 + 0.9 * share)
@@ -189,15 +220,22 @@ def issued_plot(shown: Sequence[Group]) -> Plot:
     def paint(sheet: Sheet) -> None:
         axes = sheet.axes(LEFT, 28, FULL - 12, height - 38)
         set_ranges(axes, (0.0, max(group.step for group in shown) + 0.5), (-0.02, 1.02), num_x=12, whole_x=True)
-        colours = [shade(group.success_share) for group in shown]
-        steps, strictness = [group.step for group in shown], [group.strictness for group in shown]
-        axes.scatter(steps, strictness, s=16, c=colours, gid=mark("issued"), **edge)
+        kinds = sorted(set(looks.values()), key=lambda look: look != AT_THE_LEVEL)
+        for marker, _ in kinds:
+            groups = [group for group in shown if looks[group.mode][0] == marker]
+            colours = [shade(group.success_share) for group in groups]
+            steps, strictness = [group.step for group in groups], [group.strictness for group in groups]
+            axes.scatter(steps, strictness, s=16, c=colours, marker=marker, gid=mark("issued"), **edge)
         sheet.text(FULL - 12, height - 3, "step", colour="soft", ha="right")
         sheet.text(LEFT, 14, "share of successes", colour="soft")
         for i, share in enumerate((0.0, 0.25, 0.5, 0.75, 1.0)):
             x = LEFT + 132.0 + 52.0 * i
             sheet.line([x], 10, marker="o", markersize=5, color=shade(share), markeredgecolor=hue("soft"), markeredgewidth=0.4)
             sheet.text(x + 8, 14, f"{share:.0%}", colour="soft")
+        for i, (marker, what) in enumerate(kinds if len(kinds) > 1 else ()):
+            x = LEFT + 440.0 + 150.0 * i
+            sheet.line([x], 10, marker=marker, markersize=5, color="none", markeredgecolor=hue("soft"), markeredgewidth=0.8)
+            sheet.text(x + 8, 14, what, colour="soft")
 
     return Plot(width=FULL, height=height, label="strictness of every group over steps", paint=paint)
 

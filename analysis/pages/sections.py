@@ -57,7 +57,7 @@ def teaching(run: Run, decisions: Sequence[Decision], figures: Figures) -> str:
     """What the teacher issued over time, and what it decided beyond that."""
     if TEACHER in run.torn:
         return unread("What the teacher did", TEACHER)
-    drawn = figures["issued"].html() + figures["strictness_by_intention"].html()
+    drawn = "".join(figures[name].html() for name in ("issued", "aim", "strictness_by_intention") if name in figures)
     return f"<h2>What the teacher did</h2>{drawn}{decided(decisions)}"
 
 
