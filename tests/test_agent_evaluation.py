@@ -141,13 +141,31 @@ def test_thoughts_of_a_server_are_kept_and_not_heard(tmp_path):
     assert set(replies) == {WORDS} and line["thoughts"] == ["she is hurt"] * len(replies)
 
 
-def test_a_thought_that_never_ends_is_not_heard(tmp_path):
-    with serving(FakeEndpoint(always=text("<think>she is hurt, so I will"))) as endpoint:
+@pytest.mark.parametrize(
+    ("answer", "thought"),
+    [
+        (text("<think>she is hurt, so I will", finish="length"), "she is hurt, so I will"),
+        (text("<think>she is hurt</think>"), "she is hurt"),
+        # A server that keeps thoughts apart, and whose tokens were spent on one.
+        (text(None, finish="length"), None),
+    ],
+)
+def test_a_reply_without_words_is_heard_as_such_and_counts_as_it_does_for_weights_that_are_here(tmp_path, answer, thought):
+    with serving(FakeEndpoint(always=answer)) as endpoint:
+        code, found = evaluate(tmp_path / "a", endpoint.url, "--model", "m", "--num-scenarios", "1", "--strictness", "0.1")
+    (line,) = lines_of(tmp_path / "a")
+    replies = [turn["text"] for turn in line["turns"] if turn["speaker"] == "agent"]
+    assert code == 0 and found["n_dialogues"] == 1 and set(replies) == {""} and found["usage"]["agent"]["calls"] == len(replies)
+    assert line.get("thoughts") == ([thought] * len(replies) if thought else None)
+
+
+def test_a_server_that_says_nothing_at_all_breaks_the_dialogue(tmp_path):
+    with serving(FakeEndpoint(always=text(""))) as endpoint:
         code, found = evaluate(
             tmp_path / "a", endpoint.url, "--model", "m", "--num-scenarios", "1", "--strictness", "0.1", "--retries", "0"
         )
     assert code == 1 and found["n_dialogues"] == 0
-    assert "the answer held a thought and no words" in " ".join(found["errors"]["reasons"])
+    assert "the answer was empty" in " ".join(found["errors"]["reasons"])
 
 
 def test_words_that_ran_out_of_tokens_are_said_as_far_as_they_go(tmp_path):

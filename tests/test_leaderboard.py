@@ -153,6 +153,26 @@ def test_an_evaluation_from_before_groups_had_success_and_failure_is_still_read(
     assert "Score by strictness" in text and "Success by strictness" not in text
 
 
+def test_the_page_says_where_models_of_one_table_were_not_asked_alike(evaluated, tmp_path):
+    def copied(name: str, **how: object) -> None:
+        found = json.loads((evaluated / "L2" / "agent.json").read_text())
+        found["agent"] |= {"name": name, "kind": "model", "source": name, "thinking": False, **how}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "agent.json").write_text(json.dumps(found))
+
+    copied("warm", max_new_tokens=800)
+    copied("same", max_new_tokens=800)
+    alike = write_leaderboard([tmp_path / "warm", tmp_path / "same", evaluated / "L6"], tmp_path / "alike.html")[0]
+    assert "not asked alike" not in alike.read_text(encoding="utf-8"), "a scripted agent has no temperature"
+    copied("greedy", temperature=0.0, max_tokens=800, system="Be kind.")
+    page, table, _ = write_leaderboard([tmp_path / name for name in ("warm", "same", "greedy")], tmp_path / "unlike.html")
+    text = page.read_text(encoding="utf-8")
+    assert "not asked alike" in text and "greedy: temperature 0.0, told before &#x27;Be kind.&#x27;" in text
+    assert "warm: temperature 1.0, told before nothing" in text and "tokens a reply" not in text
+    with table.open(encoding="utf-8", newline="") as file:
+        assert {row["agent"]: row["temperature"] for row in csv.DictReader(file)} == {"warm": "1.0", "same": "1.0", "greedy": "0.0"}
+
+
 def test_lengths_are_controlled_at_the_mean_of_the_table(evaluated):
     group = grouped(read_entries([evaluated])[0], seed=0)[0]
     lengths = [entry.found["length"]["words_per_reply"] for entry in group.entries]

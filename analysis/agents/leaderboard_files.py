@@ -62,6 +62,8 @@ def rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "setting_id": group.setting_id,
                 "agent": entry.name,
                 "source": found["agent"].get("source", ""),
+                **{key: found["agent"].get(key) for key in ("temperature", "system", "thinking")},
+                "tokens_per_reply": found["agent"].get("max_new_tokens", found["agent"].get("max_tokens")),
                 "rank_from": first,
                 "rank_to": last,
                 "dialogues": found["n_dialogues"],

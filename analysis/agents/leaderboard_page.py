@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,7 @@ def section(group: Group, number: int, *, several: bool) -> str:
         f'<p class="note">{escape(details(group))}</p>',
         *(f'<p class="note">{escape(entry.remark)}.</p>' for entry in group.entries if entry.remark),
         *(f'<p class="note">{escape(sentence)}.</p>' for sentence in group.unranked),
+        asked_otherwise(group),
         block("How users felt in the end", scores_table(group)),
         *by_strictness(group),
     ]
@@ -144,6 +146,29 @@ def section(group: Group, number: int, *, several: bool) -> str:
         parts.append(tries(group, group.tries))
     parts.append(block("Social cognition", plane(group), "Formulas: experiments/agents/cognition.py."))
     return "\n".join([*parts, *folded(group)])
+
+
+HOW_ASKED = {"temperature": "temperature", "max_new_tokens": "tokens a reply", "max_tokens": "tokens a reply", "thinking": "thinks"}
+"""What decides how an agent speaks besides what it is, by its key in `agent.json`: what it is called here."""
+
+
+def asked_otherwise(group: Group) -> str:
+    """Says in what the asking of models differed within a setting; nothing where it did not. A scripted agent is not asked so."""
+    asked = {entry.name: how_asked(entry) for entry in group.entries if entry.found["agent"].get("kind") != "scripted"}
+    known = {name: {how[name] for how in asked.values() if name in how} for name in dict.fromkeys(chain.from_iterable(asked.values()))}
+    unlike = [name for name, values in known.items() if len(values) > 1]
+    if not unlike:
+        return ""
+    lines = [f"{agent}: {', '.join(f'{name} {how[name]}' for name in unlike if name in how)}" for agent, how in asked.items()]
+    words = "Models of this table were not asked alike, which moves scores by itself (a colder one is a little better)."
+    return f'<div class="warning"><p>{words}</p><ul>{"".join(f"<li>{escape(line)}</li>" for line in lines)}</ul></div>'
+
+
+def how_asked(entry: Entry) -> dict[str, str]:
+    """Temperature, length, thinking and the prompt before the dialogue, as far as the evaluation recorded them."""
+    agent = entry.found["agent"]
+    told = {said: f"{agent[key]}" for key, said in HOW_ASKED.items() if agent.get(key) is not None}
+    return told | ({"told before": repr(agent["system"]) if agent["system"] else "nothing"} if "system" in agent else {})
 
 
 def reliability(group: Group, probe: tuple[str, str]) -> str:

@@ -11,10 +11,10 @@ from typing import Any
 
 from analysis.agents.evaluated import in_words, is_same_agent, read_probe
 from analysis.runs import CONFIG, PROVENANCE, leaves, read_config
-from experiments.agents.reach import ANSWERS, SERVER_TOKENS
+from experiments.agents.reach import ANSWERS
 from experiments.agents.reliability import RELIABILITY
 from experiments.agents.setting import Setting
-from experiments.agents.speech import speech_of
+from experiments.agents.speech import MODEL_TOKENS, speech_of
 from experiments.agents.who import Agent, Kind
 from experiments.keys import ConfigError
 from experiments.preflight import check_writable
@@ -86,7 +86,7 @@ def config_of(options: argparse.Namespace, agent: Agent, setting: Setting) -> di
     """What `config.yaml` keeps: everything that decides the dialogues, so that an evaluation is only ever gone on with as it was begun."""
     spoken = {"temperature": options.temperature, "system": agent.told(options.system), "samples": options.samples, "seed": options.seed}
     if agent.kind is Kind.SERVER:
-        spoken |= {"max_tokens": options.max_tokens or SERVER_TOKENS, "extra_body": options.extra_body, "send_seed": not options.no_seed}
+        spoken |= {"max_tokens": options.max_tokens or MODEL_TOKENS, "extra_body": options.extra_body, "send_seed": not options.no_seed}
     if agent.kind is Kind.MODEL:
         speech = speech_of(options, agent, max_turns=setting.max_turns)
         rollout = speech.rollout

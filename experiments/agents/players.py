@@ -11,7 +11,6 @@ from experiments.agents.wording import of_agent
 from experiments.evaluate import EvaluationTask
 from policy.rollout import sampling_seed
 from policy.thinking import CLOSE, OPEN, take_apart
-from simulator.asking import Unusable
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.endpoint import Question
 from simulator.endpoint_config import AnswerFormat, EndpointConfig
@@ -173,14 +172,13 @@ class ServerAgent:
 def read_reply(answer: str) -> Reply:
     """The words and the thought in an answer: models that reason put it before </think>, some servers keep it apart by themselves.
 
-    Raises:
-        Unusable: no words are left.
+    An answer that is all thought is a reply without words, as of a model whose weights are here: to ask again would judge the agent by the
+    answers that came out well.
     """
-    said = take_apart(answer) if OPEN in answer or CLOSE in answer else None
-    words = said.words if said else answer.strip()
-    if not words:
-        raise Unusable("the answer held a thought and no words")
-    return Reply(words=words, thought=said.thought if said else "")
+    if OPEN not in answer and CLOSE not in answer:
+        return Reply(words=answer.strip())
+    said = take_apart(answer)
+    return Reply(words=said.words, thought=said.thought)
 
 
 def agent_config(settings: dict[str, Any]) -> EndpointConfig:

@@ -12,7 +12,7 @@ from analysis.personas.wording import in_options
 from experiments.agents.judge import CapabilityJudge
 from experiments.agents.players import Player, Scripted, ServerAgent, WordsPlayer, agent_config, server_config
 from experiments.agents.setting import Setting
-from experiments.agents.speech import speech_of
+from experiments.agents.speech import MODEL_TOKENS, speech_of
 from experiments.agents.who import PRIOR, Agent, Kind
 from experiments.keys import ConfigError
 from simulator.asking import HALF
@@ -25,7 +25,6 @@ from simulator.user import Counts, UserSimulator
 ANSWERS = "answers"
 """Folder, in an evaluation's own, of what the agent's server answered: a server may serve another agent under the same name tomorrow."""
 DIALOGUES_AT_ONCE, AT_A_SERVER = 64, 16
-SERVER_TOKENS = 800
 
 
 def make_player(options: argparse.Namespace, agent: Agent, setting: Setting, user: UserSimulator, folder: Path) -> Player:
@@ -57,7 +56,7 @@ def server_settings(options: argparse.Namespace, agent: Agent, *, answers: Path)
         "api_key_env": options.key_env,
         "temperature": options.temperature,
         "send_seed": not options.no_seed,
-        "max_tokens": options.max_tokens or SERVER_TOKENS,
+        "max_tokens": options.max_tokens or MODEL_TOKENS,
         "token_limit": TokenLimit(options.token_limit),
         "extra_body": options.extra_body,
         "concurrency": options.concurrency or AT_A_SERVER,

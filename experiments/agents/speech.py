@@ -15,7 +15,10 @@ from policy.rollout import RolloutConfig
 from policy.thinking import learnt_to_think
 
 EMBEDDED_TOKENS, EMBEDDED_CONTEXT = 40, 512
-MODEL_TOKENS, MODEL_CONTEXT = 256, 4096
+MODEL_TOKENS, MODEL_CONTEXT = 800, 4096
+"""Of a model that is not ours, wherever it runs: agents whose replies are cut at different lengths are not the same test."""
+MOST_OF_CONTEXT = 4
+"""A reply is at most one of so many parts of a context that is short."""
 OPTIONS = {
     "rollout.max_new_tokens": "--max-tokens",
     "rollout.max_context": "--max-context",
@@ -67,7 +70,7 @@ def speech_of(options: argparse.Namespace, agent: Agent, *, max_turns: int) -> S
             ),
             rollout=RolloutConfig(
                 max_turns=max_turns,
-                max_new_tokens=options.max_tokens or int(agent.recorded("rollout.max_new_tokens", tokens)),
+                max_new_tokens=options.max_tokens or int(agent.recorded("rollout.max_new_tokens", min(tokens, context // MOST_OF_CONTEXT))),
                 max_context=options.max_context or int(agent.recorded("rollout.max_context", context)),
                 dialogue_timeout_s=LONGEST_S,
             ),
