@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_endpoint import FakeEndpoint, serving
+from test_agent_evaluation import user_and_judge
 from tiny_policy import save_tiny_policy
 from transformers import AutoTokenizer
 
 from experiments.__main__ import main
 from experiments.agents.who import Agent, Kind
+from simulator.bank import load_bank
+from simulator.sage import write_profiles
+from simulator.scenario import Split
 
 
 def evaluate(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -36,6 +41,41 @@ def test_a_model_is_played_by_its_own_engine_and_samples_differ(tmp_path):
     _, again = evaluate(tmp_path / "b", *arguments)
     assert {(line["uid"], line["sibling"]): [turn["text"] for turn in line["turns"]] for line in lines_of(tmp_path / "b")} == said
     assert again["score"] == found["score"]
+
+
+def test_weights_that_are_here_meet_a_user_that_a_model_plays_and_are_graded_by_a_judge(tmp_path):
+    model = save_tiny_policy(tmp_path / "model", hidden=32, layers=1)
+    with serving(FakeEndpoint(always=user_and_judge)) as other:
+        who = (
+            "--user",
+            "llm",
+            "--user-url",
+            other.url,
+            "--user-model",
+            "m",
+            "--judge-url",
+            other.url,
+            "--judge-model",
+            "m",
+            "--cache",
+            "off",
+        )
+        speech = ("--engine", "hf", "--max-tokens", "6", "--max-turns", "2")
+        code, found = evaluate(tmp_path / "a", str(model), "--num-scenarios", "2", "--strictness", "0.1", *speech, *who)
+    # Every reply moves this user by 5, from 40.
+    assert code == 0 and found["score"] == 50.0 and found["setting"]["user"]["kind"] == "llm" and found["agent"]["kind"] == "model"
+    assert found["capabilities"]["by"] == "judge" and found["capabilities"]["empathic_depth"]["value"] == 1.0
+    replies = [turn for line in lines_of(tmp_path / "a") for turn in line["turns"] if turn["speaker"] == "agent"]
+    assert len(replies) == 4 and found["usage"]["user"]["calls"] > 0 < found["usage"]["judge"]["calls"]
+
+
+def test_weights_that_are_here_meet_users_of_native_profiles(tmp_path):
+    profiles = tmp_path / "profiles.jsonl"
+    write_profiles(profiles, load_bank().scenarios(Split.TRAIN)[:2])
+    model = save_tiny_policy(tmp_path / "model", hidden=32, layers=1)
+    code, found = evaluate(tmp_path / "a", str(model), "--profiles", str(profiles), "--engine", "hf", "--max-tokens", "6")
+    assert code == 0 and found["n_dialogues"] == 2 and found["agent"]["kind"] == "model"
+    assert found["setting"]["user"]["preset"] == "sage" and found["setting"]["max_turns"] == 9
 
 
 def test_dialogues_that_ran_out_of_context_are_told(tmp_path, capsys):
