@@ -27,6 +27,8 @@ from simulator.json_values import jsonable
 
 ENTROPY, REWARD = "probe/entropy_sampled", "probe/reward"
 """Metrics of a look."""
+FORECAST, STANDSTILL = "forecast_error", "standstill_error"
+FIGURES = ("a", "b", "ceiling", "r_squared", FORECAST, STANDSTILL)
 LEAST_LOOKS = 6
 """Looks that a run must have: three to fit by and three to be asked for."""
 DIGITS = 5
@@ -107,10 +109,6 @@ def over_runs(laws: Sequence[LawOfRun]) -> dict[str, Any]:
         error = float(np.std(known, ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else None
         means[name] = {"mean": float(np.mean(known)) if known else None, "error": error}
     return means
-
-
-FORECAST, STANDSTILL = "forecast_error", "standstill_error"
-FIGURES = ("a", "b", "ceiling", "r_squared", FORECAST, STANDSTILL)
 
 
 def foretold(laws: Sequence[LawOfRun]) -> list[LawOfRun]:

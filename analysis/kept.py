@@ -178,7 +178,7 @@ def write_record(run: Path, draft: Path, *, runs: Path) -> None:
     (draft / KEPT).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     # A record was thinned when it was made, as `kept.json` tells.
     write_columns(draft / METRICS, (rounded(line) for line in (lines if (run / KEPT).is_file() else thinned(lines))))
-    write_columns(draft / EVALUATION, grades(list(read_lines(run / EVALUATION))))
+    write_columns(draft / EVALUATION, thin_evaluation(list(read_lines(run / EVALUATION))))
     write_columns(draft / TEACHER, teaching(read_lines(run / TEACHER)))
 
 
@@ -224,7 +224,7 @@ def rounded(value: Any) -> Any:
     return value
 
 
-def grades(lines: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def thin_evaluation(lines: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Held-out dialogues without their words, but for those of the users to be read at the first and the last look on the full grid."""
     full = [line for line in lines if line.get("grid") == "full"]
     ends = {full[0].get("look"), full[-1].get("look")} if full else set()
@@ -234,10 +234,10 @@ def grades(lines: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     read = {users[(2 * third + 1) * len(users) // (2 * NUM_READ)] for third in range(NUM_READ)} if users else set()
     for line in lines:
         is_read = line.get("grid") == "full" and line.get("look") in ends and line["uid"] in read
-        yield dict(line) if is_read else grade(line)
+        yield dict(line) if is_read else without_words(line)
 
 
-def grade(line: Mapping[str, Any]) -> dict[str, Any]:
+def without_words(line: Mapping[str, Any]) -> dict[str, Any]:
     """A held-out dialogue without its words; on the full grid with what its replies came to."""
     kept = {name: line[name] for name in GRADES if name in line}
     if line.get("grid") == "full" and (REPLIES in line or "turns" in line):

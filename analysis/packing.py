@@ -40,7 +40,7 @@ class Table:
 
 
 def pack(records: Iterable[Record]) -> dict[str, Any]:
-    """Dialogues as tables, JSON-able; `unpack` is the inverse for what a reader of transcripts wants to see.
+    """Dialogues as tables, JSON-able; `viewer.js` puts together again what a reader of transcripts wants to see.
 
     Returns:
         `sentences`: strings; `texts`: lists of sentence numbers, joined by spaces; `heard`: lists of strategies;
@@ -82,36 +82,3 @@ def pack(records: Iterable[Record]) -> dict[str, Any]:
             raise ValueError(f"step {record.get('step')} must hold dialogues as runs write them, got one without {error}") from error
     tables = {"sentences": sentences, "texts": texts, "heard": heard, "scenarios": scenarios, "tasks": tasks}
     return {**{name: table.rows for name, table in tables.items()}, "dialogues": dialogues}
-
-
-def unpack(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The dialogues again, as the page's script puts them together; a field that a record did not have is None."""
-
-    def text_at(number: int) -> str:
-        return " ".join(data["sentences"][i] for i in data["texts"][number])
-
-    def turn_at(row: list[Any]) -> dict[str, Any]:
-        if len(row) <= 2:
-            return {"speaker": "agent", "text": text_at(row[0]), **({"thought": text_at(row[1])} if row[1:] else {})}
-        said, emotion, change, thought, heard, *steps = row
-        felt = {"emotion": emotion, "change": change, "thought": text_at(thought), "heard": data["heard"][heard]}
-        felt |= {"steps": [text_at(step) for step in steps[0]]} if steps else {}
-        return {"speaker": "user", "text": text_at(said), **{name: value for name, value in felt.items() if value not in (None, "", [])}}
-
-    found = []
-    for number, *rest in data["dialogues"]:
-        task = data["tasks"][number]
-        scenario_id, family, wish = data["scenarios"][task[len(TASK_FIELDS)]]
-        found.append(
-            {
-                **dict(zip(TASK_FIELDS, task, strict=False)),
-                **dict(zip(DIALOGUE_FIELDS, rest, strict=False)),
-                "scenario_id": scenario_id,
-                "family": family,
-                "hidden_intention": text_at(wish),
-                "difficulty": dict(zip(AXES, task[len(TASK_FIELDS) + 1 :], strict=True)),
-                "error": text_at(rest[len(DIALOGUE_FIELDS)]),
-                "turns": [turn_at(row) for row in rest[len(DIALOGUE_FIELDS) + 1 :]],
-            }
-        )
-    return found

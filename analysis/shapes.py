@@ -19,7 +19,7 @@ Shape = str | list[Any] | tuple[Any, ...] | Mapping[str, Any]
 
 
 class Complete(dict[str, Any]):
-    """Names of which none may lack or be null."""
+    """All of these names must be there, and none null."""
 
 
 def misfit(value: Any, shape: Shape, name: str = "") -> str:

@@ -61,7 +61,7 @@ def grid_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, is_list:
 
 
 def nth(num: int) -> str:
-    """Every one, or every which."""
+    """`every`, or `every 2nd`, `every 3rd` and so on."""
     if num == 1:
         return "every"
     ending = "th" if num % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(num % 10, "th")

@@ -88,6 +88,7 @@ def dispatch(options: argparse.Namespace) -> int:
 
 def dispatch_sweep(options: argparse.Namespace) -> int:
     """Plans a sweep, runs it, or runs one cell of it."""
+    from analysis.runs import CONFIG
     from experiments.sweep_plan import describe, load_sweep
 
     sweep = load_sweep(options.experiment, options.overrides)
@@ -99,7 +100,7 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
         from experiments.taking_over import is_done, kept_runs
 
         config, folder = sweep.config(cell), sweep.run_folder(cell)
-        resuming = (folder / "config.yaml").is_file()
+        resuming = (folder / CONFIG).is_file()
         refuse_other(sweep, cell)
         if is_done(sweep, cell):
             print(f"# {folder} has ended: {closing_score(sweep, cell)}")

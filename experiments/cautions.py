@@ -6,9 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from analysis.runs import leaves
-from experiments.config import ExperimentConfig, load, read_experiment
-from experiments.keys import ConfigError
-from experiments.same_run import defaults_of
+from experiments.config import ExperimentConfig
+from experiments.same_run import defaults_of, own_file
 from policy.learner_config import LearnerConfig
 from simulator.scenario import Split
 
@@ -61,13 +60,8 @@ def left_behind(config: ExperimentConfig) -> list[str]:
 
     Not for teachers, whose settings share names by chance, nor for arms of a sweep, whose file says what they take over.
     """
-    try:
-        if "arms" in read_experiment(config.experiment):
-            return []
-        file = load(config.experiment)
-    except (ConfigError, KeyError, OSError):
-        return []
-    return lost_settings(file, config, called=config.experiment)
+    file = own_file(config)
+    return lost_settings(file, config, called=config.experiment) if file is not None else []
 
 
 def lost_settings(before: ExperimentConfig, now: ExperimentConfig, *, called: str) -> list[str]:
@@ -80,8 +74,10 @@ def lost_settings(before: ExperimentConfig, now: ExperimentConfig, *, called: st
     for group in ("algorithm", "simulator"):
         was, has = (dict(leaves(asdict(getattr(config, group)))) for config in (before, now))
         # What was given along with the new kind stands otherwise than by its default, and is not lost.
-        usual = dict(leaves(defaults_of(getattr(now, group))))
-        lost = {name: value for name, value in was.items() if name in has and has[name] != value and has[name] == usual.get(name)}
+        usual = defaults_of(group, getattr(now, group).kind)
+        lost = {
+            name: value for name, value in was.items() if name in has and has[name] != value and has[name] == usual.get(f"{group}.{name}")
+        }
         lost.pop("kind", None)
         if was["kind"] != has["kind"] and lost:
             settings = " ".join(f"{group}.{name}={value}" for name, value in lost.items())

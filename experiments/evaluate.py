@@ -141,7 +141,6 @@ def summarise(graded: Sequence[Graded], *, seed: int = 0) -> dict[str, Any]:
     valid = [item for item in graded if item.outcome is not Outcome.ERROR]
     emotions = np.array([item.emotion for item in valid], dtype=float)
     per_scenario = np.array([mean for _, mean in sorted(means_by(valid, lambda item: item.scenario_id).items())])
-    cells = means_by(valid, lambda item: (item.intention, band(item.strictness)))
     by_strictness = means_by(valid, lambda item: f"{item.strictness:g}")
     return {
         "score": mean(emotions),
@@ -149,12 +148,17 @@ def summarise(graded: Sequence[Graded], *, seed: int = 0) -> dict[str, Any]:
             mean_interval(emotions, [item.scenario_id for item in valid], rng=np.random.default_rng(seed), within=EMOTION_RANGE)
         ),
         "by_strictness": dict(sorted(by_strictness.items(), key=lambda pair: float(pair[0]))),
-        "worst_cell": min(cells.values(), default=float("nan")),
+        "worst_cell": worst_cell(valid),
         "cvar20": worst_mean(per_scenario),
         "success_rate": mean(emotions >= DELIGHTED_AT),
         "failure_rate": mean(emotions < LEFT_BELOW),
         "n_dialogues": len(valid),
     }
+
+
+def worst_cell(graded: Sequence[Graded]) -> float:
+    """Mean final emotion in the worst cell of hidden intention x difficulty band; NaN of nothing."""
+    return min(means_by(graded, lambda item: (item.intention, band(item.strictness))).values(), default=float("nan"))
 
 
 def mean(values: Sequence[float] | np.ndarray) -> float:

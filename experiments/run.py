@@ -29,7 +29,7 @@ from experiments.one_writer import begin, only_writer
 from experiments.parts import Parts, assemble, model_folder
 from experiments.progress import Progress
 from experiments.recorder import CHECKPOINTS, Recorder
-from experiments.same_past import marks_of, require_records, require_start, require_unmoved
+from experiments.same_past import require_records, require_start, require_unmoved, stamps_of
 from experiments.sealed import opening_sealed
 from experiments.summary import closing_words, summarise_run
 from experiments.train import Tally, TrainingRun
@@ -57,7 +57,7 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
         KeyboardInterrupt: somebody stopped it before its folder was begun.
     """
     torn: list[str] = []
-    marks = marks_of(folder)
+    stamps = stamps_of(folder)
     if config.resume:
         require_start(config, folder)
     with refusing():
@@ -76,7 +76,7 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
             has_begun = True
             with only_writer(folder):
                 if config.resume:
-                    require_unmoved(folder, marks)
+                    require_unmoved(folder, stamps)
                     require_records(folder, step=tally.step, num_looks=tally.num_looks)
                 write_over(folder / CONFIG, text)
                 if (folder / SUMMARY).is_file():

@@ -12,27 +12,27 @@ from experiments.keys import ConfigError
 from experiments.parts import model_folder
 from experiments.recorder import CHECKPOINTS, STREAMS
 
-Marks = dict[str, tuple[int, int, int]]
+Stamps = dict[str, tuple[int, int, int]]
 """Of each file of a run that is there: its inode, its size in bytes, and when it was written, in nanoseconds."""
 
 
-def marks_of(folder: Path) -> Marks:
+def stamps_of(folder: Path) -> Stamps:
     """By what it shows that another process went on with a run: whoever does writes every stream anew, if only to cut nothing off."""
     there = ((name, folder / name) for name in (*STREAMS, SUMMARY))
     facts = {name: path.stat() for name, path in there if path.is_file()}
     return {name: (fact.st_ino, fact.st_size, fact.st_mtime_ns) for name, fact in facts.items()}
 
 
-def require_unmoved(folder: Path, marks: Marks) -> None:
+def require_unmoved(folder: Path, stamps: Stamps) -> None:
     """Refuses to go on from a checkpoint that is not the newest any more; to be asked while no other process can write the run.
 
     Args:
-        marks: taken before the checkpoint was looked for.
+        stamps: taken before the checkpoint was looked for.
 
     Raises:
         ConfigError: another process went on with the run meanwhile, and has ended.
     """
-    if marks_of(folder) != marks:
+    if stamps_of(folder) != stamps:
         raise ConfigError(f"{folder} must be written by one process at a time, got another one that went on with it meanwhile; start again")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.copies import why_no_copy
@@ -99,24 +98,28 @@ def words_for(config: ExperimentConfig) -> list[str] | None:
 
     Of a group whose kind is another than the file's they are told against that kind's own defaults.
     """
-    try:
-        if "arms" in read_experiment(config.experiment):
-            return None
-        usual = dict(leaves(to_plain(load(config.experiment))))
-    except (ConfigError, KeyError, OSError):
+    file = own_file(config)
+    if file is None:
         return None
-    words = []
+    usual, words = dict(leaves(to_plain(file))), []
     for group, kind in ((group, getattr(config, group)) for group in DEFAULT_KINDS):
         if kind.kind != usual[f"{group}.kind"]:
             words.append(f"{group}.kind={kind.kind}")
             usual = {name: value for name, value in usual.items() if not name.startswith(f"{group}.")}
-            usual |= {f"{group}.{name}": value for name, value in leaves(defaults_of(kind))} | {f"{group}.kind": kind.kind}
+            usual |= defaults_of(group, kind.kind)
     now = leaves(to_plain(config))
     changed = ((name, value) for name, value in now if usual.get(name) != value and not name.startswith(OF_A_PLACE))
     return [*words, *(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in changed)]
 
 
-def defaults_of(kind: Any) -> dict[str, Any]:
-    """What settings of a kind are where nothing was said, plain; also of a kind that cannot be without something said."""
-    found = {each.name: each.default if each.default_factory is MISSING else each.default_factory() for each in fields(kind)}
-    return {name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value for name, value in found.items()}
+def own_file(config: ExperimentConfig) -> ExperimentConfig | None:
+    """What the experiment's file says of a run by itself; None of a sweep's, or where it cannot be read."""
+    try:
+        return None if "arms" in read_experiment(config.experiment) else load(config.experiment)
+    except (ConfigError, KeyError, OSError):
+        return None
+
+
+def defaults_of(group: str, kind: str) -> dict[str, Any]:
+    """What the settings of a group are, plain and by dotted name, where no more is said than its kind."""
+    return {name: value for name, value in defaults_for(**{group: kind}).items() if name.startswith(f"{group}.")}

@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,7 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
     expected, settings = os.environ.get(SETTINGS), digest_of(sweep.config(cell))
     if expected not in (None, settings):
         raise ConfigError(f"{cell} must have the settings that its sweep began with; a file of it was changed since: start the sweep again")
-    place_kept(sweep, [cell, *sweep.needs(cell)])
+    kept_runs(sweep, among=[cell, *sweep.needs(cell)]).place(sweep)
     for need in sweep.needs(cell):
         if not is_done(sweep, need):
             first = f"python -m experiments {shlex.join(words_of(sweep, need))}"
@@ -167,11 +167,6 @@ def settings_to_go_on(sweep: Sweep, cell: Cell) -> ExperimentConfig:
     # The teacher is the same (`refuse_other`), but for the place of a trace.
     config.runs, config.teacher = wanted.runs, wanted.teacher
     return config
-
-
-def place_kept(sweep: Sweep, cells: Sequence[Cell]) -> None:
-    """Unpacks those of some runs that were kept and are not there, as the sweep as a whole would."""
-    kept_runs(sweep, among=cells).place(sweep)
 
 
 class Sitting:

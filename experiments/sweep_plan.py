@@ -35,6 +35,7 @@ from typing import Any
 
 from analysis.comparisons.comparison_plan import Plan
 from analysis.comparisons.planned import THRESHOLD, Planned
+from analysis.results import RUNS
 from analysis.runs import CONFIG, TEACHER, leaves, setting
 from experiments.catalogue import experiments, path_of
 from experiments.choice import Choice, read_choice
@@ -276,7 +277,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     file_arms = {arm: reached(settings or {}, base, given) for arm, settings in tree["arms"].items()}
     arms = {arm: file_arms[arm] for arm in chosen_arms(tree["arms"], own.get("arms", list(tree["arms"])))}
     refuse_without_effect(base, arms, given)
-    runs, primary = Path(str(own.get("runs", "runs"))), tree.get("primary", "heldout.auc")
+    runs, primary = Path(str(own.get("runs", RUNS))), tree.get("primary", "heldout.auc")
     folder = runs / experiment / checked_name(str(own.get("name", "sweep")))
     if not any(folder.glob(f"*/*/{CONFIG}")):
         refuse_opening(tree, given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from configparser import ConfigParser
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,7 +15,7 @@ import yaml
 from made_run import make_run, make_sealed_cell
 
 from analysis.__main__ import main
-from analysis.packing import pack, unpack
+from analysis.packing import AXES, DIALOGUE_FIELDS, TASK_FIELDS, pack
 from analysis.pages.report import write_report
 from analysis.pages.transcripts import transcript
 from analysis.pages.viewer import Thinning, kept, records, thinner, write_transcripts
@@ -24,6 +25,39 @@ from analysis.wording import nth
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN = ("scenario_id", "family", "hidden_intention", "difficulty", "seed", "outcome", "emotion", "error", "turns")
 HOSTILE = "</script><script>alert(1)</script><!-- <b onclick=x> & \u2028 \\ \" ' \U0001f600 .  . ."
+
+
+def unpack(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The dialogues again, as the page's script puts them together; a field that a record did not have is None."""
+
+    def text_at(number: int) -> str:
+        return " ".join(data["sentences"][i] for i in data["texts"][number])
+
+    def turn_at(row: list[Any]) -> dict[str, Any]:
+        if len(row) <= 2:
+            return {"speaker": "agent", "text": text_at(row[0]), **({"thought": text_at(row[1])} if row[1:] else {})}
+        said, emotion, change, thought, heard, *steps = row
+        felt = {"emotion": emotion, "change": change, "thought": text_at(thought), "heard": data["heard"][heard]}
+        felt |= {"steps": [text_at(step) for step in steps[0]]} if steps else {}
+        return {"speaker": "user", "text": text_at(said), **{name: value for name, value in felt.items() if value not in (None, "", [])}}
+
+    found = []
+    for number, *rest in data["dialogues"]:
+        task = data["tasks"][number]
+        scenario_id, family, wish = data["scenarios"][task[len(TASK_FIELDS)]]
+        found.append(
+            {
+                **dict(zip(TASK_FIELDS, task, strict=False)),
+                **dict(zip(DIALOGUE_FIELDS, rest, strict=False)),
+                "scenario_id": scenario_id,
+                "family": family,
+                "hidden_intention": text_at(wish),
+                "difficulty": dict(zip(AXES, task[len(TASK_FIELDS) + 1 :], strict=True)),
+                "error": text_at(rest[len(DIALOGUE_FIELDS)]),
+                "turns": [turn_at(row) for row in rest[len(DIALOGUE_FIELDS) + 1 :]],
+            }
+        )
+    return found
 
 
 class Page(HTMLParser):

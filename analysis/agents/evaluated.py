@@ -11,6 +11,9 @@ from typing import Any
 
 AGENT_JSON, RELIABILITY = "agent.json", "reliability.json"
 FORMAT = 1
+"""Of both files: what wrote another cannot be read."""
+CAPABILITIES = ("empathic_depth", "core_insight", "solution_crafting", "dialogue_guidance", "style_flexibility")
+"""RLVER's, by rule or by judge."""
 Cell = Mapping[str, float | None] | None
 """`value`, `low` and `high`; None, or None in it, for what was not measured."""
 
@@ -126,7 +129,7 @@ def is_same_agent(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two files speak of the same agent: by its weights where they could be seen, else by where it was found.
 
     Args:
-        one: `agent` of an `agent.json`, a `reliability.json` or an evaluation's `config.yaml`; probes of old lack `model`.
+        one: `agent` of an `agent.json`, a `reliability.json` or an evaluation's `config.yaml`; older probes lack `model`.
     """
     weights = [who.get("fingerprint") or "" for who in (one, other)]
     if any(weights):

@@ -14,6 +14,7 @@ import numpy as np
 
 from analysis.agents.evaluated import Cell, Entry
 from analysis.agents.length_control import score_within
+from analysis.clusters import HIGH, LOW
 from analysis.runs import leaves
 
 RATES = ("success_rate", "failure_rate")
@@ -23,8 +24,6 @@ GROUPINGS = ("intention", "persona", "family")
 NUM_DRAWS = 2000
 MOST_BROKEN = 0.05
 """Share of the dialogues that may break or run out of context in an evaluation that still counts as whole."""
-LOW, HIGH = 0.025, 0.975
-CAPABILITIES = ("empathic_depth", "core_insight", "solution_crafting", "dialogue_guidance", "style_flexibility")
 Rank = tuple[int, int] | None
 """First and last place, from 1, that 95 % of redrawn sets of scenarios give; None for an agent that cannot be ranked."""
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.agents.evaluated import Cell, Entry, read_entries
-from analysis.agents.leaderboard import CAPABILITIES, GROUPINGS, RATES, Group, grouped
+from analysis.agents.evaluated import CAPABILITIES, Cell, Entry, read_entries
+from analysis.agents.leaderboard import GROUPINGS, RATES, Group, grouped
 from analysis.agents.leaderboard_page import page
 from simulator.drafts import write_whole
 

@@ -8,8 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from analysis.agents.evaluated import Cell, Entry
-from analysis.agents.leaderboard import CAPABILITIES, Group, differences, is_whole
+from analysis.agents.evaluated import CAPABILITIES, Cell, Entry
+from analysis.agents.leaderboard import Group, differences, is_whole
 from analysis.agents.leaderboard_groups import by_strictness, folded
 from analysis.agents.leaderboard_table import Column, block, table
 from analysis.drawing.style import COLOURS, FIGURES, PAPER, POLICY, WORDS

@@ -31,9 +31,9 @@ class Thinning(NamedTuple):
     """Which dialogues are shown: whole groups of training, and held-out users at every look."""
 
     training: int = 1
-    """Every which training group."""
+    """Of the training groups every n-th is shown."""
     others: int = 1
-    """Every which held-out user or probe."""
+    """Of the held-out users and probes likewise."""
 
     def in_words(self) -> str:
         """What a reader must know of it; nothing where all are shown."""

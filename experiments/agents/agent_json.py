@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from analysis.agents.evaluated import read_object
+from analysis.agents.evaluated import AGENT_JSON, FORMAT, read_object
 from analysis.clusters import Estimate
 from analysis.wording import with_interval
 from experiments.agents.capabilities import capabilities
@@ -24,8 +24,6 @@ from simulator.drafts import write_whole
 from simulator.json_values import jsonable
 from simulator.rule_user import RuleUserConfig
 
-AGENT_JSON = "agent.json"
-FORMAT = 1
 Capabilities = Mapping[str, Estimate] | None
 
 

@@ -24,7 +24,6 @@ FELT_WITH = (HiddenIntention.EMPATHY, HiddenIntention.LISTENED, HiddenIntention.
 """Wishes of users who want to be felt with."""
 WORKED_WITH = (HiddenIntention.ADVICE, HiddenIntention.REFLECTION, HiddenIntention.BOTH_SIDES, HiddenIntention.MOTIVES)
 """Wishes of users who want something to work with: what to do, or another way to see it."""
-CAPABILITIES = ("empathic_depth", "core_insight", "solution_crafting", "dialogue_guidance", "style_flexibility")
 NOT_TOLD = 0.5
 """What a move is worth that takes up nothing the user told: it would have suited anybody."""
 

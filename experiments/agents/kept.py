@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from analysis.agents.evaluated import in_words, is_same_agent, read_probe
+from analysis.agents.evaluated import RELIABILITY, in_words, is_same_agent, read_probe
+from analysis.results import RUNS
 from analysis.runs import CONFIG, PROVENANCE, leaves, read_config
 from experiments.agents.reach import ANSWERS
-from experiments.agents.reliability import RELIABILITY
 from experiments.agents.setting import Setting
 from experiments.agents.speech import MODEL_TOKENS, speech_of
 from experiments.agents.who import Agent, Kind
@@ -30,7 +30,7 @@ def folder_of(options: argparse.Namespace, agent: Agent) -> Path:
     Raises:
         ConfigError: it cannot be written there.
     """
-    folder: Path = options.out or Path("runs") / EXPERIMENT / agent.name
+    folder: Path = options.out or Path(RUNS) / EXPERIMENT / agent.name
     check_writable(folder, called="--out")
     return folder
 

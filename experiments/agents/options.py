@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.personas.options import server_options
+from experiments.keys import ConfigError
 
 AGENT = (
     "a run's folder (its newest checkpoint) or one of its checkpoints, a Hugging Face folder or id, the address of an OpenAI-compatible"
@@ -90,6 +92,20 @@ def with_usual(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return parser
 
 
+def refuse_given(options: argparse.Namespace, names: Sequence[str], why: str, *, where: str = "") -> None:
+    """Refuses the first of these options that was given.
+
+    Args:
+        where: with what it was given; empty where `why` says that.
+
+    Raises:
+        ConfigError: names it, and says why.
+    """
+    for name in names:
+        if (given := getattr(options, name)) != options.usual[name]:
+            raise ConfigError(f"--{name.replace('_', '-')} {why}, got {given!r}{f' with {where}' if where else ''}")
+
+
 def speaking_options(parser: argparse.ArgumentParser, *, temperature: float = 1.0) -> None:
     """How the agent is asked.
 
@@ -100,7 +116,7 @@ def speaking_options(parser: argparse.ArgumentParser, *, temperature: float = 1.
     usual = f"at which it is sampled (default {temperature:g}); 0 is greedy, training samples at 1"
     group.add_argument("--temperature", type=float, default=temperature, help=usual)
     group.add_argument("--system", metavar="TEXT", help="a system prompt before the dialogue (default: its run's, or none)")
-    group.add_argument("--max-tokens", type=int, metavar="N", help="of a reply (default: as the run; 40 embedded, 800 server, else 256)")
+    group.add_argument("--max-tokens", type=int, metavar="N", help="of a reply (default: as the run; 40 embedded, else 800)")
     group.add_argument("--concurrency", type=int, metavar="N", help="dialogues at once (default 64; a server 16)")
     model = parser.add_argument_group("an agent whose weights are here")
     model.add_argument("--engine", choices=("auto", "hf", "vllm"), default="auto", help="vLLM where it can be imported, or transformers")

@@ -19,7 +19,7 @@ from typing import Any
 
 from experiments.agents.players import SilentAgent
 from experiments.agents.playing import PATIENCE
-from experiments.agents.reliability import Condition, Item, Verdict, chosen_line, read_lines
+from experiments.agents.reliability import Condition, Item, Verdict, chosen_line, phrases
 from experiments.agents.stance import stance_of
 from simulator.asking import HALF
 from simulator.jsonl import read_jsonl
@@ -120,7 +120,7 @@ def is_text(value: Any) -> bool:
 
 def hash_of(questions: Sequence[Question]) -> str:
     """16 hex digits over the questions, the lines around them and how answers are graded: probes with the same are comparable."""
-    said = repr([GRADING, *questions, *(sorted(read_lines()[table].items()) for table in (*LANGUAGES, "grading"))])
+    said = repr([GRADING, *questions, *(sorted(phrases()[table].items()) for table in (*LANGUAGES, "grading"))])
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 

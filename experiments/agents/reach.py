@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from analysis.personas.source import flag_settings, model_settings
 from analysis.personas.wording import in_options
 from experiments.agents.judge import CapabilityJudge
+from experiments.agents.options import refuse_given
 from experiments.agents.players import Player, Scripted, ServerAgent, WordsPlayer, agent_config, server_config
 from experiments.agents.setting import Setting
 from experiments.agents.speech import MODEL_TOKENS, speech_of
@@ -181,14 +182,3 @@ def refuse_idle(options: argparse.Namespace, agent: Agent) -> None:
     }
     for names, why in idle[agent.kind]:
         refuse_given(options, names, why, where=repr(agent.source))
-
-
-def refuse_given(options: argparse.Namespace, names: Sequence[str], why: str, *, where: str) -> None:
-    """Refuses the first of these options that was given.
-
-    Raises:
-        ConfigError: names it, says why, and with what it was given.
-    """
-    for name in names:
-        if (given := getattr(options, name)) != options.usual[name]:
-            raise ConfigError(f"--{name.replace('_', '-')} {why}, got {given!r} with {where}")

@@ -21,11 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from analysis.agents.evaluated import RELIABILITY
 from experiments.agents.intervals import mean, ratio
 
 LINES = Path(__file__).with_name("reliability.toml")
-RELIABILITY = "reliability.json"
-FORMAT = 1
 SHARE, DIFFERENCE, TWO_DIFFERENCES = (0.0, 1.0), (-1.0, 1.0), (-2.0, 2.0)
 """Between which a question's part in a figure lies: wrong or not, one way less another, and how that changed."""
 Margins = Mapping[str, Mapping[str, float]]
@@ -212,12 +211,12 @@ def read_measured(folder: Path) -> dict[str, Any]:
 
 def chosen_line(kind: str, name: str, *, language: str) -> str:
     """One of the lines of a kind, by the question's name: every agent gets the same."""
-    lines = read_lines()[language][kind]
+    lines = phrases()[language][kind]
     return str(lines[int.from_bytes(hashlib.sha256(f"{kind}|{name}".encode()).digest()[:4], "big") % len(lines)])
 
 
 @cache
-def read_lines() -> dict[str, Any]:
+def phrases() -> dict[str, Any]:
     """What is said around the questions."""
     with LINES.open("rb") as file:
         return tomllib.load(file)

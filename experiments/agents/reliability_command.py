@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from analysis.agents.evaluated import FORMAT, RELIABILITY
 from experiments.agents.kept import check_agent, folder_of
+from experiments.agents.options import refuse_given
 from experiments.agents.players import ServerAgent, SilentAgent, agent_config, server_config
 from experiments.agents.questions import Answer, Messages, Question, ask_all, hash_of, read_questions
 from experiments.agents.reach import (
@@ -21,13 +23,10 @@ from experiments.agents.reach import (
     OF_WEIGHTS,
     check_speaking,
     lacking_keys,
-    refuse_given,
     server_settings,
     weights_folder,
 )
 from experiments.agents.reliability import (
-    FORMAT,
-    RELIABILITY,
     Condition,
     as_records,
     compare,

@@ -12,7 +12,7 @@ from analysis.personas.wording import in_options
 from experiments.agents.intervals import ratio, resampled
 from experiments.agents.players import Played
 from experiments.agents.wording import last_line
-from experiments.evaluate import Graded, band, summarise, worst_mean
+from experiments.evaluate import Graded, summarise, worst_cell, worst_mean
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Outcome
 
 MAX_REASONS = 10
@@ -42,7 +42,9 @@ def scores(played: Sequence[Played], *, seed: int) -> dict[str, Any]:
         "intervals": {
             **shares(alive, seed=seed),
             "cvar20": resampled(lambda chosen: worst_mean(means_S[chosen]), len(names), seed=seed).to_dict(),
-            "worst_cell": resampled(lambda chosen: worst_cell([by_scenario[i] for i in chosen]), len(names), seed=seed).to_dict(),
+            "worst_cell": resampled(
+                lambda chosen: worst_cell([one for i in chosen for one in by_scenario[i]]), len(names), seed=seed
+            ).to_dict(),
         },
         "strictness": by(alive, lambda one: f"{one.task.strictness:g}", seed=seed),
         "intention": by(alive, lambda one: str(one.dialogue.scenario.family.intention), seed=seed),
@@ -51,15 +53,6 @@ def scores(played: Sequence[Played], *, seed: int) -> dict[str, Any]:
         "per_scenario": {name: float(mean) for name, mean in zip(names, means_S, strict=True)},
         "outcomes": dict(sorted(Counter(str(one.dialogue.outcome) for one in played).items())),
     }
-
-
-def worst_cell(groups: Sequence[Sequence[Graded]]) -> float:
-    """Mean final emotion in the worst cell of hidden intention x difficulty band."""
-    cells: dict[tuple[str, int], list[int]] = {}
-    for group in groups:
-        for item in group:
-            cells.setdefault((item.intention, band(item.strictness)), []).append(item.emotion)
-    return min((float(np.mean(emotions)) for emotions in cells.values()), default=float("nan"))
 
 
 def by(played: Sequence[Played], key: Callable[[Played], str], *, seed: int) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.personas.source import flag_settings, model_settings
 from analysis.personas.wording import in_options
-from experiments.agents.options import GRID
+from experiments.agents.options import GRID, refuse_given
 from experiments.agents.who import Agent, Kind
 from experiments.evaluate import EvaluationTask, grid_tasks, spread
 from experiments.keys import ConfigError
@@ -178,7 +178,7 @@ def make_user_config(options: argparse.Namespace, agent: Agent) -> RuleUserConfi
 
 def rule_config(options: argparse.Namespace, agent: Agent) -> RuleUserConfig:
     """Of the embedded user."""
-    refuse_given(options, ("user_url", "user_model", "user_key_env", "one_call"), because="goes with --user llm")
+    refuse_given(options, ("user_url", "user_model", "user_key_env", "one_call"), "goes with --user llm")
     preset = Preset(options.preset or ("sage" if options.profiles else "training"))
     if preset is Preset.SAGE and not options.profiles:
         raise ConfigError("--preset must be training for the built-in world, got 'sage', whose numbers are of native profiles")
@@ -199,17 +199,10 @@ def register_for(options: argparse.Namespace, agent: Agent) -> Register:
 
 def llm_config(options: argparse.Namespace, agent: Agent) -> LLMUserConfig:
     """Of a user that a model plays."""
-    refuse_given(options, ("preset", "register", "momentum"), because="goes with --user rule")
+    refuse_given(options, ("preset", "register", "momentum"), "goes with --user rule")
     if not options.user_model:
         raise ConfigError("--user-model must name the model that plays the user, got none")
     start = options.start_emotion
     if start is None:
         start = agent.recorded("simulator.start_emotion", LLMUserConfig.start_emotion)
     return LLMUserConfig(**model_settings(flag_settings(options, "user")), one_call=options.one_call, start_emotion=start)
-
-
-def refuse_given(options: argparse.Namespace, names: tuple[str, ...], *, because: str) -> None:
-    """Raises on the first of these options that was given."""
-    for name in names:
-        if getattr(options, name) not in (None, "") and getattr(options, name) is not False:
-            raise ConfigError(f"--{name.replace('_', '-')} {because}, got {getattr(options, name)!r}")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from experiments.agents.reliability import read_lines
+from experiments.agents.reliability import phrases
 from simulator.chinese import CHARACTER
 from simulator.seen import as_seen
 
@@ -51,7 +51,7 @@ def stance_of(answer: str, *, right: Sequence[str], wrong: str) -> Stance:
     for mark, wordings in ((RIGHT, sorted(right, key=len, reverse=True)), (WRONG, [wrong])):
         for wording in wordings:
             text = whole(wording).sub(mark, text)
-    for short, long in read_lines()["grading"]["written_out"]:
+    for short, long in phrases()["grading"]["written_out"]:
         text = re.sub(short, long, text)
     clauses = "\n".join(clause for part in CUT.split(text) if (clause := " ".join(NOISE.sub("", part).split())))
     return Stance(
@@ -95,7 +95,7 @@ def patterns(kind: str, *, it: str = "") -> tuple[re.Pattern[str], ...]:
     """
     marks = {"{it}": it, "{mark}": f"[{RIGHT}{WRONG}]", "{han}": rf"[^\n{RIGHT}{WRONG}]"}
     found = []
-    for pattern in read_lines()["grading"][kind]:
+    for pattern in phrases()["grading"][kind]:
         for name, mark in marks.items():
             pattern = pattern.replace(name, mark)
         found.append(re.compile(pattern, re.MULTILINE))

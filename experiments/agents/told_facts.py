@@ -169,7 +169,7 @@ def _told(demos: Iterator[Demonstration]) -> Iterator[_Told]:
         reply = demo.dialogue.turns[1].text
         for phrase in demo.copied[0]:
             determiner, _, noun = phrase.partition(" ")
-            if determiner == DETERMINER and noun and " " not in noun and f"{phrase}" in reply:
+            if determiner == DETERMINER and noun and " " not in noun and phrase in reply:
                 yield _Told(demo, reply[: reply.find(phrase) + len(determiner)], noun)
 
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from analysis.results import RUNS
 from analysis.runs import CONFIG, KEPT, METRICS, read_config, setting
 from experiments.keys import ConfigError, refusing
 from policy.prior_config import PriorConfig
@@ -19,7 +20,6 @@ from simulator.endpoint_config import check_url
 from simulator.ladder import AGENTS
 
 PRIOR = "prior"
-RUNS = "runs"
 """First part of a run's folder: a mistyped one is no id of the hub."""
 EMBEDDED = "embedded"
 """What `policy.model` says of a policy that speaks the built-in world's language alone."""
