@@ -122,4 +122,4 @@ def own_file(config: ExperimentConfig) -> ExperimentConfig | None:
 
 def defaults_of(group: str, kind: str) -> dict[str, Any]:
     """What the settings of a group are, plain and by dotted name, where no more is said than its kind."""
-    return {name: value for name, value in defaults_for(**{group: kind}).items() if name.startswith(f"{group}.")}
+    return {name: value for name, value in defaults_for(**{**DEFAULT_KINDS, group: kind}).items() if name.startswith(f"{group}.")}

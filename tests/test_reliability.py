@@ -25,7 +25,7 @@ from experiments.agents.reliability import (
     compare,
     from_records,
     mean_margins,
-    read_lines,
+    phrases,
     summarise,
 )
 from experiments.agents.who import find_agent
@@ -478,8 +478,8 @@ def test_checkpoints_of_two_experiments_have_folders_of_their_own(tmp_path):
 
 
 def test_probes_that_were_graded_otherwise_have_another_hash(monkeypatch):
-    before, lines = hash_of([question_of(CAPITAL)]), read_lines()
-    monkeypatch.setattr(questions, "read_lines", lambda: {**lines, "grading": {**lines["grading"], "affirms": []}})
+    before, lines = hash_of([question_of(CAPITAL)]), phrases()
+    monkeypatch.setattr(questions, "phrases", lambda: {**lines, "grading": {**lines["grading"], "affirms": []}})
     assert hash_of([question_of(CAPITAL)]) != before
 
 

@@ -29,7 +29,8 @@ def columns(group: Group, entry: Entry) -> dict[str, Cell]:
         **{name: capable.get(name) for name in CAPABILITIES},
         "empathy_to_solution": social.get("empathy_to_solution"),
         "structured_to_creative": social.get("structured_to_creative"),
-        "points_per_doubling": length.get("points_per_doubling"),
+        # Of an older version it is of dialogues, and something else (`length_control`).
+        "points_per_doubling": length.get("points_per_doubling") if length.get("range") else None,
         "best_of_k": best["best"] if best else None,
         "best_of_common_k": common.get("best"),
         "errors_plain": probe["conditions"]["plain"]["errors"] if probe else None,
