@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.boards.dashboard import Dashboard
-from analysis.boards.maps import IMAGE_EVERY, JUDGED_BY, TeachingBoard, compared_in, compared_settings, evaluation_picture
+from analysis.boards.maps import COMPARED, IMAGE_EVERY, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
+from analysis.comparisons.planned import read_kept_plan
 from analysis.pages.transcripts import ENDINGS
 from analysis.results import RUNS
 from analysis.runs import (
@@ -105,7 +106,9 @@ class Recorder:
         self.scalars(step, {"eval/auc": float(setting(values, "heldout.auc", math.nan))})
         if (self.folder / CONFIG).is_file():
             config = read_config(self.folder / CONFIG)
-            columns = compared_in(self.folder)
+            planned = read_kept_plan(self.folder.absolute().parents[1]).planned
+            # In a sweep also every setting that some arm of it changes.
+            columns = sorted({*COMPARED, *(planned.varied if planned else ())})
             settings = compared_settings(config, folder=self.folder, names=columns)
             name = name_among(self.folder, runs=Path(config.get("runs", RUNS)))
             self._dashboard.settings(name, settings, columns=columns, metrics=JUDGED_BY)

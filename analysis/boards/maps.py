@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from analysis.comparisons.planned import read_kept_plan
 from analysis.drawing.heat_image import Picture, heat_image
 from analysis.runs import PROVENANCE, setting
 from analysis.teaching import Group, by_time
@@ -99,12 +98,6 @@ def evaluation_picture(records: Iterable[Mapping[str, Any]]) -> Picture | None:
     means = {cell: fmean(emotions) for cell, emotions in found.items()}
     title = "held-out score by hidden intention"
     return heat_image(means, intentions, levels, title=title, x_label="strictness", low=0.0, high=100.0)
-
-
-def compared_in(folder: Path) -> list[str]:
-    """Names of what may explain the score of a run: `COMPARED`, and in a sweep every setting that some arm of it changes."""
-    planned = read_kept_plan(folder.absolute().parents[1]).planned
-    return sorted({*COMPARED, *(planned.varied if planned else ())})
 
 
 def compared_settings(config: Mapping[str, Any], *, folder: Path, names: Iterable[str] = COMPARED) -> dict[str, bool | float | str]:
