@@ -25,6 +25,11 @@ class Estimate:
     low: float
     high: float
 
+    @classmethod
+    def alone(cls, value: float) -> Estimate:
+        """A figure of which no interval is known."""
+        return cls(value=value, low=float("nan"), high=float("nan"))
+
     def to_dict(self) -> dict[str, float | None]:
         """JSON-able; None for NaN."""
         return {name: None if np.isnan(value) else float(value) for name, value in vars(self).items()}
@@ -42,7 +47,7 @@ class Estimate:
         return f"{self.value:.{digits}f}{bounds}".replace(f"-{0:.{digits}f}", f"{0:.{digits}f}")
 
 
-NOTHING = Estimate(value=float("nan"), low=float("nan"), high=float("nan"))
+NOTHING = Estimate.alone(float("nan"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +136,7 @@ def slope_over_levels(sample: Sample, *, rng: np.random.Generator) -> Estimate:
     sums = np.stack([np.bincount(sample.cluster, column) for column in (w, w * x, y, w * x * x, x * y)], axis=1)
     value = float(_slope(sums.sum(axis=0)))
     if len(sums) < 2:
-        return Estimate(value=value, low=float("nan"), high=float("nan"))
+        return Estimate.alone(value)
     picks = rng.integers(0, len(sums), size=(NUM_RESAMPLES, len(sums)))
     low, high = np.nanquantile(_slope(sums[picks].sum(axis=1)), [LOW, HIGH])
     return Estimate(value=value, low=float(low), high=float(high))
@@ -160,7 +165,7 @@ def _ratio(sample: Sample, above: np.ndarray, below: np.ndarray, *, rng: np.rand
         low, high = where_nothing_varies(value, a.size, within=(0.0, 1.0))
         return Estimate(value=value, low=low, high=high)
     if a.size < 2:
-        return Estimate(value=value, low=float("nan"), high=float("nan"))
+        return Estimate.alone(value)
     picks = rng.integers(0, a.size, size=(NUM_RESAMPLES, a.size))
     sums = b[picks].sum(axis=1)
     values = a[picks].sum(axis=1)[sums > 0] / sums[sums > 0]
@@ -191,7 +196,7 @@ def _resampled(statistic: Callable[[np.ndarray], float], clusters: Sequence[str]
     if np.isnan(value):
         return NOTHING
     if len(groups) < 2:
-        return Estimate(value=value, low=float("nan"), high=float("nan"))
+        return Estimate.alone(value)
     draws = rng.integers(0, len(groups), size=(NUM_RESAMPLES // 2, len(groups)))
     values = [statistic(np.concatenate([groups[i] for i in draw])) for draw in draws]
     low, high = np.nanquantile(values, [LOW, HIGH])

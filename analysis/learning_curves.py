@@ -71,27 +71,21 @@ def common_curves(curves: Sequence[Curve], *, end: float) -> tuple[np.ndarray, n
     return tokens_T, np.array([np.interp(tokens_T, curve.tokens, curve.scores, right=np.nan) for curve in curves])
 
 
-def area_under_curves(tokens_T: np.ndarray, curves_RT: np.ndarray, *, short: str = "refuse") -> np.ndarray:
+def area_under_curves(tokens_T: np.ndarray, curves_RT: np.ndarray) -> np.ndarray:
     """float[R], the mean height of each curve over the common tokens: 1 / (t_T - t_1) times its integral by trapezoids.
 
-    Args:
-        short: what to do with a run that ended early (NaN at its end): `refuse`, or `hold` its last score, which is what the policy
-            that it left would have scored on.
-
     Raises:
-        ValueError: a short curve is refused, NaN stands elsewhere than at the end, or the tokens span nothing.
+        ValueError: a run ended early (NaN at its end; `hold_last` first), NaN stands elsewhere, or the tokens span nothing.
     """
     if len(tokens_T) < 2 or not tokens_T[0] < tokens_T[-1]:
         raise ValueError(f"tokens must be at least two, increasing, for an area, got {np.asarray(tokens_T).tolist()}")
-    if short not in ("refuse", "hold"):
-        raise ValueError(f"short must be 'refuse' or 'hold', got {short!r}")
     lasts_R = last_looks(curves_RT)
-    if short == "refuse" and (lasts_R < len(tokens_T) - 1).any():
+    if (lasts_R < len(tokens_T) - 1).any():
         r = int(np.argmin(lasts_R))
         raise ValueError(
             f"curves must reach {tokens_T[-1]:g} tokens, got one (run {r}) that ends at {tokens_T[lasts_R[r]]:g}; hold it or leave it out"
         )
-    return np.trapezoid(hold_last(curves_RT), tokens_T, axis=1) / (tokens_T[-1] - tokens_T[0])
+    return np.trapezoid(curves_RT, tokens_T, axis=1) / (tokens_T[-1] - tokens_T[0])
 
 
 def hold_last(curves_RT: np.ndarray) -> np.ndarray:

@@ -56,7 +56,7 @@ def mean_difference(differences_R: np.ndarray, *, level: float = LEVEL) -> Estim
     d = check_scores(differences_R, "differences", axes=1)
     check_level(level)
     if d.size < 2:
-        return Estimate(value=float(d.mean()), low=float("nan"), high=float("nan"))
+        return Estimate.alone(float(d.mean()))
     half = stats.t.ppf(0.5 + level / 2.0, d.size - 1) * d.std(ddof=1) / np.sqrt(d.size)
     return Estimate(value=float(d.mean()), low=float(d.mean() - half), high=float(d.mean() + half))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -58,6 +58,12 @@ def grid_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, is_list:
         for row in rows
     )
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def facts_strip(facts: Iterable[tuple[str, str, str]]) -> str:
+    """Numbers that one asks for first, in a row: what each is called, the number, and a remark."""
+    cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd><small>{note}</small></div>" for name, value, note in facts)
+    return f'<dl class="facts">{cells}</dl>'
 
 
 def nth(num: int) -> str:

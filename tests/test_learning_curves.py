@@ -12,6 +12,7 @@ from analysis.learning_curves import (
     Curve,
     area_under_curves,
     common_curves,
+    hold_last,
     kaplan_meier,
     median_time,
     restricted_mean_time,
@@ -69,14 +70,14 @@ def test_a_curve_that_ends_early_is_refused_unless_held():
     tokens, curves = common_curves([Curve([0, 40], [0, 40]), Curve([0, 10], [0, 10])], end=40)
     with pytest.raises(ValueError, match=r"curves must reach 40 tokens, got one \(run 1\) that ends at 10; hold it or leave it out"):
         area_under_curves(tokens, curves)
-    assert area_under_curves(tokens, curves, short="hold").tolist() == [20.0, (50 + 300) / 40]
+    assert area_under_curves(tokens, hold_last(curves)).tolist() == [20.0, (50 + 300) / 40]
 
 
 def test_gaps_are_no_censoring():
     with pytest.raises(ValueError, match="NaN nowhere but after a run's last look"):
-        area_under_curves(np.arange(3.0), np.array([[1.0, np.nan, 2.0]]), short="hold")
-    with pytest.raises(ValueError, match="short must be 'refuse' or 'hold'"):
-        area_under_curves(np.arange(3.0), np.ones((1, 3)), short="drop")
+        area_under_curves(np.arange(3.0), hold_last(np.array([[1.0, np.nan, 2.0]])))
+    with pytest.raises(ValueError, match="NaN nowhere but after a run's last look"):
+        area_under_curves(np.arange(3.0), np.array([[1.0, np.nan, 2.0]]))
 
 
 def test_resampling_points_of_a_curve_by_themselves_would_flatter():

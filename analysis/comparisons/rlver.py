@@ -185,7 +185,7 @@ def ppo_reaches_higher(table: Table) -> Estimate:
             differences.append(max(ppo[seed].score for seed in seeds) - max(grpo[seed].score for seed in seeds))
             fewest = min(fewest, len(seeds))
     found = of_seeds(differences)
-    return found if fewest > 1 else Estimate(value=found.value, low=math.nan, high=math.nan)
+    return found if fewest > 1 else Estimate.alone(found.value)
 
 
 def thinking_understands(table: Table) -> Estimate:

@@ -20,7 +20,7 @@ from analysis.comparisons.planned import KeptPlan, read_kept_plan
 from analysis.copies import why_no_copy
 from analysis.endpoints import AUC, COMPUTED, ENDPOINTS, FORGOTTEN, GAIN, MOODY_SHARE
 from analysis.grades import Grade, curve_of, forgotten, lacks_looks, looks, read_grades
-from analysis.learning_curves import Curve, area_under_curves, check_curve, common_curves
+from analysis.learning_curves import Curve, area_under_curves, check_curve, common_curves, hold_last
 from analysis.runs import CONFIG, OF_A_SITTING, Run, leaves, read_run, setting
 from analysis.teaching import moody_share
 from simulator.progress import progress
@@ -261,7 +261,7 @@ def with_areas(runs: Sequence[RunResult]) -> tuple[list[RunResult], dict[int, fl
                 f"curve ends; the longest reaches {max(lasts):,.0f}."
             )
         tokens_T, curves_RT = common_curves([curve for _, curve in drawn], end=end)
-        found = area_under_curves(tokens_T, curves_RT, short="hold")
+        found = area_under_curves(tokens_T, hold_last(curves_RT))
         areas |= {run.name: float(area) for (run, _), area in zip(drawn, found, strict=True)}
         short = [(run.name, last) for (run, _), last in zip(drawn, lasts, strict=True) if last < SHORT * end]
         if short:

@@ -20,7 +20,7 @@ from analysis.pages.sweep_sections import remarks
 from analysis.pages.verdict import caveat, verdict
 from analysis.runs import EVALUATION, METRICS, REPORT, SUMMARY, TEACHER, Run, read_torn_run, setting
 from analysis.teaching import Teaching, read_teaching
-from analysis.wording import duration, text
+from analysis.wording import duration, facts_strip, text
 
 
 def write_report(run_folder: Path) -> Path:
@@ -131,8 +131,7 @@ def facts(run: Run) -> str:
         ("difficulty practised", text(last, "{:.2f}"), f"strictness, {text(first, '{:.2f}')} at the start"),
         ("alarms", "–" if unknown else told_number([run]), ""),
     ]
-    cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd><small>{note}</small></div>" for name, value, note in shown)
-    return f'<dl class="facts">{cells}</dl>'
+    return facts_strip(shown)
 
 
 def ends(values: list[float]) -> tuple[float | None, float | None]:

@@ -39,7 +39,7 @@ from analysis.pages.sweep_sections import (
 from analysis.pages.sweep_tables import write_tables
 from analysis.pages.sweep_verdict import headline, to_know
 from analysis.runs import CONFIG, REPORT, setting
-from analysis.wording import duration
+from analysis.wording import duration, facts_strip
 
 BESIDE = f"Every figure lies in {FOLDER}/ as SVG, PNG and CSV; every endpoint of contrasts and arms in verdict.csv and arms.csv."
 ELSEWHERE = f"`make report` of this folder writes every figure into {FOLDER}/ as SVG, PNG and CSV, and beside it verdict.csv and arms.csv."
@@ -196,5 +196,4 @@ def facts(courses: Courses, planned: Planned | None) -> str:
         ("CPU time", duration(sum(setting(summary, "cpu_s", 0.0) for summary in summaries)), "all finished runs"),
         ("alarms", told_number([course.run for course in courses.runs]), f"in {with_alarms} of {len(courses.runs)} runs"),
     ]
-    cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd><small>{note}</small></div>" for name, value, note in shown)
-    return f'<dl class="facts">{cells}</dl>'
+    return facts_strip(shown)

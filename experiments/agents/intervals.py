@@ -33,7 +33,7 @@ def resampled(statistic: Callable[[np.ndarray], float], num: int, *, seed: int) 
     """
     value = statistic(np.arange(num)) if num else float("nan")
     if num < 2 or np.isnan(value):
-        return Estimate(value=value, low=float("nan"), high=float("nan"))
+        return Estimate.alone(value)
     rng = np.random.default_rng(seed)
     values = [statistic(rng.integers(0, num, size=num)) for _ in range(NUM_RESAMPLES)]
     low, high = np.nanquantile(values, [LOW, HIGH])
@@ -71,10 +71,10 @@ def jackknifed(
     value = statistic(np.arange(num)) if num else float("nan")
     groups = np.array_split(np.random.default_rng(seed).permutation(num), min(NUM_GROUPS, max(num, 1)))
     if num < 3 or np.isnan(value):
-        return Estimate(value=value, low=float("nan"), high=float("nan"))
+        return Estimate.alone(value)
     without = np.array([statistic(np.setdiff1d(np.arange(num), group)) for group in groups])
     without = without[~np.isnan(without)]
     if without.size < 3:
-        return Estimate(value=value, low=float("nan"), high=float("nan"))
+        return Estimate.alone(value)
     error = float(np.sqrt((without.size - 1) / without.size * ((without - without.mean()) ** 2).sum()))
     return Estimate(value=value, low=max(value - Z * error, within[0]), high=min(value + Z * error, within[1]))
