@@ -163,7 +163,7 @@ class Server:
         """The text of one answer.
 
         Args:
-            may_be_cut: take one that ran out of tokens, be it empty because a thought that the server keeps apart used them up.
+            may_be_cut: take one that ran out of tokens, and an empty one after a thought that the server keeps apart.
 
         Raises:
             Passing, Refused, Unusable: there is none.
@@ -262,9 +262,10 @@ class Server:
         if finish == "content_filter":
             raise Unusable("the server's content filter withheld the answer")
         if content is None or (isinstance(content, str) and not content.strip()):
-            if finish != "length":
+            thought = choice["message"].get("reasoning_content") or choice["message"].get("reasoning")
+            if not may_be_cut or not (thought or finish == "length"):
                 raise Unusable("the answer was empty")
-            # Only where that is taken: all tokens went into a thought that the server keeps apart.
+            # All that came is a thought, which the server keeps apart or drops.
             content = ""
         if not isinstance(content, str):
             raise Unusable(self.clean(f"the answer is no text: content must be a string, got {content!r}"))

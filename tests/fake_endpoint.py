@@ -35,9 +35,9 @@ class Reply:
 Behaviour = Callable[[Mapping[str, Any]], Reply]
 
 
-def completion(content: Any, *, finish: str = "stop", refusal: str | None = None) -> Reply:
-    """A chat completion of 100 and 20 tokens."""
-    message = {"role": "assistant", "content": content, **({"refusal": refusal} if refusal else {})}
+def completion(content: Any, *, finish: str = "stop", refusal: str | None = None, **beside: Any) -> Reply:
+    """A chat completion of 100 and 20 tokens; what stands beside its content is added."""
+    message = {"role": "assistant", "content": content, **({"refusal": refusal} if refusal else {}), **beside}
     choice = {"index": 0, "message": message, "finish_reason": finish}
     usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
     record = {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}

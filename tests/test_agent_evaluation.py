@@ -148,6 +148,7 @@ def test_thoughts_of_a_server_are_kept_and_not_heard(tmp_path):
         (text("<think>she is hurt</think>"), "she is hurt"),
         # A server that keeps thoughts apart, and whose tokens were spent on one.
         (text(None, finish="length"), None),
+        (text("", reasoning_content="she is hurt"), None),
     ],
 )
 def test_a_reply_without_words_is_heard_as_such_and_counts_as_it_does_for_weights_that_are_here(tmp_path, answer, thought):

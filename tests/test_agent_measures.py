@@ -300,6 +300,18 @@ def test_what_each_reply_gains_by_its_length_adds_up_over_the_dialogue():
     assert found["score_at_reference"] is None, "the agent never speaks at ten words"
 
 
+def test_a_slope_that_few_users_cannot_tell_is_not_told():
+    # Of two users with a dialogue each every second redrawn set holds one alone, which is compared with nothing.
+    two = [
+        moved(who, [change], [words]) for who, change, words in zip(scenarios(HiddenIntention.PRAISE, num=2), (3, 9), (4, 8), strict=True)
+    ]
+    assert length_control(two, seed=0, register=Register.WORLD)["points_per_doubling"] is None
+    # Here length hangs on nothing but what was felt before.
+    alike = [moved(who, [first, 0], [4, words]) for who in scenarios(HiddenIntention.PRAISE, num=8) for first, words in ((-8, 16), (8, 4))]
+    found = length_control([replace(one, sibling=i % 2) for i, one in enumerate(alike)], seed=0, register=Register.WORLD)
+    assert found["points_per_doubling"] is None and found["score_at_reference"] is None and found["words_per_reply"] > 4.0
+
+
 def test_a_reply_that_runs_away_does_not_turn_the_line():
     who = scenarios(HiddenIntention.PRAISE, num=8)
     played = [moved(s, [change], [words], sibling=i) for s in who for i, (change, words) in enumerate(((0, 8), (4, 16)) * 2)]

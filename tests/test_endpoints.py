@@ -130,6 +130,23 @@ def test_what_goes_wrong_every_time_is_an_error_and_never_a_score(behaviour):
     assert counts["failures"] == 1 and counts["calls"] == 1 + counts["retries"] - (behaviour is MISBEHAVIOUR["http 503"])
 
 
+@pytest.mark.parametrize("may_be_cut", [False, True])
+def test_only_who_takes_a_thought_for_an_answer_gets_an_empty_one(may_be_cut):
+    async def said(config: EndpointConfig) -> str:
+        endpoints = Endpoints(config)
+        try:
+            return await endpoints.ask(replace(question(), may_be_cut=may_be_cut), str)
+        finally:
+            await endpoints.close()
+
+    with serving(Fake(always=text("", reasoning_content="hm"))) as server:
+        if may_be_cut:
+            assert asyncio.run(said(settings(server, retries=0))) == ""
+        else:
+            with pytest.raises(SimulatorError, match="the answer was empty"):
+                asyncio.run(said(settings(server, retries=0)))
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

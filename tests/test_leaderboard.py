@@ -173,15 +173,47 @@ def test_the_page_says_where_models_of_one_table_were_not_asked_alike(evaluated,
         assert {row["agent"]: row["temperature"] for row in csv.DictReader(file)} == {"warm": "1.0", "same": "1.0", "greedy": "0.0"}
 
 
-def test_lengths_are_controlled_at_the_mean_of_the_table(evaluated):
-    group = grouped(read_entries([evaluated])[0], seed=0)[0]
+def test_one_agent_asked_in_two_ways_under_one_name_is_told_apart(evaluated, tmp_path):
+    found = json.loads((evaluated / "L2" / "agent.json").read_text())
+    for folder, temperature in (("a", 1.0), ("b", 0.0)):
+        (tmp_path / folder).mkdir()
+        record = found | {"agent": found["agent"] | {"kind": "model", "temperature": temperature}}
+        (tmp_path / folder / "agent.json").write_text(json.dumps(record))
+    text = write_leaderboard([tmp_path / "a", tmp_path / "b"], tmp_path / "board.html")[0].read_text(encoding="utf-8")
+    assert "L2: temperature 1.0" in text and "L2: temperature 0.0" in text
+
+
+LINE = {"intercept": 30.0, "slope": 4.0, "covariance": [[1.0, 0.0], [0.0, 0.25]]}
+
+
+def fitted(evaluated: Path, folder: Path, **length: object) -> Path:
+    """L6 and L2, whose few users tell no slope, as if they had told one; L2 with other words about its length."""
+    for name, more in (("L6", {}), ("L2", length)):
+        found = json.loads((evaluated / name / "agent.json").read_text())
+        found["length"] |= {"line": LINE, "range": [2.0, 40.0], **more}
+        (folder / name).mkdir(parents=True)
+        (folder / name / "agent.json").write_text(json.dumps(found))
+    return folder
+
+
+def test_the_page_says_why_an_agent_has_no_length_controlled_score(evaluated, tmp_path):
+    def text(name: str, **length: object) -> str:
+        return write_leaderboard([fitted(evaluated, tmp_path / name, **length)], tmp_path / "board.html")[0].read_text(encoding="utf-8")
+
+    assert "no length-controlled score" not in text("all")
+    assert "L2: no length-controlled score, since an earlier version" in text("before", range=None)
+    assert "words a reply, which it never speaks" in text("other", range=[900.0, 901.0])
+    assert "L2: no length-controlled score, since its users do not tell a slope" in text("none", range=None, line=None)
+
+
+def test_lengths_are_controlled_at_the_mean_of_the_table(evaluated, tmp_path):
+    group = grouped(read_entries([fitted(evaluated, tmp_path / "all")])[0], seed=0)[0]
     lengths = [entry.found["length"]["words_per_reply"] for entry in group.entries]
     assert min(lengths) <= group.words <= max(lengths)
     entry = group.entries[0]
-    shortest, longest = entry.found["length"]["range"]
-    assert shortest <= group.words <= longest
     assert group.controlled(entry) == score_at(entry.found["length"]["line"], group.words)
-    assert score_within(entry.found["length"], longest + 1.0) is None
+    shortest, longest = entry.found["length"]["range"]
+    assert shortest <= group.words <= longest and score_within(entry.found["length"], longest + 1.0) is None
     before = {name: value for name, value in entry.found["length"].items() if name != "range"}
     assert score_within(before, group.words) is None, "a line over dialogues, of an earlier version"
 

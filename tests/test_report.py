@@ -138,7 +138,7 @@ def test_the_page_has_every_part(finished):
         *("Held-out users", "Score over tokens", "Score by strictness", "What the teacher did"),
         *("What was issued, and how it went", "Mean strictness by what users secretly want"),
         *("Alarms, and what happened after", "One held-out user, before and after"),
-        # A typical user, and folded in those for whom training did least and most.
+        # A typical user, and folded in those who lost and gained most.
         *("Before training", "After training") * 3,
         *("Cost", "How to repeat it", "Versions"),
     ]
@@ -243,7 +243,7 @@ def test_tasks_explored_at_random_have_a_shape_of_their_own_beside_those_at_the_
     def drawn(groups: list[Group]) -> str:
         return issued_figure(groups).pictures("svg")["svg"].decode()
 
-    assert "explored at random" in drawn(groups) and "at its level" in drawn(groups)
+    assert "explored at random" in drawn(groups) and "its own choice" in drawn(groups)
     assert "explored at random" not in drawn(groups[1:]), "of the uniform teacher, whose tasks are all at random, nothing is set apart"
     assert issued_figure(groups).table().splitlines()[1:] == ["1,praise/negative,0.2,0.5,frontier", "1,praise/negative,0.2,0.5,uniform"]
 
@@ -295,7 +295,13 @@ def tear(path: Path) -> None:
             "evaluation.jsonl cannot be used.",
         ),
         ("summary.json", "What this run reached cannot be told; on the small", ["Score by strictness", "Cost"], "at step 40."),
-        ("config.yaml", "Training raised the held-out score from", [], "config.yaml cannot be used."),
+        # Without it nobody knows whether these were sealed users, so that their words are held back.
+        (
+            "config.yaml",
+            "Training raised the held-out score from",
+            ["Before training"],
+            "Whether they are users of the sealed half stands in config.yaml, which cannot be used.",
+        ),
     ],
 )
 def test_a_torn_file_costs_its_part_of_the_page_and_is_named_first(tmp_path, file, title, gone, says):

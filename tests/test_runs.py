@@ -207,8 +207,8 @@ def test_the_users_who_lost_and_gained_most_can_be_read_beside_the_typical_one()
         return paired(before, [{**held_out_line(uid, emotion, look=1), "turns": []} for uid, emotion in zip(uids, emotions, strict=True)])
 
     assert [(title, pair.before["uid"]) for title, pair in extremes(pairs("abcd", (60, 100, 0, 65)))] == [
-        ("The user for whom training did least", "c"),
-        ("The user for whom training did most", "b"),
+        ("The user who lost most by training", "c"),
+        ("The user who gained most by training", "b"),
     ]
     assert [pair.before["uid"] for _, pair in extremes(pairs("ab", (50, 60)))] == ["b"], "the typical one is not shown twice"
     assert extremes([pair._replace(before={"uid": "a", "emotion": 1}) for pair in pairs("a", (50,))]) == []

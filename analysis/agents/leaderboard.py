@@ -56,6 +56,21 @@ class Group:
         pairs = zip(self.entries, self.ranks, strict=True)
         return [f"{entry.name}: {lost(entry) or 'no scenario was met by all'}; not ranked" for entry, rank in pairs if rank is None]
 
+    @property
+    def uncontrolled(self) -> list[str]:
+        """Why agents have no length-controlled score, a sentence for each reason that there is."""
+        lacking = {entry.name: entry.found.get("length") or {} for entry in self.entries if self.controlled(entry) is None}
+        reasons: dict[str, list[str]] = {}
+        for name, length in lacking.items():
+            if length.get("range"):
+                why = f"at {self.words:.0f} words a reply, which it never speaks"
+            elif length.get("line"):
+                why = "since an earlier version fitted it otherwise; evaluate anew"
+            else:
+                why = "since its users do not tell a slope"
+            reasons.setdefault(f"no length-controlled score{' ' if why.startswith('at') else ', '}{why}", []).append(name)
+        return [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
+
     def best(self, entry: Entry) -> dict[str, Cell]:
         """`best` and `gain` of an agent at the group's number of tries; nothing where it had one try."""
         return entry.best_of(self.tries) if self.tries and entry.tries else {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +130,7 @@ def section(group: Group, number: int, *, several: bool) -> str:
         f"<p>{escape(verdict(group))}.</p>" if several else "",
         f'<p class="note">{escape(details(group))}</p>',
         *(f'<p class="note">{escape(entry.remark)}.</p>' for entry in group.entries if entry.remark),
-        *(f'<p class="note">{escape(sentence)}.</p>' for sentence in group.unranked),
+        *(f'<p class="note">{escape(sentence)}.</p>' for sentence in (*group.unranked, *group.uncontrolled)),
         asked_otherwise(group),
         block("How users felt in the end", scores_table(group)),
         *by_strictness(group),
@@ -154,12 +153,12 @@ HOW_ASKED = {"temperature": "temperature", "max_new_tokens": "tokens a reply", "
 
 def asked_otherwise(group: Group) -> str:
     """Says in what the asking of models differed within a setting; nothing where it did not. A scripted agent is not asked so."""
-    asked = {entry.name: how_asked(entry) for entry in group.entries if entry.found["agent"].get("kind") != "scripted"}
-    known = {name: {how[name] for how in asked.values() if name in how} for name in dict.fromkeys(chain.from_iterable(asked.values()))}
-    unlike = [name for name, values in known.items() if len(values) > 1]
+    asked = [(entry.name, how_asked(entry)) for entry in group.entries if entry.found["agent"].get("kind") != "scripted"]
+    named = dict.fromkeys(name for _, how in asked for name in how)
+    unlike = [name for name in named if len({how[name] for _, how in asked if name in how}) > 1]
     if not unlike:
         return ""
-    lines = [f"{agent}: {', '.join(f'{name} {how[name]}' for name in unlike if name in how)}" for agent, how in asked.items()]
+    lines = [f"{agent}: {', '.join(f'{name} {how[name]}' for name in unlike if name in how)}" for agent, how in asked]
     words = "Models of this table were not asked alike, which moves scores by itself (a colder one is a little better)."
     return f'<div class="warning"><p>{words}</p><ul>{"".join(f"<li>{escape(line)}</li>" for line in lines)}</ul></div>'
 
@@ -214,11 +213,7 @@ def details(group: Group) -> str:
 
 def scores_table(group: Group) -> str:
     """The main table, with a bar for each score."""
-    at = (
-        f"score at {group.words:.0f} words a reply, by a line fitted to each agent's replies; none for who does not speak at that length"
-        if group.words
-        else "not fitted"
-    )
+    at = f"score at {group.words:.0f} words a reply, by a line fitted to each agent's replies" if group.words else "not fitted"
     main: list[Column] = [
         ("score", "mean final emotion, 0-100", lambda entry: entry.score, "{:.1f}"),
         ("length-controlled", at, group.controlled, "{:.1f}"),

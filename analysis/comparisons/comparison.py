@@ -322,11 +322,12 @@ def improvement_over_cells(pairs: Sequence[tuple[RunResult, RunResult]], plan: P
 def adjust(contrasts: Sequence[dict[str, Any]], primary: str) -> None:
     """Puts Holm's p into each contrast's primary endpoint, and the smallest that so many pairs could have, were all pairs to agree.
 
-    A contrast that could not be computed counts in the family with p = 1, and so for all others does one that may not be answered yet: what
-    is here of it is not what was planned.
+    A contrast that could not be computed counts in the family with p = 1, and so for all others does one that is not complete: what is here
+    of it is not what was planned.
     """
     found = [contrast["endpoints"][primary] for contrast in contrasts]
-    waits = [bool(contrast.get("too_early")) for contrast in contrasts]
+    # What is named by hand, or beside a plan that cannot be read, is as complete as it will be.
+    waits = [contrast.get("too_early", "") not in ("", BY_HAND, TORN) for contrast in contrasts]
     for name in ("p", "p_smallest"):
         values = [endpoint[name] if endpoint else 1.0 for endpoint in found]
         for i, endpoint in enumerate(found):

@@ -224,8 +224,9 @@ def gained_by_length(before: Sequence[Mapping[str, Any]], after: Sequence[Mappin
     """Points of the gain that longer replies explain, at least 0.
 
     That is points of emotion per doubling x doublings by which replies grew. The slope is that between dialogues of one look, with users of
-    one intention and strictness, and of as many replies: users who leave early heard only first replies, which are longer than later ones.
-    What then lets failing make replies long is left in, and could only make the slope too small; so length never adds to a gain.
+    one intention and strictness, and of as many replies. It is a lower bound: where failing makes an agent talk, the slope is too small,
+    and records of kept runs do not tell one reply from the next (`experiments.agents.length`). So length never adds to a gain, and how
+    much longer replies grew stands beside the number.
     """
     lines = [*before, *after]
     x_N, y_N = np.concatenate([log_words(before), log_words(after)]), np.array([line["emotion"] for line in lines], dtype=float)

@@ -33,10 +33,10 @@ def extremes(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
     """Of the pairs that can be read those that lost and gained most, each with what it is; neither the typical one nor one twice."""
     read, shown = sorted(with_words(pairs), key=lambda pair: (pair.gain, pair.before["uid"])), [typical(pairs)]
     found = []
-    for pair, direction in ((read[0], "least"), (read[-1], "most")) if read else ():
+    for pair, ahead, behind in ((read[0], "gained least", "lost most"), (read[-1], "gained most", "lost least")) if read else ():
         if pair not in shown:
             shown.append(pair)
-            found.append((f"The user for whom training did {direction}", pair))
+            found.append((f"The user who {ahead if pair.gain > 0 else behind} by training", pair))
     return found
 
 

@@ -95,9 +95,14 @@ AIM = {
     "success at the level": "curriculum/success_running",
 }
 """What a teacher that tracks success goes by, by the name of its line."""
-SHAPES = {"uniform": ("^", "explored at random"), "replay": ("D", "replayed"), "unlearned": ("v", "only scored")}
-"""By mode in the log, marks of tasks that were not issued at the level, where a teacher has both kinds, and what they were issued for."""
-AT_THE_LEVEL = ("o", "at its level")
+SHAPES = {
+    "uniform": ("^", "explored at random"),
+    "replay": ("D", "replayed"),
+    "contrast": ("s", "drawn by contrast"),
+    "unlearned": ("v", "only scored"),
+}
+"""By mode in the log, marks of tasks that were issued for something else than the teacher's own choice, and for what."""
+OWN_CHOICE = ("o", "its own choice")
 
 
 def training_figures(run: Run) -> list[Figure]:
@@ -185,7 +190,7 @@ def aim_figure(run: Run) -> Figure | None:
         title="What it went by",
         plot=plot,
         caption="Success below the aim lowers the level, success above it raises it (the mean reward, where teacher.measure says so). The "
-        "level is the mean over hidden intentions, each with an offset of its own.",
+        "level is the mean over families, each with an offset of its own.",
         header=("line", "step", "value"),
         rows=[(line.name, x, y) for line in lines for x, y in zip(line.xs, line.ys, strict=True)],
     )
@@ -210,9 +215,9 @@ def issued_plot(shown: Sequence[Group]) -> Plot:
     """Strictness over steps, a dot for each group; what the shades mean stands above, and the shapes where there are several modes."""
     height = 280.0
     edge = {"edgecolors": hue("soft"), "linewidths": 0.3}
-    looks = {mode: SHAPES.get(mode, AT_THE_LEVEL) for mode in {group.mode for group in shown}}
+    looks = {mode: SHAPES.get(mode, OWN_CHOICE) for mode in {group.mode for group in shown}}
     if len(set(looks.values())) == 1:
-        looks = dict.fromkeys(looks, AT_THE_LEVEL)
+        looks = dict.fromkeys(looks, OWN_CHOICE)
 
     def shade(share: float | None) -> str:
         return "none" if share is None else blue(0.1 + 0.9 * share)
@@ -220,7 +225,7 @@ def issued_plot(shown: Sequence[Group]) -> Plot:
     def paint(sheet: Sheet) -> None:
         axes = sheet.axes(LEFT, 28, FULL - 12, height - 38)
         set_ranges(axes, (0.0, max(group.step for group in shown) + 0.5), (-0.02, 1.02), num_x=12, whole_x=True)
-        kinds = sorted(set(looks.values()), key=lambda look: look != AT_THE_LEVEL)
+        kinds = sorted(set(looks.values()), key=lambda look: look != OWN_CHOICE)
         for marker, _ in kinds:
             groups = [group for group in shown if looks[group.mode][0] == marker]
             colours = [shade(group.success_share) for group in groups]

@@ -20,6 +20,8 @@ REFERENCE_WORDS = {Register.WORLD: 10.0, Register.OPEN: 50.0}
 NUM_DRAWS = 500
 LEAST_SPREAD = 0.01
 """Standard deviation of the lengths of comparable replies, in doublings, below which no slope over length can be told."""
+LEAST_DRAWS = 0.9
+"""Share of the redrawn sets of scenarios that must have a slope; with fewer the interval would be of those that happened to have one."""
 OUTER = 0.05
 """Share of an agent's replies at either end of their lengths that counts as no longer and no shorter than the rest."""
 
@@ -69,8 +71,6 @@ def length_control(played: Sequence[Played], *, seed: int, register: Register) -
     shortest, longest = np.quantile(replies.log_words_N, [OUTER, 1.0 - OUTER])
     # One reply that runs away would turn the line by itself.
     x_N = np.clip(replies.log_words_N, shortest, longest)
-    if float(_within(x_N, replies.cell_N, np.ones_like(x_N)).std()) < LEAST_SPREAD:
-        return unfitted
     emotion_D = np.array([one.dialogue.emotion for one in heard], dtype=float)
     scenario_D = np.array([where[one.task.scenario_id] for one in heard], dtype=int)
 
@@ -84,6 +84,9 @@ def length_control(played: Sequence[Played], *, seed: int, register: Register) -
     intercept, slope = line(np.arange(len(names)))
     rng = np.random.default_rng(seed)
     draws = np.array([line(rng.integers(0, len(names), size=len(names))) for _ in range(NUM_DRAWS)])
+    draws = draws[~np.isnan(draws[:, 1])]
+    if math.isnan(slope) or len(draws) < LEAST_DRAWS * NUM_DRAWS:
+        return unfitted
     error = float(draws[:, 1].std())
     found = {"intercept": intercept, "slope": slope, "covariance": np.cov(draws.T).tolist()}
     spoken = [float(2.0**shortest), float(2.0**longest)]
@@ -119,15 +122,17 @@ def _replies(played: Sequence[Played], where: Mapping[str, int]) -> _Replies:
 
 
 def _slope(x_N: np.ndarray, replies: _Replies, weight_N: np.ndarray) -> float:
-    """Points of emotion that a reply brings for each doubling of its words, with the emotion before it held, within cells."""
+    """Points of emotion that a reply brings for each doubling of its words, with the emotion before it held, within cells.
+
+    Returns:
+        NaN where lengths do not differ but as the emotion before does.
+    """
     x, before, change = (_within(column, replies.cell_N, weight_N) for column in (x_N, replies.before_N, replies.change_N))
-    xx, bb, xb = ((weight_N * left * right).sum() for left, right in ((x, x), (before, before), (x, before)))
-    xy, by = ((weight_N * left * change).sum() for left in (x, before))
+    spread = float((weight_N * before * before).sum())
     # Where all feel alike before a reply there is nothing to hold.
-    free = xx * bb - xb * xb if bb > 1e-9 else xx
-    if free <= 1e-9 * max(1.0, xx * bb):
-        return 0.0
-    return float((xy * bb - xb * by) / free if bb > 1e-9 else xy / xx)
+    x = x - (float((weight_N * x * before).sum()) / spread if spread > 1e-9 else 0.0) * before
+    variance = float((weight_N * x * x).sum() / weight_N.sum())
+    return float((weight_N * x * change).sum() / (weight_N * x * x).sum()) if variance > LEAST_SPREAD**2 else math.nan
 
 
 def _within(values_N: np.ndarray, cell_N: np.ndarray, weight_N: np.ndarray) -> np.ndarray:

@@ -55,6 +55,7 @@ def speech_of(options: argparse.Namespace, agent: Agent, *, max_turns: int) -> S
     tokens, context = (EMBEDDED_TOKENS, EMBEDDED_CONTEXT) if agent.is_embedded else (MODEL_TOKENS, MODEL_CONTEXT)
     if agent.folder is not None:
         context = min(context, num_positions(agent.folder, otherwise=context))
+    context = options.max_context or int(agent.recorded("rollout.max_context", context))
     learnt = learnt_to_think(agent.folder) if agent.folder is not None else False
     try:
         return Speech(
@@ -71,7 +72,7 @@ def speech_of(options: argparse.Namespace, agent: Agent, *, max_turns: int) -> S
             rollout=RolloutConfig(
                 max_turns=max_turns,
                 max_new_tokens=options.max_tokens or int(agent.recorded("rollout.max_new_tokens", min(tokens, context // MOST_OF_CONTEXT))),
-                max_context=options.max_context or int(agent.recorded("rollout.max_context", context)),
+                max_context=context,
                 dialogue_timeout_s=LONGEST_S,
             ),
             temperature=options.temperature,
