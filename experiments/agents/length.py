@@ -89,7 +89,8 @@ def length_control(played: Sequence[Played], *, seed: int, register: Register) -
         return unfitted
     error = float(draws[:, 1].std())
     found = {"intercept": intercept, "slope": slope, "covariance": np.cov(draws.T).tolist()}
-    spoken = [float(2.0**shortest), float(2.0**longest)]
+    # Whole words are whole again, so that a length at the edge lies within.
+    spoken = [round(float(2.0**end), 6) for end in (shortest, longest)]
     reference = REFERENCE_WORDS[register]
     at_reference = score_within({"line": found, "range": spoken}, reference)
     return {
