@@ -22,9 +22,10 @@ from experiments.agents.cognition import creativity, empathy_to_solution, own_ov
 from experiments.agents.heard import Answered, answered
 from experiments.agents.intervals import jackknifed, mean, resampled
 from experiments.agents.judge import read_grades
-from experiments.agents.length import best_of_k, length_control
+from experiments.agents.length import length_control
 from experiments.agents.players import Played, Reply, read_reply
 from experiments.agents.scores import errors, scores
+from experiments.agents.tries import best_of_k
 from experiments.evaluate import EvaluationTask, grid_tasks
 from simulator.asking import Unusable
 from simulator.bank import load_bank

@@ -40,11 +40,15 @@ def extremes(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
     return found
 
 
-def folded(pairs: Sequence[Pair]) -> str:
-    """The extremes, each folded in: a typical user shows no failure."""
+def folded(pairs: Sequence[Pair], *, whose: str = "") -> str:
+    """The extremes, each folded in: a typical user shows no failure.
+
+    Args:
+        whose: `of <run>`, where the page is about several.
+    """
     among = "" if len(with_words(pairs)) == len(pairs) else " of those kept with their words"
     return "".join(
-        f"<details><summary>{title}{among}: {pair.gain:+.0f}</summary>"
+        f"<details><summary>{title}{escape(whose)}{among}: {pair.gain:+.0f}</summary>"
         f'<p class="note">{escape(whom(pair))}.</p>{wish(pair)}{side_by_side(pair)}</details>'
         for title, pair in extremes(pairs)
     )

@@ -14,11 +14,12 @@ from analysis.wording import with_interval
 from experiments.agents.capabilities import capabilities
 from experiments.agents.cognition import plane, strategy_shares
 from experiments.agents.heard import answered, sound_ones
-from experiments.agents.length import best_of_k, length_control
+from experiments.agents.length import length_control
 from experiments.agents.players import Played
 from experiments.agents.playing import PATIENCE
 from experiments.agents.scores import errors, scores
 from experiments.agents.setting import Setting, setting_id
+from experiments.agents.tries import best_of_k
 from experiments.summary import git_commit, versions
 from simulator.drafts import write_whole
 from simulator.json_values import jsonable

@@ -1,4 +1,4 @@
-"""What is left of a score once the length of the replies is taken out, and what several tries at each user are worth."""
+"""What is left of a score once the length of the replies is taken out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analysis.agents.length_control import Z, score_within
-from analysis.best_of import expected_best
-from experiments.agents.intervals import resampled
 from experiments.agents.players import Played
 from simulator.chinese import num_words
 from simulator.register import Register
@@ -36,7 +34,9 @@ class _Replies(NamedTuple):
     change_N: np.ndarray
     """Points that it moved the user."""
     cell_N: np.ndarray
+    """int: those of one cell are compared with each other."""
     scenario_N: np.ndarray
+    """int: whose scenario, by which they are resampled."""
 
 
 def length_control(played: Sequence[Played], *, seed: int, register: Register) -> dict[str, Any]:
@@ -140,39 +140,3 @@ def _within(values_N: np.ndarray, cell_N: np.ndarray, weight_N: np.ndarray) -> n
     """The values less the mean of their cell."""
     total_C = np.maximum(np.bincount(cell_N, weight_N), 1e-12)
     return values_N - (np.bincount(cell_N, weight_N * values_N) / total_C)[cell_N]
-
-
-def best_of_k(played: Sequence[Played], *, samples: int, seed: int) -> dict[str, Any] | None:
-    """What the best of k dialogues with each user is worth, beside their mean; None where there is one with each.
-
-    Users of whom not all dialogues are there are left out.
-
-    Returns:
-        `k`, `mean`, `best` and `gain` with intervals, and `by_k`: the expected best of 1..k, from all k without bias. `expected` has `best`
-        and `gain` of each with intervals.
-    """
-    if samples < 2:
-        return None
-    by_user: dict[str, list[Played]] = {}
-    for one in played:
-        by_user.setdefault(one.task.uid, []).append(one)
-    whole = [group for _, group in sorted(by_user.items()) if len(group) == samples]
-    if not whole:
-        return None
-    names = sorted({group[0].task.scenario_id for group in whole})
-    emotions_UK = np.array([[one.dialogue.emotion for one in group] for group in whole], dtype=float)
-    members = [np.array([i for i, group in enumerate(whole) if group[0].task.scenario_id == name]) for name in names]
-
-    def over(values_U: np.ndarray) -> dict[str, float | None]:
-        return resampled(
-            lambda chosen: float(values_U[np.concatenate([members[i] for i in chosen])].mean()), len(names), seed=seed
-        ).to_dict()
-
-    best_U, mean_U = emotions_UK.max(axis=1), emotions_UK.mean(axis=1)
-    by_k, expected = {}, {}
-    for j in range(1, samples + 1):
-        expected_U = expected_best(emotions_UK, j)
-        by_k[str(j)] = float(expected_U.mean())
-        expected[str(j)] = {"best": over(expected_U), "gain": over(expected_U - mean_U)}
-    told = {"mean": over(mean_U), "best": over(best_U), "gain": over(best_U - mean_U)}
-    return {"k": samples, "users": len(whole), **told, "by_k": by_k, "expected": expected}
