@@ -40,15 +40,16 @@ def extremes(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
     return found
 
 
-def folded(pairs: Sequence[Pair], *, whose: str = "") -> str:
+def folded(pairs: Sequence[Pair], *, run: str = "") -> str:
     """The extremes, each folded in: a typical user shows no failure.
 
     Args:
-        whose: `of <run>`, where the page is about several.
+        run: whose they are, where the page is about several.
     """
-    among = "" if len(with_words(pairs)) == len(pairs) else " of those kept with their words"
+    among = "" if len(with_words(pairs)) == len(pairs) else "of those kept with their words"
+    where = ", ".join(filter(None, (run, among)))
     return "".join(
-        f"<details><summary>{title}{escape(whose)}{among}: {pair.gain:+.0f}</summary>"
+        f"<details><summary>{title}: {pair.gain:+.0f}{f' ({escape(where)})' if where else ''}</summary>"
         f'<p class="note">{escape(whom(pair))}.</p>{wish(pair)}{side_by_side(pair)}</details>'
         for title, pair in extremes(pairs)
     )

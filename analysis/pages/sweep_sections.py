@@ -196,9 +196,8 @@ def dialogues(courses: Courses, favourite: str, sweep: Path) -> str:
     ]
     more = [transcript(record, f"After training: {arm}") for arm, record in others if record is not None]
     rest = f'<details><summary>The same user after training in the other arms</summary><div class="pair">{"".join(more)}</div></details>'
-    whose = f" of {first.name}"
-    said = about(pair, held_out.pairs, whose=whose, seed=first.seed)
-    return f'{title}{said}<div class="pair">{"".join(shown)}</div>{rest if more else ""}{folded(held_out.pairs, whose=whose)}'
+    said = about(pair, held_out.pairs, whose=f" of {first.name}", seed=first.seed)
+    return f'{title}{said}<div class="pair">{"".join(shown)}</div>{rest if more else ""}{folded(held_out.pairs, run=first.name)}'
 
 
 def last_of(course: Course, uid: str) -> Record | None:
