@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.exit_code import ExitCode
+from policy.prior_config import EMBEDDED
 from simulator.drafts import write_whole
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=PARTS, help="measure this part alone; may be given again")
     parser.add_argument("--repeats", type=int, default=5, help="of every figure; the median of 5 or more is worth quoting")
     parser.add_argument("--out", type=Path, default=Path("bench.json"), help="the page lies beside it, as .html")
-    parser.add_argument("--model", default="embedded", help="the embedded prior, or a Hugging Face folder or id")
+    parser.add_argument("--model", default=EMBEDDED, help="the embedded prior, or a Hugging Face folder or id")
     parser.add_argument("--engine", choices=("auto", "vllm", "hf"), default="auto")
     parser.add_argument("--threads", type=int, default=1, help="of the trainer and of each engine")
     options = parser.parse_args(arguments)

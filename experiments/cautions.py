@@ -22,7 +22,7 @@ def cautions(config: ExperimentConfig) -> list[str]:
 
 def large_step(config: ExperimentConfig) -> list[str]:
     """A caution where a language model would be trained by the embedded policy's step size."""
-    if config.policy.model == "embedded" or config.policy.lora.rank or config.learner.lr != LearnerConfig().lr:
+    if config.policy.is_embedded or config.policy.lora.rank or config.learner.lr != LearnerConfig().lr:
         return []
     from policy.thinking import RECIPE
 
@@ -37,7 +37,7 @@ def large_step(config: ExperimentConfig) -> list[str]:
 def heavy_bonus(config: ExperimentConfig) -> list[str]:
     """A caution where the main job's entropy bonus is left beside a reward that comes once a dialogue."""
     bonus = config.algorithm.entropy_coef
-    if config.policy.model != "embedded" or getattr(config.algorithm, "turn_credit", 0.0) > 0.0 or bonus < HEAVY_BONUS:
+    if not config.policy.is_embedded or getattr(config.algorithm, "turn_credit", 0.0) > 0.0 or bonus < HEAVY_BONUS:
         return []
     return [
         f"WARNING algorithm.entropy_coef={bonus:g} was found with credit by turn. Without it (algorithm.turn_credit=0) the bonus "

@@ -30,7 +30,7 @@ from policy.cluster import ClusterConfig
 from policy.engine import EngineConfig, EngineDtype
 from policy.learner_config import LearnerConfig
 from policy.lora_config import LoraConfig
-from policy.prior_config import PriorConfig
+from policy.prior_config import EMBEDDED, PriorConfig
 from policy.rollout_config import RolloutConfig
 from simulator.register import Register
 from simulator.rule_user import RuleUserConfig
@@ -68,12 +68,17 @@ class BudgetConfig:
 class PolicyConfig(EngineConfig):
     """Which model is trained, and the engine that generates with it."""
 
-    model: str = "embedded"
+    model: str = EMBEDDED
     """`embedded` builds the small prior; otherwise a Hugging Face folder or id."""
     system_prompt: str = ""
     """What the agent is told before every dialogue, with a model of one's own; empty for what its chat template says by itself."""
     prior: PriorConfig = field(default_factory=PriorConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether it is the small policy of the built-in world, and no model of the user's own."""
+        return self.model == EMBEDDED
 
 
 @dataclass
@@ -286,7 +291,7 @@ def with_choices(config: ExperimentConfig) -> ExperimentConfig:
         ValueError: settings of different groups contradict each other.
     """
     if isinstance(config.simulator, RuleUserConfig) and config.simulator.register is None:
-        config.simulator.register = Register.WORLD if config.policy.model == "embedded" else Register.OPEN
+        config.simulator.register = Register.WORLD if config.policy.is_embedded else Register.OPEN
     settle_thinking(config.policy)
     if config.learner.recompute_logprobs is None:
         config.learner.recompute_logprobs = not config.computes_in_float32 or config.algorithm.corrects
@@ -302,7 +307,7 @@ def settle_thinking(policy: PolicyConfig) -> None:
     """
     if policy.prior.thinking is None:
         policy.prior.thinking = policy.thinking
-    if policy.model == "embedded" and policy.prior.thinking != policy.thinking:
+    if policy.is_embedded and policy.prior.thinking != policy.thinking:
         raise ValueError(
             f"policy.prior.thinking must be {policy.thinking} where policy.thinking is, got {policy.prior.thinking}; leave it unset"
         )

@@ -18,7 +18,7 @@ def require_consistent(config: ExperimentConfig) -> None:
     Raises:
         ValueError: says which, and what to change.
     """
-    if config.policy.system_prompt and config.policy.model == "embedded":
+    if config.policy.system_prompt and config.policy.is_embedded:
         raise ValueError(
             f"policy.system_prompt must be empty for the embedded policy, which was taught none, got {config.policy.system_prompt!r}"
         )

@@ -115,6 +115,6 @@ def make_critic(config: ExperimentConfig, policy: Any, start_folder: Path) -> Cr
 
 def model_folder(config: ExperimentConfig) -> Path:
     """Where the policy before training lies: the embedded prior, built when it is not cached, or the model that was asked for."""
-    if config.policy.model == "embedded":
+    if config.policy.is_embedded:
         return build_prior(config.policy.prior)
     return find_model(config.policy.model)

@@ -185,7 +185,7 @@ def check_model(config: PolicyConfig) -> None:
         raise ConfigError(f"{rule.format('is not installed')}; {vllm_remedy()}")
     with refusing():
         check_lora(config.lora)
-    if config.model == "embedded":
+    if config.is_embedded:
         return
     folder = Path(config.model).expanduser()
     # What lies in a folder of ours by name, such as runs/<experiment>, is a path that was mistyped, and no organisation of the hub.
@@ -204,7 +204,7 @@ def check_template(config: ExperimentConfig) -> None:
     """Raises when a model of the user's own has no chat template, or one that drops earlier thoughts under a loss that needs them; or
     when `policy.system_prompt` is not taken by it, or leaves no room.
     """
-    if config.policy.model == "embedded":
+    if config.policy.is_embedded:
         return
     from policy.chat import Chat
     from policy.model import find_model, load_tokenizer
@@ -226,7 +226,7 @@ def check_template(config: ExperimentConfig) -> None:
 
 def check_told_facts(config: ExperimentConfig) -> None:
     """Raises when the reliability probe is asked for of a policy that did not learn to take up what it was told."""
-    if not config.evaluation.told_facts or config.policy.model == "embedded":
+    if not config.evaluation.told_facts or config.policy.is_embedded:
         return
     from policy.model import find_model
     from policy.thinking import RECIPE

@@ -84,7 +84,7 @@ def play_and_show(options: argparse.Namespace) -> ExitCode:
         RuntimeError: an engine or Ray failed.
     """
     config = load(options.experiment, options.overrides)
-    if config.policy.model != "embedded":
+    if not config.policy.is_embedded:
         raise ConfigError(f"policy.model must be embedded here, got {config.policy.model!r}: only a prior is taught without some events")
     if options.dialogues and not options.dialogues.parent.is_dir():
         raise ConfigError(f"--dialogues must lie in a folder that exists, got {str(options.dialogues)!r}")

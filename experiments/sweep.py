@@ -28,7 +28,6 @@ from analysis.comparisons.planned import read_planned
 from analysis.comparisons.sweep import read_sweep
 from analysis.results import results_of
 from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
-from experiments.agents.who import EMBEDDED
 from experiments.config import (
     BudgetConfig,
     ExperimentConfig,
@@ -336,7 +335,7 @@ class Sitting:
 def goes_first(sweep: Sweep, cell: Cell) -> str:
     """Which run goes alone until its first step is over, why that may take long, and where it can be watched."""
     policy = sweep.config(cell).policy
-    lacks_prior = policy.model == EMBEDDED and not prior_folder(policy.prior).is_dir()
+    lacks_prior = policy.is_embedded and not prior_folder(policy.prior).is_dir()
     builds = "; it builds the prior, which the cache lacks and which takes minutes" if lacks_prior else ""
     return f"first {cell} alone, until its first step is over{builds}: how it goes is in {output_of(sweep, cell)}"
 

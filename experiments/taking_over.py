@@ -22,7 +22,7 @@ from analysis.copies import COPIED, kept_facts, tasks_issued
 from analysis.kept import relocated, unpack, why_unusable
 from analysis.results import RUNS, results_beside, results_of
 from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, leaves, read_config, read_summary, setting
-from experiments.agents.who import EMBEDDED, fingerprint
+from experiments.agents.who import fingerprint
 from experiments.config import ExperimentConfig, load_saved, to_plain
 from experiments.same_run import differences, says_the_same
 from experiments.sweep_plan import Cell, Sweep
@@ -115,7 +115,7 @@ def weights_now(sweep: Sweep, cell: Cell) -> str:
     """The fingerprint of the weights that a run would begin with; empty of a prior that is not built yet, and of other models."""
     policy = sweep.config(cell).policy
     prior = prior_folder(policy.prior)
-    return fingerprint(prior) if policy.model == EMBEDDED and prior.is_dir() else ""
+    return fingerprint(prior) if policy.is_embedded and prior.is_dir() else ""
 
 
 def weights_of(record: Path) -> str:

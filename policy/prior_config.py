@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from policy.demonstrations import DemonstrationConfig
 
+EMBEDDED = "embedded"
+"""What `policy.model` says of the small policy that this recipe builds, which speaks the built-in world's language alone."""
+
 
 @dataclass
 class PriorConfig:

@@ -11,7 +11,8 @@ from analysis.agents.evaluated import CAPABILITIES, Cell, Entry
 from analysis.agents.leaderboard import Group, differences, is_whole
 from analysis.agents.leaderboard_groups import by_strictness, folded
 from analysis.agents.leaderboard_table import Column, block, table
-from analysis.drawing.style import COLOURS, FIGURES, PAPER, POLICY, WORDS
+from analysis.drawing.page import document
+from analysis.drawing.style import COLOURS, FIGURES, PAPER, WORDS
 from analysis.wording import in_points
 
 SCRIPT = Path(__file__).with_name("leaderboard.js")
@@ -59,9 +60,6 @@ def page(groups: Sequence[Group], *, csv_name: str, left_out: Sequence[str] = ()
         left_out: of each agent that could not be read, why.
     """
     num = sum(len(group.entries) for group in groups)
-    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    guard = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-    head = f"<head>{meta}{guard}<title>Leaderboard</title><style>{COLOURS}{WORDS}{FIGURES}{PAPER}{LOOK}</style></head>"
     settings = "one setting" if len(groups) == 1 else f"{len(groups)} settings"
     first = verdict(groups[0]) if len(groups) == 1 else f"{num} agents in {settings}, each with tables of its own"
     parts = [
@@ -73,7 +71,7 @@ def page(groups: Sequence[Group], *, csv_name: str, left_out: Sequence[str] = ()
         *(section(group, number, several=len(groups) > 1) for number, group in enumerate(groups, start=1)),
         f"<script>{SCRIPT.read_text(encoding='utf-8')}</script>",
     ]
-    return f'<!doctype html>\n<html lang="en">{head}\n<body><main>\n{chr(10).join(parts)}\n</main></body></html>\n'
+    return document("Leaderboard", "\n".join(parts), style=COLOURS + WORDS + FIGURES + PAPER + LOOK, has_script=True)
 
 
 def verdict(group: Group) -> str:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from analysis.agents.evaluated import is_evaluation
 from analysis.drawing.figures import Figure, write_figures
+from analysis.drawing.page import write_page
 from analysis.grades import lacks_looks
 from analysis.pages.aftermath import told_number
 from analysis.pages.before_after import BeforeAfter, before_after
 from analysis.pages.best_of_section import best_of
-from analysis.pages.page import write_page
 from analysis.pages.reliability_sections import of_run
 from analysis.pages.run_figures import aim_figure, held_out_figures, scores_figure, teaching_figures, training_figures
 from analysis.pages.sections import Figures, alarms, all_transcripts, cost, dialogues, evaluation, repeat, teaching, training

@@ -15,11 +15,11 @@ from analysis.comparisons.rlver import RLVER, Marks, is_table, read_marks
 from analysis.comparisons.rlver import section as findings_of_rlver
 from analysis.comparisons.sweep import Sweep, read_sweep
 from analysis.drawing.figures import FOLDER, Figure, write_figures
+from analysis.drawing.page import write_page
 from analysis.endpoints import AUC
 from analysis.pages.aftermath import num_alarms, told_number
 from analysis.pages.contrast_reasons import why
 from analysis.pages.endpoint_tables import read_by
-from analysis.pages.page import write_page
 from analysis.pages.reliability_sections import of_arms
 from analysis.pages.sweep_course import Courses, read_courses
 from analysis.pages.sweep_curves import lattice, learning_curves

@@ -9,7 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from analysis.drawing.style import POLICY, STYLE, VIEWER
+from analysis.drawing.page import document
+from analysis.drawing.style import STYLE, VIEWER
 from analysis.packing import Record, pack
 from analysis.pages.held_back import why_held_back
 from analysis.pages.transcripts import ENDINGS
@@ -127,9 +128,6 @@ def page(run: Run, thinning: Thinning, packed: str) -> str:
     name = run.title.replace("/", " / ")
     by_rule = setting(run.config, "simulator.kind", "rule") in BY_RULE
     about = {"run": str(run.folder), "endings": ENDINGS, "steps": STEP_TITLES, "by_rule": by_rule}
-    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    guard = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-    head = f"<head>{meta}{guard}<title>{escape(name)}: transcripts</title><style>{STYLE}{VIEWER}</style></head>"
     note = "".join(f'<p class="note">{escape(said)}</p>' for said in (thinning.in_words(), why_held_back(run)) if said)
     report = f' \u00b7 <a href="{REPORT}">report</a>' if (run.folder / REPORT).is_file() else ""
     parts = [
@@ -143,7 +141,7 @@ def page(run: Run, thinning: Thinning, packed: str) -> str:
         f'<script type="application/json" id="data">{packed}</script>',
         f"<script>{SCRIPT.read_text(encoding='utf-8')}</script>",
     ]
-    return f'<!doctype html>\n<html lang="en">{head}\n<body class="viewer"><main>\n{chr(10).join(parts)}\n</main></body></html>\n'
+    return document(f"{name}: transcripts", "\n".join(parts), style=STYLE + VIEWER, has_script=True, of_class="viewer")
 
 
 FORM = """<form id="filters" class="filters" autocomplete="off">

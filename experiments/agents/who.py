@@ -13,7 +13,7 @@ from typing import Any
 from analysis.results import RUNS
 from analysis.runs import CONFIG, KEPT, METRICS, read_config, setting
 from experiments.keys import ConfigError, refusing
-from policy.prior_config import PriorConfig
+from policy.prior_config import EMBEDDED, PriorConfig
 from policy.prior_place import prior_folder
 from policy.thinking import RECIPE
 from simulator.endpoint_config import check_url
@@ -21,8 +21,6 @@ from simulator.ladder import AGENTS
 
 PRIOR = "prior"
 """First part of a run's folder: a mistyped one is no id of the hub."""
-EMBEDDED = "embedded"
-"""What `policy.model` says of a policy that speaks the built-in world's language alone."""
 ENDS = 2**20
 """Bytes from either end of a file of weights that its fingerprint is taken of: training moves every weight."""
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")

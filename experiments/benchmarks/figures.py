@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from policy.engine import EngineKind
+from policy.prior_config import EMBEDDED, PriorConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +17,7 @@ class Settings:
 
     repeats: int = 5
     """>= 1; of every figure."""
-    model: str = "embedded"
+    model: str = EMBEDDED
     """The policy: the embedded prior, or a Hugging Face folder or id."""
     engine: EngineKind = EngineKind.AUTO
     """What generates."""
@@ -29,9 +30,8 @@ class Settings:
         """The policy's folder; the embedded prior is built when the cache does not hold it, with a progress bar."""
         from policy.model import find_model
         from policy.prior import build_prior
-        from policy.prior_config import PriorConfig
 
-        return build_prior(PriorConfig()) if self.model == "embedded" else find_model(self.model)
+        return build_prior(PriorConfig()) if self.model == EMBEDDED else find_model(self.model)
 
 
 @dataclass(frozen=True, kw_only=True)
