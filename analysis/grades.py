@@ -68,7 +68,7 @@ def grade_of(line: Mapping[str, Any], *, needs: Sequence[str] = ("outcome",)) ->
         needs: what it must have besides.
 
     Raises:
-        ValueError: it lacks something.
+        ValueError: it lacks something, or its emotion or strictness is none.
     """
     try:
         grade = Grade(
@@ -78,16 +78,30 @@ def grade_of(line: Mapping[str, Any], *, needs: Sequence[str] = ("outcome",)) ->
             grid=str(line["grid"]),
             in_during=bool(line["in_during"]),
             family=str(line["family"]),
-            strictness=float(line["strictness"]),
-            emotion=float(line["emotion"]),
+            strictness=within(line, "strictness", 1),
+            emotion=within(line, "emotion", 100),
         )
         if lacking := [name for name in needs if name not in line]:
             raise KeyError(lacking[0])
         return grade
     except (KeyError, TypeError, ValueError) as error:
+        which = f" (dialogue {line['uid']})" if "uid" in line else ""
         raise ValueError(
-            f"evaluation.jsonl must hold graded dialogues, got a line at step {line.get('step')} with a bad {error}"
+            f"evaluation.jsonl must hold graded dialogues, got a line at step {line.get('step')} with a bad {error}{which}"
         ) from error
+
+
+def within(line: Mapping[str, Any], name: str, highest: float) -> float:
+    """A number in [0, highest].
+
+    Raises:
+        KeyError: it is not there.
+        ValueError: it is something else.
+    """
+    value = line[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= highest:
+        raise ValueError(f"{name}: it must be a number in [0, {highest}], got {value!r}")
+    return float(value)
 
 
 def looks(grades: Iterable[Grade]) -> list[Look]:
@@ -118,6 +132,18 @@ def lacks_looks(summary: Mapping[str, Any] | None, seen: Sequence[Look]) -> str:
     if told is None or not seen or math.isclose(area := area_of(seen), told, abs_tol=SAME_AREA):
         return ""
     return f"evaluation.jsonl lacks looks, or they were changed: the area under them is {area:.3f}, and its summary says {told:.3f}"
+
+
+def lacks_dialogues(summary: Mapping[str, Any] | None, num: int) -> str:
+    """That the last full look has other dialogues than those the summary counted; empty where it has them, or nothing tells.
+
+    Args:
+        num: of the last full look, ERROR ones aside; 0 where there was but one.
+    """
+    told = setting(summary, "heldout.n_dialogues")
+    if not told or told == num:
+        return ""
+    return f"evaluation.jsonl holds {num} of the {told:.0f} dialogues that its summary counted at the end"
 
 
 def curves_by_strictness(grades: Iterable[Grade]) -> dict[float, Curve]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -165,8 +165,9 @@ def read_torn_run(folder: Path) -> Run:
     metrics, summary = list[dict[str, Any]](), None
     try:
         metrics = list(read_lines(folder / METRICS))
+        require_numbers(metrics, folder / METRICS)
     except (ValueError, OSError) as error:
-        torn[METRICS] = str(error)
+        metrics, torn[METRICS] = [], str(error)
     try:
         summary = read_summary(folder / SUMMARY)
     except (ValueError, OSError) as error:
@@ -174,6 +175,18 @@ def read_torn_run(folder: Path) -> Run:
     if METRICS not in torn and (reason := ends_early(summary, metrics[-1].get("step", 0) if metrics else 0)):
         metrics, torn[METRICS] = [], f"{folder / METRICS} {reason}"
     return Run(folder=folder, config=config, provenance=provenance, metrics=metrics, summary=summary, torn=torn)
+
+
+def require_numbers(metrics: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Raises unless every step measured numbers, or nothing.
+
+    Raises:
+        ValueError: one is something else.
+    """
+    for line in metrics:
+        for key, value in line.items():
+            if not isinstance(value, int | float | None):
+                raise ValueError(f"{path} must hold numbers, got {value!r} for {key} at step {line['step']}")
 
 
 def require_run(folder: Path) -> None:
@@ -212,11 +225,14 @@ def read_config(path: Path) -> dict[str, Any]:
         ValueError: the file is not YAML, or not settings by name.
     """
     try:
-        config = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+        written = path.read_text(encoding="utf-8")
+        config = yaml.load(written, Loader=LOADER)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} must be YAML, got {in_a_line(error)}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold settings by name, got {type(config).__name__}")
+    if not written.endswith("\n"):
+        raise ValueError(f"{path} ends early, within line {written.count(chr(10)) + 1}")
     return config
 
 
@@ -231,6 +247,11 @@ def read_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if said := misfit(provenance, PROVENANCE_SHAPE, PROVENANCE):
         raise ValueError(f"{path}: {said}")
     return config, provenance
+
+
+def lacks_provenance(run: Run) -> str:
+    """That a run's settings were cut off between two lines, seen by the facts that are written last; empty where they were not."""
+    return "" if run.provenance else f"its {CONFIG} ends early: what it ran on, which is written last, is not in it"
 
 
 def in_a_line(error: yaml.YAMLError | UnicodeDecodeError) -> str:

@@ -1,17 +1,18 @@
 """Which shape a file of ours has, so that one which somebody edited is refused in a sentence and not in the middle of a page.
 
-A shape is `NUMBER`, `INTEGER`, `TEXT`, `ANYTHING`, a list of one shape for all its items, a tuple of the shape of each, or names with the
-shape of each. Null is let be by name, and where a number is expected: so one that is none is written. Names that a shape does not know are
-let be, too; those of a `Complete` one must all be there.
+A shape is `NUMBER`, `POINTS`, `INTEGER`, `TEXT`, `ANYTHING`, a list of one shape for all its items, a tuple of the shape of each, or names
+with the shape of each. Null is let be by name, and where a number is expected: so one that is none is written; NaN is let be, too. Names
+that a shape does not know are let be as well; those of a `Complete` one must all be there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-NUMBER, INTEGER, TEXT, ANYTHING = "a number", "a whole number", "a text", "anything"
-KINDS: Mapping[Any, tuple[type, ...]] = {NUMBER: (int, float, type(None)), INTEGER: (int,), TEXT: (str,)}
+NUMBER, POINTS, INTEGER, TEXT, ANYTHING = "a number", "a number in [0, 100]", "a whole number", "a text", "anything"
+KINDS: Mapping[Any, tuple[type, ...]] = {NUMBER: (int, float, type(None)), POINTS: (int, float, type(None)), INTEGER: (int,), TEXT: (str,)}
 EACH, EACH_NUMBER = "*", "*number"
 """As a name: all that are not named; all that are not, and are numbers."""
 
@@ -40,7 +41,10 @@ def misfit(value: Any, shape: Shape, name: str = "") -> str:
         if not isinstance(value, list) or len(value) != len(shape):
             return says(name, f"a list of {len(shape)}", value)
         return first(misfit(item, each, f"{name}[{i}]") for i, (item, each) in enumerate(zip(value, shape, strict=True)))
-    return "" if isinstance(value, KINDS[shape]) and not isinstance(value, bool) else says(name, shape, value)
+    fits = isinstance(value, KINDS[shape]) and not isinstance(value, bool)
+    if fits and shape == POINTS and value is not None and not math.isnan(value):
+        fits = 0 <= value <= 100
+    return "" if fits else says(name, shape, value)
 
 
 def misfit_of_names(value: Any, shape: Mapping[str, Any], name: str) -> str:
@@ -78,9 +82,10 @@ def says(name: str, what: str, value: Any) -> str:
 
 INTERVAL = (NUMBER, NUMBER)
 SCORES: Shape = {
-    **dict.fromkeys(("score", "worst_cell", "cvar20", "success_rate", "failure_rate", "n_dialogues", "auc"), NUMBER),
+    **dict.fromkeys(("score", "worst_cell", "cvar20", "auc"), POINTS),
+    **dict.fromkeys(("success_rate", "failure_rate", "n_dialogues"), NUMBER),
     "score_ci95": INTERVAL,
-    "by_strictness": {EACH_NUMBER: NUMBER},
+    "by_strictness": {EACH_NUMBER: POINTS},
 }
 CHANGE: Shape = {"before": NUMBER, "after": NUMBER, "change": NUMBER, "change_ci95": INTERVAL}
 ENDS: Mapping[str, Any] = {"start": NUMBER, "end": NUMBER}
@@ -107,4 +112,40 @@ SUMMARY_SHAPE: Shape = {
     },
 }
 """Of `summary.json`, as far as comparisons and pages read it."""
+CELL: Shape = dict.fromkeys(("value", "low", "high"), NUMBER)
+GRADED: Mapping[str, Any] = {**dict.fromkeys(("value", "low", "high"), POINTS), "success_rate": CELL, "failure_rate": CELL}
+BY_USER: Shape = {EACH: GRADED}
+AGENT_SHAPE: Shape = {
+    "agent": Complete(name=TEXT),
+    "setting": {EACH: ANYTHING},
+    "setting_id": TEXT,
+    "n_dialogues": INTEGER,
+    "score": POINTS,
+    "score_ci95": (POINTS, POINTS),
+    "per_scenario": {EACH: POINTS},
+    "intervals": {"success_rate": CELL, "failure_rate": CELL, "worst_cell": GRADED, "cvar20": GRADED},
+    "strictness": {EACH_NUMBER: GRADED},
+    **dict.fromkeys(("intention", "persona", "family"), BY_USER),
+    "errors": Complete(planned=INTEGER, not_played=INTEGER, excluded_dialogues=INTEGER),
+    "capabilities": {"by": TEXT, "judge": TEXT, "num_errors": INTEGER, EACH: CELL},
+    "strategies": {EACH: CELL},
+    "social_cognition": {"empathy_to_solution": CELL, "structured_to_creative": CELL},
+    "length": {
+        "words_per_reply": NUMBER,
+        "points_per_doubling": CELL,
+        "range": INTERVAL,
+        "line": {"intercept": NUMBER, "slope": NUMBER, "covariance": (INTERVAL, INTERVAL)},
+    },
+    "best_of_k": {"k": INTEGER, "best": CELL, "gain": CELL, "mean": CELL, "by_k": {EACH: NUMBER}},
+}
+"""Of `agent.json`, as far as the leaderboard reads it."""
+ASKED: Shape = {"errors": CELL}
+PROBE_SHAPE: Shape = {
+    "agent": {EACH: ANYTHING},
+    "probe": Complete(kind=TEXT, hash=TEXT),
+    "conditions": Complete(plain=ASKED, emotional=ASKED, false_belief=ASKED),
+    "emotional_cost": CELL,
+    "sycophancy": CELL,
+}
+"""Of `reliability.json`, likewise."""
 PROVENANCE_SHAPE: Shape = {"git_commit": TEXT, "earlier_git_commits": [TEXT], "versions": {EACH: ANYTHING}, "overrides": [ANYTHING]}

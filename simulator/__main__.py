@@ -154,6 +154,9 @@ def skill_shares(options: argparse.Namespace) -> str:
             registers.add(recorded_register(settings_of(record), config))
     if len(registers) > 1:
         raise ValueError(f"FILE must hold dialogues in one register, got {' and '.join(sorted(registers))}; name one with --register")
+    if not rows:
+        since = f" from step {options.from_step} on" if options.from_step else ""
+        raise ValueError(f"FILE must hold a dialogue that did not break, got none{since} in {str(options.file)!r}")
     in_order = dict(sorted(rows.items(), key=lambda row: float(row[0])))
     return table_of_shares(in_order, header=options.by, register=Register(next(iter(registers), Register.WORLD)))
 

@@ -18,6 +18,7 @@ from simulator.dialogue import Outcome
 from simulator.drafts import draft_of
 from simulator.jsonl import read_jsonl
 from simulator.sage import profiles_by_id
+from simulator.shown import say_torn
 
 
 @dataclass
@@ -65,7 +66,7 @@ def convert_file(
     done, known = Converted(), {} if profiles is None else profiles_by_id(profiles)
     with draft_of(target) as draft:
         with _writing(draft, gzipped=target.suffix == ".gz") as file:
-            for number, record in read_jsonl(source, what="a JSON object"):
+            for number, record in read_jsonl(source, what="a JSON object", on_torn=lambda number: say_torn(source, number)):
                 try:
                     to = to or other(format_of(record))
                     if format_of(record) is to:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ MAX_QUOTED = 60
 """Bytes of a broken line that a complaint repeats."""
 
 
-def read_jsonl(path: Path, *, what: str, blank: bool = False) -> Iterator[tuple[int, Any]]:
+def read_jsonl(path: Path, *, what: str, blank: bool = False, on_torn: Callable[[int], None] | None = None) -> Iterator[tuple[int, Any]]:
     """The number and the content of each line.
 
     Args:
         what: what a line is to be, with its article, for the complaint.
         blank: pass blank lines over; else they are broken ones.
+        on_torn: told the number of a last line that a kill tore, in a file that a run wrote, which is then passed over; without it such a
+            line is a broken one.
 
     Raises:
         ValueError: the file cannot be read, or a line is no JSON.
@@ -33,6 +35,9 @@ def read_jsonl(path: Path, *, what: str, blank: bool = False) -> Iterator[tuple[
         except RecursionError as error:
             raise ValueError(f"{path} line {number} must be {what}, got brackets nested too deeply") from error
         except ValueError as error:
+            if on_torn and not line.endswith(b"\n"):
+                on_torn(number)
+                return
             raise ValueError(f"{path} line {number} must be {what}: {error}, got {line[:MAX_QUOTED]!r}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -57,13 +58,20 @@ def table_of_shares(rows: Mapping[str, Sequence[Dialogue]], *, header: str, regi
 
 
 def read_dialogues(path: Path, bank: Bank) -> Iterator[tuple[Mapping[str, Any], Dialogue]]:
-    """The records of a run's `dialogues.jsonl`, plain or gzipped, each with its dialogue.
+    """The records of a run's `dialogues.jsonl`, plain or gzipped, each with its dialogue; a last line that a kill tore is left out
 
     Raises:
         ValueError: a line is no dialogue of this world.
     """
-    for number, record in read_jsonl(path, what=WHAT):
+    for number, record in read_jsonl(path, what=WHAT, on_torn=lambda number: say_torn(path, number)):
         try:
+            if isinstance(record, Mapping) and not isinstance(record.get("step", 0), int):
+                raise ValueError(f"step must be a whole number, got {record['step']!r}")
             yield record, Dialogue.from_dict(record, scenario=bank.scenario(record["scenario_id"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} line {number} must be {WHAT}: {error}") from error
+
+
+def say_torn(path: Path, number: int) -> None:
+    """Says that the last line of a file is left out."""
+    print(f"note: {path} breaks off within line {number}, as a kill leaves it; that line is left out", file=sys.stderr)

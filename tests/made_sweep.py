@@ -32,7 +32,7 @@ def lines_of(looks: Sequence[tuple[int, float]], cells: Sequence[float]) -> list
         lines.append({**facts, "uid": "small", "in_during": True, "family": "praise/negative", "strictness": 0.5, "emotion": score})
         for (family, strictness), extra in zip(CELLS, cells, strict=True):
             if full:
-                emotion = score + (extra if look else 0.0)
+                emotion = min(100.0, max(0.0, score + (extra if look else 0.0)))
                 lines.append(
                     {
                         **facts,

@@ -12,7 +12,7 @@ from compared import as_planned, compared, on
 from made_sweep import BUDGET, CELLS, made_result, made_sweep
 
 from analysis.__main__ import main
-from analysis.comparisons.comparison import compare, write_json
+from analysis.comparisons.comparison import BY_HAND, compare, write_json
 from analysis.comparisons.comparison_plan import Plan
 from analysis.comparisons.planned import Planned
 from analysis.comparisons.sweep import NO_MATTER, read_sweep
@@ -25,12 +25,12 @@ TEN = [50.0, 52.0, 54.0, 56.0, 58.0, 60.0, 62.0, 64.0, 66.0, 68.0]
 
 
 def test_the_numbers_of_an_arm(tmp_path):
-    arm = compared(made_sweep(tmp_path, {"a": [40.0, 50.0, 60.0, 70.0, 180.0]}))["arms"]["a"]
-    assert [arm["runs"][str(seed)][AUC] for seed in range(5)] == [30.0, 35.0, 40.0, 45.0, 100.0]
+    arm = compared(made_sweep(tmp_path, {"a": [40.0, 50.0, 60.0, 70.0, 100.0]}))["arms"]["a"]
+    assert [arm["runs"][str(seed)][AUC] for seed in range(5)] == [30.0, 35.0, 40.0, 45.0, 60.0]
     area = arm["endpoints"][AUC]
     # Of five runs one is cut off at each end.
-    assert (area["mean"]["value"], area["iqm"]["value"], area["min"], area["max"]) == (50.0, 40.0, 30.0, 100.0)
-    assert area["sd"] == pytest.approx(np.std([30, 35, 40, 45, 100], ddof=1))
+    assert (area["mean"]["value"], area["iqm"]["value"], area["min"], area["max"]) == (42.0, 40.0, 30.0, 60.0)
+    assert area["sd"] == pytest.approx(np.std([30, 35, 40, 45, 60], ddof=1))
     assert arm["endpoints"]["wall_s"]["mean"] == {"value": 60.0, "low": 60.0, "high": 60.0}
 
 
@@ -254,7 +254,8 @@ def test_what_is_no_finite_number_costs_that_number_or_that_run_and_nothing_else
     summary.write_text(summary.read_text().replace('"score": 50.0', '"score": NaN'), encoding="utf-8")
     looks.write_text(looks.read_text().replace('"emotion": 80.0', '"emotion": NaN'), encoding="utf-8")
     found = compared(tmp_path, ("a", "b"))
-    assert found["notes"][0] == "b/seed_1 is left out: evaluation.jsonl holds an emotion that is no finite number"
+    assert found["notes"][0].startswith("b/seed_1 is left out: evaluation.jsonl must hold graded dialogues, got a line at step ")
+    assert "with a bad emotion: it must be a number in [0, 100], got nan" in found["notes"][0]
     assert found["contrasts"][0]["seeds"] == [0]
     assert on(found, "heldout.auc")["differences"] == [5.0] and on(found, "heldout.score") is None
 
@@ -398,6 +399,35 @@ def test_a_planned_pair_that_did_not_measure_the_endpoint_leaves_its_contrast_op
     contrast = as_planned(folder)["contrasts"][0]
     assert contrast["answer"] == "undecided"
     assert contrast["too_early"].endswith("is not answered: 1 of the plan's seeds did not measure heldout.auc.")
+
+
+def test_what_is_named_by_hand_beside_a_plan_without_contrasts_decides_nothing(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0 + i for i in range(8)], "uniform": [50.0] * 8})
+    Planned(contrasts=(), primary="heldout.auc", seeds=tuple(range(8))).keep(folder)
+    (contrast,) = compared(folder, ("frontier", "uniform"))["contrasts"]
+    assert contrast["answer"] == "undecided" and contrast["too_early"] == BY_HAND
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [({"primary": "heldout.acu"}, "primary must be one of heldout.auc"), ({"threshold": 500}, "threshold must be in [0, 100], got 500.0")],
+)
+def test_a_plan_that_was_mistyped_is_named_and_the_runs_are_compared_all_the_same(tmp_path, wrong, complaint):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0 + i for i in range(8)], "uniform": [50.0] * 8})
+    Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", seeds=tuple(range(8))).keep(folder)
+    path = folder / "plan.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **wrong}), encoding="utf-8")
+    found = as_planned(folder)
+    assert found["notes"][0].startswith(f"What was planned is not known: {path} must hold") and complaint in found["notes"][0]
+    assert [contrast["answer"] for contrast in found["contrasts"]] == ["undecided"]
+
+
+def test_a_score_that_is_none_leaves_its_run_out(tmp_path):
+    made_sweep(tmp_path, {"a": [50.0, 60.0], "b": [40.0, 50.0]})
+    summary = tmp_path / "b" / "seed_1" / "summary.json"
+    summary.write_text(summary.read_text().replace('"score": 50.0', '"score": 1e9'), encoding="utf-8")
+    (note, *_) = compared(tmp_path, ("a", "b"))["notes"]
+    assert note.startswith("b/seed_1 is left out: ") and "heldout.score must be a number in [0, 100], got 1000000000.0" in note
 
 
 def test_a_plan_is_looked_up_whichever_endpoint_is_asked_for(tmp_path):

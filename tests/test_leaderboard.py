@@ -356,6 +356,32 @@ def test_a_torn_agent_is_left_out_and_said_on_the_page_and_the_terminal(evaluate
     assert "must hold an evaluated agent that can be read; " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"score": "28.0"}, "score must be a number in [0, 100], got '28.0'"),
+        ({"score": 1e9}, "score must be a number in [0, 100], got 1000000000.0"),
+        ({"score": float("nan")}, "NaN is no number that an evaluation writes"),
+        ({"setting_id": None}, "got no setting_id"),
+        ({"strictness": None}, "got no strictness"),
+        ({"errors": "none"}, "errors must be an object with names, got 'none'"),
+        ({"capabilities": "good"}, "capabilities must be an object with names"),
+        ({"strategies": "praise"}, "strategies must be an object with names"),
+        ({"social_cognition": 7}, "social_cognition must be an object with names, got 7"),
+        ({"length": 3}, "length must be an object with names, got 3"),
+    ],
+)
+def test_an_agent_whose_file_somebody_edited_is_left_out_and_the_others_are_ranked(evaluated, tmp_path, wrong, complaint):
+    for name in ("L2", "L6"):
+        (tmp_path / name).mkdir()
+        found = json.loads((evaluated / name / "agent.json").read_text())
+        (tmp_path / name / "agent.json").write_text(json.dumps({**found, **(wrong if name == "L2" else {})}))
+    page, _, left_out = write_leaderboard([tmp_path], tmp_path / "board.html")
+    assert len(left_out) == 1 and f"{tmp_path / 'L2'} is left out: " in left_out[0] and complaint in left_out[0]
+    text = page.read_text(encoding="utf-8")
+    assert "L6 scores" in text and "nan" not in text.partition("<script>")[0].replace("NaN is no number", "")
+
+
 def test_ranks_that_users_leave_open():
     clear = [{"a": 90.0, "b": 80.0, "c": 85.0}, {"a": 50.0, "b": 40.0, "c": 45.0}]
     assert ranks(clear, seed=0) == [(1, 1), (2, 2)]

@@ -317,6 +317,49 @@ def test_a_torn_file_costs_its_part_of_the_page_and_is_named_first(tmp_path, fil
         assert false not in words
 
 
+def test_dialogues_missing_at_the_end_of_the_last_look_are_noticed_though_the_curve_is_whole(tmp_path):
+    folder = make_run(tmp_path / "seed0")
+    path = folder / "evaluation.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    last = next(i for i in reversed(range(len(lines))) if not json.loads(lines[i])["in_during"])
+    path.write_text("".join(lines[:last] + lines[last + 1 :]), encoding="utf-8")
+    words = read_page(write_report(folder)).words
+    assert "evaluation.jsonl, which cannot be used: evaluation.jsonl holds" in words and "that its summary counted at the end" in words
+
+
+@pytest.mark.parametrize("emotion", ["NaN", "1e9", "150", '"40"', "null"])
+def test_an_emotion_that_is_none_costs_the_held_out_dialogues_and_is_named(tmp_path, emotion):
+    folder = make_run(tmp_path / "seed0")
+    path = folder / "evaluation.jsonl"
+    *others, last = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([*others, json.dumps({**json.loads(last), "emotion": json.loads(emotion)}), ""]), encoding="utf-8")
+    words = read_page(write_report(folder)).words
+    assert "with a bad emotion: it must be a number in [0, 100], got" in words and "nan" not in words.replace("got nan", "")
+
+
+@pytest.mark.parametrize("share", [0.5, 0.97])
+def test_settings_that_were_cut_off_are_not_offered_as_all_there_are(tmp_path, share):
+    folder = make_run(tmp_path / "seed0")
+    path = folder / "config.yaml"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    cut = lines[: int(share * len(lines))]
+    path.write_text("".join(cut).rstrip("\n"), encoding="utf-8")
+    page = write_report(folder)
+    assert "Nothing here rests on config.yaml, which cannot be used:" in (words := read_page(page).words) and "ends early" in words
+    assert "All settings of this run" not in words
+    # Cut between two lines: nothing but the facts that are written last tells.
+    settings = lines[: next(i for i, line in enumerate(lines) if line.startswith("provenance"))]
+    path.write_text("".join(settings), encoding="utf-8")
+    assert "its config.yaml ends early: what it ran on, which is written last, is not in it" in read_page(write_report(folder)).words
+
+
+def test_metrics_that_are_words_are_named_and_not_drawn(tmp_path):
+    folder = make_run(tmp_path / "seed0")
+    path = folder / "metrics.jsonl"
+    path.write_text(re.sub(r'("actor/entropy": )[\d.e-]+', r'\1"x"', path.read_text(encoding="utf-8")), encoding="utf-8")
+    assert "metrics.jsonl must hold numbers, got 'x' for actor/entropy at step 1" in read_page(write_report(folder)).words
+
+
 def test_a_run_without_its_dialogues_on_held_out_users_says_what_its_summary_has(tmp_path):
     folder = make_run(tmp_path / "seed0")
     (folder / "evaluation.jsonl").unlink()

@@ -52,7 +52,28 @@ def test_the_command_reads_a_runs_dialogues(tmp_path, capsys):
     assert [row.split()[0] for row in capsys.readouterr().out.splitlines()[1:]] == ["0.8"]
 
 
-@pytest.mark.parametrize("line", ["", "[]", "{}", '{"scenario_id": "nowhere"}'])
+def test_a_last_line_that_a_kill_tore_is_left_out_and_said(tmp_path, capsys):
+    (played,) = score_agent("L2", SCENARIOS[:2], [0.2], user=RuleUser(RuleUserConfig(register=Register.WORLD))).values()
+    path = tmp_path / "dialogues.jsonl"
+    whole, torn = (json.dumps({"step": 3, **dialogue.to_dict()}) for dialogue in played)
+    path.write_text(whole + "\n" + torn[:200])
+    assert [dialogue for _, dialogue in read_dialogues(path, load_bank())] == [played[0]]
+    assert f"note: {path} breaks off within line 2" in capsys.readouterr().err
+    assert main(["convert", str(path), str(tmp_path / "sage.jsonl")]) == 0
+    assert "breaks off within line 2" in capsys.readouterr().err and len((tmp_path / "sage.jsonl").read_text().splitlines()) == 1
+    path.write_text(torn[:200] + "\n" + whole + "\n")
+    assert main(["skills", str(path)]) == 2
+    assert "line 1 must be a dialogue of this world" in capsys.readouterr().err
+
+
+def test_without_a_dialogue_there_is_no_table(tmp_path, capsys):
+    path = tmp_path / "dialogues.jsonl"
+    path.write_text("")
+    assert main(["skills", str(path)]) == 2
+    assert "FILE must hold a dialogue that did not break, got none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["", "[]", "{}", '{"scenario_id": "nowhere"}', '{"step": "x"}'])
 def test_a_line_that_is_no_dialogue_is_named(tmp_path, capsys, line):
     path = tmp_path / "dialogues.jsonl"
     path.write_text(line + "\n")

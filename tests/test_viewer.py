@@ -132,6 +132,17 @@ def test_the_page_holds_every_dialogue_exactly(run, page):
         assert all(again[name] == record.get(name) for name in ("kind", "step", "uid", "look", "sibling", "mode"))
 
 
+@pytest.mark.parametrize("last", [0, 20])
+def test_training_dialogues_that_are_not_there_are_missed_where_the_run_has_ended(tmp_path, last):
+    folder = make_run(tmp_path / "seed0")
+    assert "is not shown." not in write_transcripts(folder).read_text(encoding="utf-8")
+    lines = (folder / "dialogues.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    cut = [json.dumps({**json.loads(line), "step": last}) + "\n" for line in lines] if last else []
+    (folder / "dialogues.jsonl").write_text("".join(cut), encoding="utf-8")
+    said = f"dialogues.jsonl ends at step {last} of the 40 that the summary counts: what was said in training after that is not shown."
+    assert said in write_transcripts(folder).read_text(encoding="utf-8")
+
+
 def test_the_page_loads_nothing_and_may_load_nothing(run, page):
     assert page.loads == []
     text = (run / "transcripts.html").read_text(encoding="utf-8")

@@ -9,9 +9,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from analysis.shapes import AGENT_SHAPE, PROBE_SHAPE, misfit
+
 AGENT_JSON, RELIABILITY = "agent.json", "reliability.json"
 FORMAT = 1
 """Of both files: what wrote another cannot be read."""
+NEEDED = ("agent", "setting", "setting_id", "score", "score_ci95", "intervals", "per_scenario", "strictness", "errors", "n_dialogues")
+"""What every `agent.json` has."""
 CAPABILITIES = ("empathic_depth", "core_insight", "solution_crafting", "dialogue_guidance", "style_flexibility")
 """RLVER's, by rule or by judge."""
 Cell = Mapping[str, float | None] | None
@@ -110,10 +114,13 @@ def read_entry(path: Path) -> Entry:
         ValueError: the file is not what the evaluation wrote.
     """
     found = read_object(path)
-    lacking = [key for key in ("agent", "setting", "setting_id", "score", "score_ci95", "intervals", "per_scenario") if key not in found]
+    # A score is null where no dialogue was played to its end.
+    lacking = [key for key in NEEDED if found.get(key) is None and not (key == "score" and key in found)]
     if found.get("format") != FORMAT or lacking:
         what = f"no {', '.join(lacking)}" if lacking else f"format {found.get('format')!r}"
         raise ValueError(f"{path} must be written by this version's evaluation, got {what}; evaluate that agent again")
+    if said := misfit(found, AGENT_SHAPE):
+        raise ValueError(f"{path}: {said}; evaluate that agent again")
     beside = path.with_name(RELIABILITY)
     try:
         probe = read_probe(beside) if beside.is_file() else None
@@ -157,7 +164,14 @@ def read_probe(path: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path} must be what a reliability probe wrote, got no {', '.join(lacking)}; remove it and probe that agent again"
         )
+    if said := misfit(found, PROBE_SHAPE):
+        raise ValueError(f"{path}: {said}; remove it and probe that agent again")
     return found
+
+
+def refuse_constant(name: str) -> None:
+    """Raises on NaN and infinities: what was not measured is null in these files."""
+    raise ValueError(f"{name} is no number that an evaluation writes")
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -167,7 +181,7 @@ def read_object(path: Path) -> dict[str, Any]:
         ValueError: it is none.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse_constant)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} must be a JSON object that can be read: {error}") from error
     if not isinstance(found, dict):

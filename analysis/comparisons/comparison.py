@@ -259,7 +259,7 @@ def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | N
     """
     if is_torn:
         return TORN
-    if planned is None or not planned.contrasts:
+    if planned is None or not (planned.contrasts or chosen_by == "name"):
         return ""
     if chosen_by != "plan":
         return BY_HAND

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis import stats
-from analysis.comparisons.planned import THRESHOLD, Contrast, Planned
+from analysis.comparisons.planned import THRESHOLD, Contrast, Planned, require_endpoint
 from analysis.comparisons.sweep import Sweep
 from analysis.endpoints import AUC, ENDPOINTS, UNDIRECTED
 
@@ -39,10 +39,7 @@ class Plan:
         return {"seed": self.seed, "num_resamples": self.num_resamples}
 
     def __post_init__(self) -> None:
-        if self.primary not in ENDPOINTS:
-            raise ValueError(f"--primary must be one of {', '.join(ENDPOINTS)}, got {self.primary!r}")
-        if self.primary in UNDIRECTED:
-            raise ValueError(f"--primary must be an endpoint of which more, or less, is better, got {self.primary!r}, which only describes")
+        require_endpoint("--primary", self.primary)
         if not 0.0 <= self.threshold <= 100.0:
             raise ValueError(f"--threshold must be in [0, 100], got {self.threshold!r}")
         if self.seed < 0:

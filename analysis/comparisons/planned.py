@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from analysis.endpoints import ENDPOINTS, UNDIRECTED
 from analysis.shapes import EACH, NUMBER, TEXT, Complete, Shape, misfit
 from simulator.drafts import write_whole
 
@@ -172,6 +173,10 @@ def read_planned(folder: Path) -> Planned | None:
         seeds = tuple(int(seed) for seed in kept.get("seeds", ()))
         arms = tuple(str(arm) for arm in kept.get("arms", ()))
         overrides = kept.get("overrides")
+        require_endpoint("primary", kept["primary"])
+        threshold = float(kept.get("threshold", THRESHOLD))
+        if not 0.0 <= threshold <= 100.0:
+            raise ValueError(f"threshold must be in [0, 100], got {threshold!r}")
         return Planned(
             contrasts=contrasts,
             primary=str(kept["primary"]),
@@ -182,13 +187,28 @@ def read_planned(folder: Path) -> Planned | None:
             arms=arms,
             varied=tuple(map(str, kept.get("varied", ()))),
             overrides=None if overrides is None else tuple(map(str, overrides)),
-            threshold=float(kept.get("threshold", THRESHOLD)),
+            threshold=threshold,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path} must hold the sweep's contrasts, got something else ({in_words(error)}); "
             "delete it, and the sweep's own command writes it anew"
         ) from error
+
+
+def require_endpoint(name: str, value: Any) -> None:
+    """Raises unless an endpoint can decide.
+
+    Args:
+        name: of the setting or option that names it.
+
+    Raises:
+        ValueError: it is none, or has no better end.
+    """
+    if value not in ENDPOINTS:
+        raise ValueError(f"{name} must be one of {', '.join(ENDPOINTS)}, got {value!r}")
+    if value in UNDIRECTED:
+        raise ValueError(f"{name} must be an endpoint of which more, or less, is better, got {value!r}, which only describes")
 
 
 def in_words(error: Exception) -> str:

@@ -19,9 +19,9 @@ import numpy as np
 from analysis.comparisons.planned import KeptPlan, read_kept_plan
 from analysis.copies import why_no_copy
 from analysis.endpoints import AUC, COMPUTED, ENDPOINTS, FORGOTTEN, GAIN, MOODY_SHARE
-from analysis.grades import Grade, curve_of, forgotten, lacks_looks, looks, read_grades
+from analysis.grades import Grade, curve_of, forgotten, lacks_dialogues, lacks_looks, looks, read_grades
 from analysis.learning_curves import Curve, area_under_curves, check_curve, common_curves, hold_last
-from analysis.runs import CONFIG, OF_A_SITTING, Run, leaves, read_run, setting
+from analysis.runs import OF_A_SITTING, Run, lacks_provenance, leaves, read_run, setting
 from analysis.teaching import moody_share
 from simulator.progress import progress
 
@@ -179,8 +179,8 @@ def read_result(place: Path) -> RunResult:
     settings = dict(leaves(run.config))
     if not isinstance(settings.get("budget.policy_tokens"), int):
         raise ValueError(f"budget.policy_tokens must stand in its config.yaml, got {settings.get('budget.policy_tokens')!r}")
-    if not run.provenance:
-        raise ValueError(f"its {CONFIG} ends early: what it ran on, which is written last, is not in it")
+    if said := lacks_provenance(run):
+        raise ValueError(said)
     grades = read_grades(run)
     curve, cells = held_out(run, grades)
     return RunResult(
@@ -230,11 +230,8 @@ def held_out(run: Run, grades: Sequence[Grade]) -> tuple[Curve | None, dict[Cell
     if said := lacks_looks(run.summary, seen):
         raise ValueError(said)
     last = full[max(full)] if len(full) > 1 else {}
-    counted, num = number(setting(run.summary, "heldout.n_dialogues")), sum(map(len, last.values()))
-    if counted and counted != num:
-        raise ValueError(f"evaluation.jsonl holds {num} of the {counted:.0f} dialogues that its summary counted at the end")
-    if not all(math.isfinite(emotion) for emotions in last.values() for emotion in emotions):
-        raise ValueError("evaluation.jsonl holds an emotion that is no finite number")
+    if said := lacks_dialogues(run.summary, sum(map(len, last.values()))):
+        raise ValueError(said)
     return curve, {cell: statistics.fmean(emotions) for cell, emotions in sorted(last.items())}
 
 

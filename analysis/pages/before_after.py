@@ -50,6 +50,8 @@ class BeforeAfter:
     pairs: list[Pair]
     """Of the full grid at the start and at the last full evaluation; empty while there is only one."""
     gain: Gain | None
+    num_last: int = 0
+    """Dialogues of the last full evaluation, ERROR ones aside; 0 while there is only one."""
 
 
 def before_after(lines: Iterable[Record]) -> BeforeAfter:
@@ -70,7 +72,8 @@ def before_after(lines: Iterable[Record]) -> BeforeAfter:
     full = [[line for _, line in group] for group in groups if group[0][0].grid == "full"]
     pairs = paired(full[0], full[-1]) if len(full) > 1 else []
     grades = [grade for group in groups for grade, _ in group]
-    return BeforeAfter(looks=looks(grades), pairs=pairs, gain=mean_gain(pairs) if pairs else None)
+    num_last = len(full[-1]) if len(full) > 1 else 0
+    return BeforeAfter(looks=looks(grades), pairs=pairs, gain=mean_gain(pairs) if pairs else None, num_last=num_last)
 
 
 def paired(before: Sequence[Record], after: Sequence[Record]) -> list[Pair]:

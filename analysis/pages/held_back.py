@@ -9,13 +9,14 @@ from pathlib import Path
 
 from analysis.comparisons.planned import read_kept_plan
 from analysis.comparisons.sweep import run_folders
-from analysis.runs import CONFIG, SUMMARY, Run, setting
+from analysis.runs import CONFIG, SUMMARY, Run, lacks_provenance, setting
 from simulator.scenario import Split
 
 
 def why_held_back(run: Run) -> str:
     """Why what a run's held-out users said is not shown yet, in a sentence; empty where it may be."""
-    if CONFIG in run.torn:
+    is_cut = bool(run.arm) and setting(run.config, "evaluation.split") is None and lacks_provenance(run)
+    if CONFIG in run.torn or is_cut:
         return f"Whether they are users of the sealed half stands in {CONFIG}, which cannot be used."
     if not run.arm or setting(run.config, "evaluation.split") != Split.SEALED:
         return ""

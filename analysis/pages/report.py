@@ -9,7 +9,7 @@ from pathlib import Path
 from analysis.agents.evaluated import is_evaluation
 from analysis.drawing.figures import Figure, write_figures
 from analysis.drawing.page import write_page
-from analysis.grades import lacks_looks
+from analysis.grades import lacks_dialogues, lacks_looks
 from analysis.pages.aftermath import told_number
 from analysis.pages.before_after import BeforeAfter, before_after
 from analysis.pages.best_of_section import best_of
@@ -18,7 +18,7 @@ from analysis.pages.run_figures import aim_figure, held_out_figures, scores_figu
 from analysis.pages.sections import Figures, alarms, all_transcripts, cost, dialogues, evaluation, repeat, teaching, training
 from analysis.pages.sweep_sections import remarks
 from analysis.pages.verdict import caveat, verdict
-from analysis.runs import EVALUATION, METRICS, REPORT, SUMMARY, TEACHER, Run, read_torn_run, setting
+from analysis.runs import CONFIG, EVALUATION, METRICS, REPORT, SUMMARY, TEACHER, Run, lacks_provenance, read_torn_run, setting
 from analysis.teaching import Teaching, read_teaching
 from analysis.wording import duration, facts_strip, text
 
@@ -46,12 +46,14 @@ def write_report(run_folder: Path) -> Path:
 def with_streams(run: Run) -> tuple[Run, BeforeAfter, Teaching]:
     """What a run's long streams say; one that cannot be used says nothing and is named in the run's `torn`."""
     torn = dict(run.torn)
+    if CONFIG not in torn and (said := lacks_provenance(run)):
+        torn[CONFIG] = said
     held_out, taught = BeforeAfter(looks=[], pairs=[], gain=None), Teaching(groups=[], decisions=[])
     try:
         found = before_after(run.evaluation())
         if setting(run.summary, "heldout.auc") is not None and not found.looks:
             raise ValueError(f"{run.folder / EVALUATION} holds no held-out dialogue")
-        if said := lacks_looks(run.summary, found.looks):
+        if said := lacks_looks(run.summary, found.looks) or lacks_dialogues(run.summary, found.num_last):
             raise ValueError(said)
         held_out = found
     except (ValueError, OSError) as error:

@@ -14,7 +14,7 @@ from analysis.drawing.style import STYLE, VIEWER
 from analysis.packing import Record, pack
 from analysis.pages.held_back import why_held_back
 from analysis.pages.transcripts import ENDINGS
-from analysis.runs import REPORT, TRANSCRIPTS, Run, read_torn_run, setting
+from analysis.runs import DIALOGUES, REPORT, TRANSCRIPTS, Run, ends_early, last_record, read_torn_run, setting
 from analysis.stepwise import STEP_TITLES, Stepwise
 from analysis.wording import nth
 from simulator.drafts import write_whole
@@ -118,6 +118,13 @@ def records(run: Run) -> Iterator[Record]:
         yield {**record, "kind": HELD_OUT}
 
 
+def lacks_dialogues(run: Run) -> str:
+    """That training dialogues of a run which has ended are not there, in a sentence; empty where none is missed."""
+    last = last_record(run.folder / DIALOGUES)
+    reason = ends_early(run.summary, last["step"] if last else 0)
+    return f"{DIALOGUES} {reason}: what was said in training after that is not shown." if reason else ""
+
+
 def as_json(data: Mapping[str, Any]) -> str:
     """JSON that can stand in a script element: nothing in it can end that element."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -128,7 +135,8 @@ def page(run: Run, thinning: Thinning, packed: str) -> str:
     name = run.title.replace("/", " / ")
     by_rule = setting(run.config, "simulator.kind", "rule") in BY_RULE
     about = {"run": str(run.folder), "endings": ENDINGS, "steps": STEP_TITLES, "by_rule": by_rule}
-    note = "".join(f'<p class="note">{escape(said)}</p>' for said in (thinning.in_words(), why_held_back(run)) if said)
+    said_first = (lacks_dialogues(run), thinning.in_words(), why_held_back(run))
+    note = "".join(f'<p class="note">{escape(said)}</p>' for said in said_first if said)
     report = f' \u00b7 <a href="{REPORT}">report</a>' if (run.folder / REPORT).is_file() else ""
     parts = [
         f'<header class="top"><p class="where">{escape(name)}{report}</p><h1>Transcripts</h1>{note}</header>',
