@@ -79,6 +79,7 @@ def pack(records: Iterable[Record]) -> dict[str, Any]:
         try:
             dialogues.append(row_of(record))
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"step {record.get('step')} must hold dialogues as runs write them, got one without {error}") from error
+            wrong = f"without {error}" if isinstance(error, KeyError) else f"({record.get('uid')}) with a value of another kind: {error}"
+            raise ValueError(f"step {record.get('step')} must hold dialogues as runs write them, got one {wrong}") from error
     tables = {"sentences": sentences, "texts": texts, "heard": heard, "scenarios": scenarios, "tasks": tasks}
     return {**{name: table.rows for name, table in tables.items()}, "dialogues": dialogues}
