@@ -430,6 +430,13 @@ def test_a_score_that_is_none_leaves_its_run_out(tmp_path):
     assert note.startswith("b/seed_1 is left out: ") and "heldout.score must be a number in [0, 100], got 1000000000.0" in note
 
 
+def test_where_the_plans_rivals_were_not_run_the_other_arms_are_not_said_to_be_incomparable(tmp_path):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "adarft": [50.0, 60.0]})
+    Planned(contrasts=(("frontier", "fixed_*"), ("frontier", "uniform")), primary="heldout.auc", seeds=(0, 1)).keep(folder)
+    said = "None of the contrasts can be computed: each is with an arm that has no run here which can be used."
+    assert as_planned(folder)["verdict"][0] == said
+
+
 def test_a_plan_is_looked_up_whichever_endpoint_is_asked_for(tmp_path):
     folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "uniform": [50.0, 60.0]})
     Planned(contrasts=(("frontier", "uniform"),), primary="heldout.gain", seeds=(0, 1)).keep(folder)

@@ -34,6 +34,9 @@ def summary_of(found: Mapping[str, Any]) -> str:
     if not found["contrasts"]:
         return "There is one arm, and nothing to compare it with."
     if not tested:
+        usable = {name for name, arm in found["arms"].items() if arm["seeds"]}
+        if len(usable) > 1 and all({contrast["a"], contrast["b"]} - usable for contrast in found["contrasts"]):
+            return "None of the contrasts can be computed: each is with an arm that has no run here which can be used."
         return "Nothing can be compared: no two arms have a seed on which they may be set against each other."
     firsts = dict.fromkeys(contrast["a"] for contrast in tested)
     if len(firsts) > 1 and not any(can_decide(contrast, plan) for contrast in tested):
