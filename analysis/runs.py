@@ -186,7 +186,7 @@ def require_numbers(metrics: Sequence[Mapping[str, Any]], path: Path) -> None:
     for line in metrics:
         for key, value in line.items():
             if not isinstance(value, int | float | None):
-                raise ValueError(f"{path} must hold numbers, got {value!r} for {key} at step {line['step']}")
+                raise ValueError(f"{path} must hold numbers, got {value!r} for {key} at step {line.get('step')}")
 
 
 def require_run(folder: Path) -> None:

@@ -127,7 +127,11 @@ AGENT_SHAPE: Shape = {
     "strictness": {EACH_NUMBER: GRADED},
     **dict.fromkeys(("intention", "persona", "family"), BY_USER),
     "errors": Complete(planned=INTEGER, not_played=INTEGER, excluded_dialogues=INTEGER),
-    "capabilities": {"by": TEXT, "judge": TEXT, "num_errors": INTEGER, EACH: CELL},
+    "capabilities": {
+        **dict.fromkeys(("by", "judge", "why_not", "complaint"), TEXT),
+        **dict.fromkeys(("num_errors", "num_not_sent"), INTEGER),
+        EACH: CELL,
+    },
     "strategies": {EACH: CELL},
     "social_cognition": {"empathy_to_solution": CELL, "structured_to_creative": CELL},
     "length": {

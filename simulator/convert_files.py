@@ -63,10 +63,11 @@ def convert_file(
         raise ValueError(f"TARGET must be new, got {str(target)!r}; --force writes over it")
     if not target.parent.is_dir():
         raise ValueError(f"TARGET must lie in a folder that is there, got {str(target)!r}")
+    torn: list[int] = []
     done, known = Converted(), {} if profiles is None else profiles_by_id(profiles)
     with draft_of(target) as draft:
         with _writing(draft, gzipped=target.suffix == ".gz") as file:
-            for number, record in read_jsonl(source, what="a JSON object", on_torn=lambda number: say_torn(source, number)):
+            for number, record in read_jsonl(source, what="a JSON object", on_torn=torn.append):
                 try:
                     to = to or other(format_of(record))
                     if format_of(record) is to:
@@ -80,9 +81,25 @@ def convert_file(
                     raise ValueError(f"{source} line {number}: {error}") from error
                 done.num += 1
                 file.write(json.dumps(found, ensure_ascii=False) + "\n")
+        for number in torn:
+            leave_out_torn(source, number, to)
         if to is None:
             raise ValueError(f"{source} must hold at least one record, got none")
     return to, done
+
+
+def leave_out_torn(source: Path, number: int, to: Format | None) -> None:
+    """Says that a last line is left out, which a kill tore in a file that a run wrote; in any other file it is a broken one.
+
+    Args:
+        to: the wanted format, as the lines before have it; None before the first.
+
+    Raises:
+        ValueError: it is no run's file, or nothing tells.
+    """
+    if to is not Format.SAGE or number == 1:
+        raise ValueError(f"{source} line {number} must be a JSON object, got one that breaks off")
+    say_torn(source, number)
 
 
 def other(format: Format) -> Format:

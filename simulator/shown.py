@@ -58,7 +58,7 @@ def table_of_shares(rows: Mapping[str, Sequence[Dialogue]], *, header: str, regi
 
 
 def read_dialogues(path: Path, bank: Bank) -> Iterator[tuple[Mapping[str, Any], Dialogue]]:
-    """The records of a run's `dialogues.jsonl`, plain or gzipped, each with its dialogue; a last line that a kill tore is left out
+    """The records of a run's `dialogues.jsonl`, plain or gzipped, each with its dialogue, without a last line that a kill tore.
 
     Raises:
         ValueError: a line is no dialogue of this world.

@@ -382,6 +382,23 @@ def test_an_agent_whose_file_somebody_edited_is_left_out_and_the_others_are_rank
     assert "L6 scores" in text and "nan" not in text.partition("<script>")[0].replace("NaN is no number", "")
 
 
+@pytest.mark.parametrize(
+    "judge",
+    [
+        {"why_not": "no --judge-model was named"},
+        {"why_not": "interrupted"},
+        {"by": "judge", "judge": "m", "num_errors": 2, "num_not_sent": 1, "complaint": "no grades"},
+    ],
+)
+def test_what_is_told_of_a_judge_that_did_not_grade_is_no_reason_to_leave_the_agent_out(evaluated, tmp_path, judge):
+    found = json.loads((evaluated / "L2" / "agent.json").read_text())
+    graded = {} if "why_not" in judge else {"core_insight": {"value": 0.5, "low": 0.4, "high": 0.6}}
+    (tmp_path / "L2").mkdir()
+    (tmp_path / "L2" / "agent.json").write_text(json.dumps({**found, "capabilities": {**judge, **graded}}))
+    page, _, left_out = write_leaderboard([tmp_path], tmp_path / "board.html")
+    assert left_out == [] and "L2 scores" in page.read_text(encoding="utf-8")
+
+
 def test_ranks_that_users_leave_open():
     clear = [{"a": 90.0, "b": 80.0, "c": 85.0}, {"a": 50.0, "b": 40.0, "c": 45.0}]
     assert ranks(clear, seed=0) == [(1, 1), (2, 2)]

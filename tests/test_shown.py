@@ -61,6 +61,13 @@ def test_a_last_line_that_a_kill_tore_is_left_out_and_said(tmp_path, capsys):
     assert f"note: {path} breaks off within line 2" in capsys.readouterr().err
     assert main(["convert", str(path), str(tmp_path / "sage.jsonl")]) == 0
     assert "breaks off within line 2" in capsys.readouterr().err and len((tmp_path / "sage.jsonl").read_text().splitlines()) == 1
+    path.write_text(torn[:200])
+    assert main(["convert", str(path), str(tmp_path / "none.jsonl")]) == 2
+    assert "line 1 must be a JSON object, got one that breaks off" in capsys.readouterr().err
+    sage = (tmp_path / "sage.jsonl").read_text()
+    path.write_text(sage + sage[:100])
+    assert main(["convert", str(path), str(tmp_path / "none.jsonl")]) == 2 and not (tmp_path / "none.jsonl").exists()
+    assert "line 2 must be a JSON object, got one that breaks off" in capsys.readouterr().err
     path.write_text(torn[:200] + "\n" + whole + "\n")
     assert main(["skills", str(path)]) == 2
     assert "line 1 must be a dialogue of this world" in capsys.readouterr().err

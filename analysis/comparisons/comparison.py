@@ -252,6 +252,8 @@ TORN = "What was planned cannot be read: nothing is decided before it can."
 def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | None, *, chosen_by: str, is_torn: bool = False) -> str:
     """Why a contrast may not be answered as things stand; empty where it may, or where nothing was planned.
 
+    A plan without contrasts leaves those that follow from the arms free, and those that are named by hand not.
+
     Args:
         chosen_by: as `comparison_plan.chosen_by`. Were contrasts that are named by hand answered, an arm that a pattern stands for would
             escape the plan's seeds, and a part of the plan Holm's correction over all of it.

@@ -47,7 +47,7 @@ def with_streams(run: Run) -> tuple[Run, BeforeAfter, Teaching]:
     """What a run's long streams say; one that cannot be used says nothing and is named in the run's `torn`."""
     torn = dict(run.torn)
     if CONFIG not in torn and (said := lacks_provenance(run)):
-        torn[CONFIG] = said
+        run, torn[CONFIG] = replace(run, config={}), said
     held_out, taught = BeforeAfter(looks=[], pairs=[], gain=None), Teaching(groups=[], decisions=[])
     try:
         found = before_after(run.evaluation())

@@ -118,7 +118,7 @@ def records(run: Run) -> Iterator[Record]:
         yield {**record, "kind": HELD_OUT}
 
 
-def lacks_dialogues(run: Run) -> str:
+def lacks_training(run: Run) -> str:
     """That training dialogues of a run which has ended are not there, in a sentence; empty where none is missed."""
     last = last_record(run.folder / DIALOGUES)
     reason = ends_early(run.summary, last["step"] if last else 0)
@@ -135,7 +135,7 @@ def page(run: Run, thinning: Thinning, packed: str) -> str:
     name = run.title.replace("/", " / ")
     by_rule = setting(run.config, "simulator.kind", "rule") in BY_RULE
     about = {"run": str(run.folder), "endings": ENDINGS, "steps": STEP_TITLES, "by_rule": by_rule}
-    said_first = (lacks_dialogues(run), thinning.in_words(), why_held_back(run))
+    said_first = (lacks_training(run), thinning.in_words(), why_held_back(run))
     note = "".join(f'<p class="note">{escape(said)}</p>' for said in said_first if said)
     report = f' \u00b7 <a href="{REPORT}">report</a>' if (run.folder / REPORT).is_file() else ""
     parts = [
