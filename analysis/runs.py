@@ -225,14 +225,11 @@ def read_config(path: Path) -> dict[str, Any]:
         ValueError: the file is not YAML, or not settings by name.
     """
     try:
-        written = path.read_text(encoding="utf-8")
-        config = yaml.load(written, Loader=LOADER)
+        config = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} must be YAML, got {in_a_line(error)}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold settings by name, got {type(config).__name__}")
-    if not written.endswith("\n"):
-        raise ValueError(f"{path} ends early, within line {written.count(chr(10)) + 1}")
     return config
 
 
@@ -240,9 +237,11 @@ def read_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of a run, and the facts about it that stand beside them.
 
     Raises:
-        ValueError: as `read_config`, or the facts are of another kind than a run writes.
+        ValueError: as `read_config`, or they break off, or the facts are of another kind than a run writes.
     """
-    config = read_config(path)
+    config, written = read_config(path), path.read_bytes()
+    if not written.endswith(b"\n"):
+        raise ValueError(f"{path} ends early, within line {written.count(b'\n') + 1}")
     provenance = config.pop(PROVENANCE, None) or {}
     if said := misfit(provenance, PROVENANCE_SHAPE, PROVENANCE):
         raise ValueError(f"{path}: {said}")
