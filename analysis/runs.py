@@ -241,7 +241,8 @@ def read_settings(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     config, written = read_config(path), path.read_bytes()
     if not written.endswith(b"\n"):
-        raise ValueError(f"{path} ends early, within line {written.count(b'\n') + 1}")
+        num_whole = written.count(b"\n")
+        raise ValueError(f"{path} ends early, within line {num_whole + 1}")
     provenance = config.pop(PROVENANCE, None) or {}
     if said := misfit(provenance, PROVENANCE_SHAPE, PROVENANCE):
         raise ValueError(f"{path}: {said}")
