@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis import stats
-from analysis.comparisons.planned import THRESHOLD, Contrast, Planned, require_endpoint
+from analysis.comparisons.planned import THRESHOLD, Contrast, Planned, require_endpoint, require_threshold
 from analysis.comparisons.sweep import Sweep
 from analysis.endpoints import AUC, ENDPOINTS, UNDIRECTED
 
@@ -40,8 +40,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         require_endpoint("--primary", self.primary)
-        if not 0.0 <= self.threshold <= 100.0:
-            raise ValueError(f"--threshold must be in [0, 100], got {self.threshold!r}")
+        require_threshold("--threshold", self.threshold)
         if self.seed < 0:
             raise ValueError(f"--bootstrap-seed must be at least 0, got {self.seed!r}")
         for a, b in self.contrasts:

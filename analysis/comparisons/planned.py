@@ -175,8 +175,7 @@ def read_planned(folder: Path) -> Planned | None:
         overrides = kept.get("overrides")
         require_endpoint("primary", kept["primary"])
         threshold = float(kept.get("threshold", THRESHOLD))
-        if not 0.0 <= threshold <= 100.0:
-            raise ValueError(f"threshold must be in [0, 100], got {threshold!r}")
+        require_threshold("threshold", threshold)
         return Planned(
             contrasts=contrasts,
             primary=str(kept["primary"]),
@@ -209,6 +208,19 @@ def require_endpoint(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be one of {', '.join(ENDPOINTS)}, got {value!r}")
     if value in UNDIRECTED:
         raise ValueError(f"{name} must be an endpoint of which more, or less, is better, got {value!r}, which only describes")
+
+
+def require_threshold(name: str, value: float) -> None:
+    """Raises unless a threshold is an emotion.
+
+    Args:
+        name: as in `require_endpoint`.
+
+    Raises:
+        ValueError: it is not in [0, 100].
+    """
+    if not 0.0 <= value <= 100.0:
+        raise ValueError(f"{name} must be in [0, 100], got {value!r}")
 
 
 def in_words(error: Exception) -> str:
