@@ -78,10 +78,10 @@ def write_viewer(options: argparse.Namespace) -> None:
     from analysis.agents.evaluated import is_evaluation
     from analysis.pages.report import write_report
     from analysis.pages.viewer import write_transcripts
-    from analysis.runs import CONFIG, REPORT, read_config
+    from analysis.runs import REPORT, read_torn_run
 
     print(write_transcripts(options.run, steps=options.steps))
-    if (options.run / REPORT).is_file() and not is_evaluation(options.run, read_config(options.run / CONFIG)):
+    if (options.run / REPORT).is_file() and not is_evaluation(options.run, read_torn_run(options.run).config):
         write_report(options.run)
 
 

@@ -70,7 +70,7 @@ def why_no_copy(run: Run) -> str:
     """
     trace = setting(run.config, "teacher.trace")
     copied = tasks_copied(run)
-    if not trace or copied is None:
+    if not trace or not isinstance(trace, str) or copied is None:
         return ""
     arm, seed = Path(trace).parts[-3:-1] if len(Path(trace).parts) > 2 else ("", "")
     source = run.folder.parent.parent / arm / seed

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from simulator.scenario import Split
+
+SPECIAL = frozenset('"$`\\')
+"""What a shell reads within double quotes, or make does."""
 
 
 def text(value: Any, form: str) -> str:
@@ -29,13 +33,20 @@ def way_covered(start: float, end: float, goal: float | None) -> str:
 
 def duration(seconds: float | None) -> str:
     """Hours, minutes or seconds, as fits; a dash where there is none."""
-    if seconds is None:
+    if seconds is None or not math.isfinite(seconds):
         return "–"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours} h {minutes:02d} min"
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def make_experiment(experiment: str, words: Sequence[str]) -> str:
+    """The command that runs an experiment with these words, each of which is quoted already, so that it can be pasted into a shell."""
+    given = " ".join(words)
+    quoted = shlex.quote(given.replace("$", "$$")) if set(given) & SPECIAL else f'"{given}"'
+    return f"make experiment EXP={experiment} ARGS={quoted}"
 
 
 def two_columns(rows: Sequence[tuple[str, Any]]) -> str:

@@ -42,7 +42,7 @@ class EvaluationConfig:
     alone counts in scores."""
 
     def __post_init__(self) -> None:
-        if not self.strictness or len(set(self.strictness)) < len(self.strictness):
+        if not self.strictness or not are_distinct(self.strictness):
             raise ValueError(f"evaluation.strictness must name at least one strictness, each once, got {self.strictness!r}")
         for value in self.strictness:
             if not 0.0 <= value <= 1.0:
@@ -97,6 +97,11 @@ class Graded:
             emotion=dialogue.emotion,
             outcome=dialogue.outcome,
         )
+
+
+def are_distinct(strictness: Sequence[float]) -> bool:
+    """Whether no two of them are the same to four digits, as seeds and names of dialogues have them."""
+    return len({f"{d:.4f}" for d in strictness}) == len(strictness)
 
 
 def grid_seed(scenario_id: str, strictness: float) -> int:

@@ -162,4 +162,6 @@ def parse_contrast(text: str, arms: Mapping[str, Any]) -> tuple[str, str]:
     first, _, second = text.partition(":")
     if first not in arms or not fnmatch.filter(arms, second):
         raise ConfigError(f"contrasts must look like first:second, of the arms {', '.join(arms)}, got {text!r}")
+    if second != first and fnmatch.filter(arms, second) == [first]:
+        raise ConfigError(f"contrasts must set {first} against another arm, got {text!r}, which fits {first} alone")
     return first, second

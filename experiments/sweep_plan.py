@@ -248,7 +248,8 @@ def in_all(num_runs: int, budget: BudgetConfig) -> str:
 def absent(contrast: tuple[str, str], arms: Iterable[str]) -> str:
     """That a contrast lacks an arm which was not asked for; empty where it lacks none."""
     missing = [name for name in contrast if not fnmatch.filter(arms, name)]
-    return f"; {' and '.join(missing)} was not asked for, so it counts with p = 1 until it is run" if missing else ""
+    was, it_is = ("was", "it is") if len(missing) == 1 else ("were", "they are")
+    return f"; {' and '.join(missing)} {was} not asked for, so it counts with p = 1 until {it_is} run" if missing else ""
 
 
 def is_sweep(experiment: str) -> bool:
@@ -376,7 +377,9 @@ def check(sweep: Sweep, *, all_arms: Sequence[str]) -> None:
         if missing := sorted(needed - set(sweep.arms)):
             raise ConfigError(f"arm {arm} replays arm {missing[0]}, which must be among the arms, got {', '.join(sweep.arms)}")
         if needed and len(sweep.ring) < 2:
-            raise ConfigError(f"arm {arm} replays another seed's run, so the file's seeds must be at least two, got {sweep.ring[0]}")
+            raise ConfigError(
+                f"arm {arm} replays another seed's run, so the file's seeds must be at least two, got seed {sweep.ring[0]} alone"
+            )
     for arm in sweep.arms:
         if arm in replayed_by(sweep, arm):
             raise ConfigError(f"arm {arm} must not replay itself, by way of others or not: its runs would wait for each other for ever")

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from policy.cluster import ClusterConfig
-from policy.engine import EngineConfig, EngineDtype, EngineKind, WeightTransport
+from policy.engine import BYTES, EngineConfig, EngineKind, WeightTransport
 from policy.rollout_config import RolloutConfig
 from policy.stored_weights import num_weights
 
@@ -22,8 +22,6 @@ MOST_OF_A_CARD = 0.95
 """Share of a GPU's memory that all engines on it may fill together: the rest is CUDA's own."""
 MOST_BESIDE_LEARNER = 0.9
 """The same where the learner computes on that GPU. What a learner needs depends on its model; with less than this it never starts."""
-BYTES = {EngineDtype.FLOAT32: 4, EngineDtype.BFLOAT16: 2}
-"""Of one weight."""
 CGROUP, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 

@@ -145,6 +145,10 @@ class EngineDtype(StrEnum):
     """Agrees to about 4e-3 nats."""
 
 
+BYTES = {EngineDtype.FLOAT32: 4, EngineDtype.BFLOAT16: 2}
+"""Of one number."""
+
+
 class WeightTransport(StrEnum):
     """How new weights get from the trainer into the engines."""
 
@@ -288,6 +292,18 @@ def num_positions(model_folder: str | Path, *, otherwise: int) -> int:
     """The longest context that a model folder claims, in tokens."""
     config = json.loads((Path(model_folder) / "config.json").read_text())
     return config.get("max_position_embeddings") or otherwise
+
+
+def cache_bytes(model_folder: str | Path, *, num_tokens: int, dtype: EngineDtype) -> int:
+    """What the keys and values of so many tokens take in all layers, each head at its full width; 0 where config.json does not say."""
+    config = json.loads((Path(model_folder) / "config.json").read_text())
+    config = config.get("text_config") or config
+    try:
+        heads = config.get("num_key_value_heads") or config["num_attention_heads"]
+        width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        return 2 * int(config["num_hidden_layers"]) * int(heads) * int(width) * BYTES[dtype] * num_tokens
+    except (KeyError, TypeError, ValueError):
+        return 0
 
 
 def make_engine(config: EngineConfig, model_folder: str | Path, *, max_context: int) -> Engine:

@@ -6,6 +6,7 @@ Source: the protocol of SAGE, arXiv 2505.02847 (five steps from a reply to a cha
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 import tomllib
@@ -191,6 +192,15 @@ def prompts(language: str) -> dict[str, Any]:
         raise ValueError(f"scenario.language must be one of {', '.join(LANGUAGES)} for an llm user, got {language!r}")
     with (PROMPTS / f"{language}.toml").open("rb") as file:
         return tomllib.load(file)
+
+
+@cache
+def prompts_hash() -> str:
+    """First 16 hex digits of the SHA-256 over what a model is told that plays a user, and how its answers are read."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for language in LANGUAGES:
+        digest.update((PROMPTS / f"{language}.toml").read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def messages_of(scenario: Scenario, difficulty: Difficulty, ask: str) -> Messages:

@@ -13,7 +13,10 @@ from tiny_policy import save_tiny_policy
 from transformers import AutoTokenizer
 
 from experiments.__main__ import main
+from experiments.agents import speech
+from experiments.agents.options import evaluate_parser
 from experiments.agents.who import Agent, Kind
+from policy.engine import EngineConfig, EngineDtype, cache_bytes
 from simulator.bank import load_bank
 from simulator.sage import write_profiles
 from simulator.scenario import Split
@@ -109,3 +112,34 @@ def test_an_agent_is_told_before_a_dialogue_what_its_run_told_it_unless_somethin
     agent = Agent(kind=Kind.MODEL, name="a", source="a", run_config={"policy": {"system_prompt": "Listen."}})
     assert agent.told(option) == told
     assert Agent(kind=Kind.SERVER, name="a", source="a").told(None) == ""
+
+
+# SmolLM2-135M-Instruct, Qwen2.5-0.5B-Instruct: heads of the keys, their width, layers.
+@pytest.mark.parametrize(("heads", "width", "layers", "mb"), [(3, {"head_dim": 64}, 30, 726), (2, {"hidden_size": 896}, 24, 388)])
+def test_the_cache_of_a_model_from_elsewhere_has_room_for_whole_dialogues_unless_something_else_is_said(
+    tmp_path, monkeypatch, heads, width, layers, mb
+):
+    config = {
+        "num_hidden_layers": layers,
+        "num_key_value_heads": heads,
+        "num_attention_heads": 14,
+        "max_position_embeddings": 8192,
+        **width,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    built: list[EngineConfig] = []
+    monkeypatch.setattr(speech, "make_engine", lambda config, folder, *, max_context: built.append(config))
+    agent = Agent(kind=Kind.MODEL, name="m", source=str(tmp_path), folder=tmp_path)
+    for options in ((), ("--kv-cache-mb", "200"), ("--max-context", "128", "--max-tokens", "20")):
+        asked = speech.speech_of(evaluate_parser().parse_args([str(tmp_path), *options]), agent, max_turns=2)
+        speech.engine_for(asked, tmp_path)
+    assert [config.kv_cache_mb for config in built] == [mb, 200, EngineConfig.kv_cache_mb]
+
+
+def test_what_a_config_does_not_say_of_its_cache_is_not_guessed(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "mamba", "num_hidden_layers": 4}', encoding="utf-8")
+    assert cache_bytes(tmp_path, num_tokens=10, dtype=EngineDtype.FLOAT32) == 0
+    (tmp_path / "config.json").write_text(
+        '{"text_config": {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32}}', encoding="utf-8"
+    )
+    assert cache_bytes(tmp_path, num_tokens=10, dtype=EngineDtype.BFLOAT16) == 2 * 2 * 4 * 8 * 2 * 10

@@ -359,7 +359,7 @@ def test_nothing_is_answered_before_the_plans_seeds_are_in(tmp_path):
     assert as_planned(folder)["contrasts"][0]["answer"] == "yes"
     found = as_planned(folder, seeds=range(7))
     assert found["contrasts"][0]["answer"] == "undecided"
-    assert found["contrasts"][0]["too_early"].endswith("before the plan's seeds are in: 7 cannot be paired yet.")
+    assert found["contrasts"][0]["too_early"].endswith("before the plan's seeds are in: seed 7 cannot be paired yet.")
     assert found["contrasts"][0]["too_early"] in as_text(found)
     assert found["verdict"][0].endswith("what is here is not what was planned, and nothing is decided before it is.")
 
@@ -389,7 +389,7 @@ def test_nothing_is_answered_with_seeds_that_the_plan_does_not_have(tmp_path):
     Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", seeds=tuple(range(6))).keep(folder)
     contrast = as_planned(folder)["contrasts"][0]
     assert contrast["answer"] == "undecided"
-    assert contrast["too_early"].endswith("with seeds that the plan does not have: move 6, 7 out of the sweep.")
+    assert contrast["too_early"].endswith("with seeds that the plan does not have: move the runs of seed 6, 7 out of the sweep.")
 
 
 def test_a_planned_pair_that_did_not_measure_the_endpoint_leaves_its_contrast_open(tmp_path):
@@ -435,6 +435,22 @@ def test_where_the_plans_rivals_were_not_run_the_other_arms_are_not_said_to_be_i
     Planned(contrasts=(("frontier", "fixed_*"), ("frontier", "uniform")), primary="heldout.auc", seeds=(0, 1)).keep(folder)
     said = "None of the contrasts can be computed: each is with an arm that has no run here which can be used."
     assert as_planned(folder)["verdict"][0] == said
+
+
+@pytest.mark.parametrize("num", [2, 8])
+def test_where_the_plans_rivals_were_not_run_what_is_there_is_described_and_nothing_decided(tmp_path, num):
+    finals = {"frontier": [70.0 + i for i in range(num)], "adarft": [50.0] * num, "rlve": [60.0] * num}
+    folder = made_sweep(tmp_path / "sweep", finals)
+    Planned(contrasts=(("frontier", "fixed_*"), ("frontier", "uniform")), primary="heldout.auc", seeds=tuple(range(num))).keep(folder)
+    found = as_planned(folder)
+    assert found["plan"]["chosen_by"] == "instead"
+    assert [(contrast["b"], contrast["answer"]) for contrast in found["contrasts"]] == [("adarft", "undecided"), ("rlve", "undecided")]
+    assert found["verdict"][1].startswith("Over ") and "frontier lay above adarft and rlve" in found["verdict"][1]
+    assert "nothing is decided by them" in as_text(found)
+    # One of the plan's arms is enough to keep to the plan.
+    made_result(folder, "uniform", 0)
+    found = as_planned(folder)
+    assert (found["plan"]["chosen_by"], [contrast["b"] for contrast in found["contrasts"]]) == ("plan", ["fixed_*", "uniform"])
 
 
 def test_a_plan_is_looked_up_whichever_endpoint_is_asked_for(tmp_path):

@@ -42,6 +42,15 @@ def test_agents_of_one_setting_stand_together_best_first(evaluated):
     assert groups[0].setting_id != groups[1].setting_id
 
 
+def test_agents_stand_together_by_their_setting_and_not_by_the_id_that_an_edited_file_kept(evaluated, tmp_path):
+    shutil.copytree(evaluated, tmp_path / "evaluated")
+    path = tmp_path / "evaluated" / "L2" / "agent.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(found | {"setting": found["setting"] | {"max_turns": 3}}), encoding="utf-8")
+    groups = grouped(read_entries([tmp_path / "evaluated"])[0], seed=0)
+    assert sorted([entry.name for entry in group.entries] for group in groups) == [["L1"], ["L2"], ["L6", "L0"]]
+
+
 def test_the_page_says_that_settings_are_apart_and_in_what(evaluated, tmp_path):
     page, *_ = write_leaderboard([evaluated], tmp_path / "board.html")
     text = page.read_text(encoding="utf-8")

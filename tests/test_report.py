@@ -6,6 +6,9 @@ import csv
 import json
 import math
 import re
+import shlex
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -29,7 +32,7 @@ from analysis.pages.sections import repeat
 from analysis.pages.verdict import caveat, verdict
 from analysis.runs import Run, read_run
 from analysis.teaching import Group, by_time
-from analysis.wording import duration
+from analysis.wording import duration, make_experiment
 from experiments.recorder import Recorder
 
 VOID = {"meta", "br", "link", "img"}
@@ -443,6 +446,22 @@ def test_a_run_that_the_sealed_half_judged_is_repeated_only_with_a_reason(tmp_pa
     assert "ARGS=&quot;sealed.again=&#x27;...&#x27; seed=0&quot;" in repeat(run) and "in place of the dots" in repeat(run)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluation.strictness=[.1, .5]", "name=it's"],
+        ['simulator.extra_body={"a": 1}', "policy.model=a b"],
+        ["simulator.urls=[http://x/?a=$b]", "back\\slash=`pwd`"],
+    ],
+)
+def test_what_repeats_a_run_can_be_pasted_into_a_shell(tmp_path, words):
+    quoted = [shlex.quote(word) for word in words]
+    (tmp_path / "Makefile").write_text(f"experiment:\n\t@{sys.executable} -c 'import sys; print(sys.argv[1:])' $(ARGS)\n", encoding="utf-8")
+    command = make_experiment("smoke", quoted)
+    printed = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == str(words)
+
+
 def test_words_of_sealed_users_are_held_back_until_all_runs_of_the_sweep_are_in(tmp_path):
     folder = make_sealed_cell(tmp_path / "sweep")
     words = read_page(write_report(folder)).words
@@ -451,6 +470,23 @@ def test_words_of_sealed_users_are_held_back_until_all_runs_of_the_sweep_are_in(
     (tmp_path / "sweep" / "frontier" / "seed_1").mkdir()
     (tmp_path / "sweep" / "frontier" / "seed_1" / "summary.json").write_text("{}", encoding="utf-8")
     assert "Hidden wish" in read_page(write_report(folder)).words
+
+
+@pytest.mark.parametrize("plan", ["", "{", '{"contrasts": [], "primary": "heldout.auc"}'])
+def test_words_of_sealed_users_are_held_back_where_no_plan_says_which_runs_are_missing(tmp_path, plan):
+    folder = make_sealed_cell(tmp_path / "sweep")
+    (tmp_path / "sweep" / "plan.json").unlink()
+    if plan:
+        (tmp_path / "sweep" / "plan.json").write_text(plan, encoding="utf-8")
+    words = read_page(write_report(folder)).words
+    assert "which they are should stand in its plan.json, and does not" in words and "Hidden wish" not in words
+
+
+def test_runs_that_no_plan_has_do_not_open_words_of_sealed_users(tmp_path):
+    folder = make_sealed_cell(tmp_path / "sweep")
+    (tmp_path / "sweep" / "other" / "seed_9").mkdir(parents=True)
+    (tmp_path / "sweep" / "other" / "seed_9" / "summary.json").write_text("{}", encoding="utf-8")
+    assert "1 of 2 are not" in read_page(write_report(folder)).words
 
 
 def test_a_run_by_itself_on_the_sealed_half_may_be_read(tmp_path):

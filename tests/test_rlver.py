@@ -219,6 +219,12 @@ def test_shares_are_of_replies_in_which_it_was_heard():
     assert all(math.isnan(share) for share in heard([]))
 
 
+def test_a_run_of_which_no_reply_was_answered_is_refused_and_not_taken_for_a_number():
+    silent = [line(9, 30.0, 4) | {"turns": []}]
+    with pytest.raises(ValueError, match="an answered reply both before and after training, got none on one side"):
+        figures_of([line(0, 30.0, 4), *silent])
+
+
 def test_replies_are_counted_in_dialogues_as_a_run_records_them():
     # A record leaves out what is empty: the opening's change, and `heard` where nothing was heard.
     for dialogue in played("L4", scenarios(2)):

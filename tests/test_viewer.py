@@ -301,6 +301,14 @@ def test_report_and_transcripts_link_to_each_other(tmp_path, capsys):
     assert 'href="report.html"' in (folder / "transcripts.html").read_text(encoding="utf-8")
 
 
+def test_a_report_that_is_there_is_written_again_where_the_settings_are_torn(tmp_path, capsys):
+    folder = make_run(tmp_path / "seed0")
+    write_report(folder)
+    (folder / "config.yaml").write_text("a: [", encoding="utf-8")
+    assert main(["transcripts", str(folder)]) == 0
+    assert 'href="transcripts.html"' in (folder / "report.html").read_text(encoding="utf-8")
+
+
 def test_a_run_without_dialogues_or_with_broken_ones_is_refused(tmp_path, capsys):
     folder = make_many(tmp_path / "run", num_groups=0, num_held_out=0)
     complaints = []

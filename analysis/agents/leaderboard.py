@@ -6,6 +6,7 @@ other, so that each setting has tables of its own, and the page says in what the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,16 +85,17 @@ def grouped(entries: Sequence[Entry], *, seed: int) -> list[Group]:
     """The agents by setting, the setting with most of them first; who is not whole comes last and has no rank."""
     by_setting: dict[str, list[Entry]] = {}
     for entry in entries:
-        by_setting.setdefault(entry.found["setting_id"], []).append(entry)
+        # Not by its id, which an edited file may have kept.
+        by_setting.setdefault(json.dumps(entry.found["setting"], sort_keys=True), []).append(entry)
     groups = []
-    for setting_id, members in sorted(by_setting.items(), key=lambda pair: (-len(pair[1]), pair[0])):
+    for members in sorted(by_setting.values(), key=lambda members: (-len(members), members[0].found["setting_id"])):
         best_first = sorted(members, key=place)
         lengths = [entry.found["length"]["words_per_reply"] for entry in best_first if entry.found.get("length")]
         known = [length for length in lengths if length]
         groups.append(
             Group(
                 setting=best_first[0].found["setting"],
-                setting_id=setting_id,
+                setting_id=best_first[0].found["setting_id"],
                 entries=tuple(best_first),
                 ranks=tuple(ranks([entry.found["per_scenario"] if is_whole(entry) else {} for entry in best_first], seed=seed)),
                 words=float(2.0 ** np.mean(np.log2(known))) if known else None,
@@ -105,13 +107,18 @@ def grouped(entries: Sequence[Entry], *, seed: int) -> list[Group]:
 def is_whole(entry: Entry) -> bool:
     """Whether an agent was played to the end with few dialogues broken: a score over users who happened to answer is none over all."""
     errors = entry.found["errors"]
-    return not errors["not_played"] and errors["excluded_dialogues"] + errors.get("cut_short", 0) <= MOST_BROKEN * errors["planned"]
+    num_broken = errors["excluded_dialogues"] + (errors.get("cut_short") or 0)
+    return not errors["not_played"] and num_broken <= MOST_BROKEN * errors["planned"]
 
 
 def lost(entry: Entry) -> str:
     """Which dialogues an agent that is not whole lacks; empty for one that is."""
     errors = entry.found["errors"]
-    counts = {"broke": errors["excluded_dialogues"], "ran out of context": errors.get("cut_short", 0), "not played": errors["not_played"]}
+    counts = {
+        "broke": errors["excluded_dialogues"],
+        "ran out of context": errors.get("cut_short") or 0,
+        "not played": errors["not_played"],
+    }
     told = [f"{num} of {errors['planned']} dialogues {what}" for what, num in counts.items() if num]
     return "" if is_whole(entry) else " and ".join(told)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from analysis import paired, stats
 from analysis.comparisons.arms import arm_record
-from analysis.comparisons.comparison_plan import COMPARISON, Plan, chosen_by, default_contrasts, plan_of
+from analysis.comparisons.comparison_plan import COMPARISON, Plan, contrasts_of, plan_of
 from analysis.comparisons.contrast_words import answer, listed
 from analysis.comparisons.pairing import best_of, comparable_seeds, passed_over, why_no_rival
 from analysis.comparisons.planned import THRESHOLD, Chosen, Contrast, Planned
@@ -92,10 +92,9 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
     for arm in sweep.arms:
         arms[arm], said = arm_record(arm, sweep, threshold=plan.threshold, resampling=plan.resampling)
         notes += said
-    chosen = plan.contrasts or default_contrasts(sweep.arms)
+    chosen, by = contrasts_of(plan, planned, sweep)
     read = read_besides(planned)
     contrasts = [contrast_record(contrast, sweep, plan, elsewhere, num_primary=len(chosen), read=read) for contrast in chosen]
-    by = chosen_by(plan, planned)
     for contrast, named in zip(contrasts, chosen, strict=True):
         contrast["too_early"] = too_early(contrast, named, planned, chosen_by=by, is_torn=sweep.plan.is_torn)
     adjust(contrasts, plan.primary)
@@ -246,6 +245,7 @@ def contrast_record(
 
 
 BY_HAND = "Named by hand, beside the sweep's plan: such contrasts are described, and nothing is decided by them."
+INSTEAD = "Not the sweep's plan, whose arms have no runs here: such contrasts are described, and nothing is decided by them."
 TORN = "What was planned cannot be read: nothing is decided before it can."
 
 
@@ -255,8 +255,8 @@ def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | N
     A plan without contrasts leaves those that follow from the arms free, and those that are named by hand not.
 
     Args:
-        chosen_by: as `comparison_plan.chosen_by`. Were contrasts that are named by hand answered, an arm that a pattern stands for would
-            escape the plan's seeds, and a part of the plan Holm's correction over all of it.
+        chosen_by: as `comparison_plan.contrasts_of` says. Were contrasts that are named by hand answered, an arm that a pattern stands
+            for would escape the plan's seeds, and a part of the plan Holm's correction over all of it.
         is_torn: whether there is a plan that cannot be read.
     """
     if is_torn:
@@ -264,12 +264,13 @@ def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | N
     if planned is None or not (planned.contrasts or chosen_by == "name"):
         return ""
     if chosen_by != "plan":
-        return BY_HAND
+        return INSTEAD if chosen_by == "instead" else BY_HAND
     a, pattern = named
     if lacking := [str(seed) for seed in planned.seeds if seed not in contrast["seeds"]]:
-        return f"{a} against {pattern} is not answered before the plan's seeds are in: {', '.join(lacking)} cannot be paired yet."
+        return f"{a} against {pattern} is not answered before the plan's seeds are in: seed {', '.join(lacking)} cannot be paired yet."
     if planned.seeds and (others := [str(seed) for seed in contrast["seeds"] if seed not in planned.seeds]):
-        return f"{a} against {pattern} is not answered with seeds that the plan does not have: move {', '.join(others)} out of the sweep."
+        beside = f"move the runs of seed {', '.join(others)} out of the sweep"
+        return f"{a} against {pattern} is not answered with seeds that the plan does not have: {beside}."
     main = contrast["endpoints"].get(planned.primary)
     if main and main["num_dropped"]:
         return f"{a} against {pattern} is not answered: {main['num_dropped']} of the plan's seeds did not measure {planned.primary}."
@@ -328,8 +329,8 @@ def adjust(contrasts: Sequence[dict[str, Any]], primary: str) -> None:
     of it is not what was planned.
     """
     found = [contrast["endpoints"][primary] for contrast in contrasts]
-    # What is named by hand, or beside a plan that cannot be read, is as complete as it will be.
-    waits = [contrast.get("too_early", "") not in ("", BY_HAND, TORN) for contrast in contrasts]
+    # What is named by hand, or beside a plan that cannot be read or has no runs, is as complete as it will be.
+    waits = [contrast.get("too_early", "") not in ("", BY_HAND, INSTEAD, TORN) for contrast in contrasts]
     for name in ("p", "p_smallest"):
         values = [endpoint[name] if endpoint else 1.0 for endpoint in found]
         for i, endpoint in enumerate(found):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -81,6 +82,22 @@ def default_contrasts(arms: Sequence[str]) -> list[Contrast]:
     if FAVOURITE in arms:
         return [(FAVOURITE, arm) for arm in arms if arm != FAVOURITE]
     return [(a, b) for i, a in enumerate(arms) for b in arms[i + 1 :]]
+
+
+def contrasts_of(plan: Plan, planned: Planned | None, sweep: Sweep) -> tuple[Sequence[Contrast], str]:
+    """The contrasts that are computed, and by what they were chosen.
+
+    Where each contrast of the sweep's own plan is with an arm that has no run here, those that follow from the arms with runs take their
+    place (`instead`): what is there is described all the same.
+    """
+    by = chosen_by(plan, planned)
+    if by != "plan":
+        return plan.contrasts or default_contrasts(sweep.arms), by
+    there = [arm for arm in sweep.arms if sweep.of(arm)]
+    rivals = {pattern: choice.arm for pattern, choice in sweep.plan.chosen.items()}
+    if len(there) < 2 or any(a in there and fnmatch.filter(there, rivals.get(b, b)) not in ([], [a]) for a, b in plan.contrasts):
+        return plan.contrasts, by
+    return default_contrasts(there), "instead"
 
 
 def chosen_by(plan: Plan, planned: Planned | None) -> str:

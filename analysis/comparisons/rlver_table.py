@@ -196,6 +196,8 @@ def figures_of(lines: Iterable[Mapping[str, Any]], *, num_steps: int = 0) -> Fig
     before, after = full[min(full)], full[max(full)]
     emotions = [np.array([line["emotion"] for line in side], dtype=float) for side in (before, after)]
     early, late = heard(before), heard(after)
+    if math.isnan(early.acting) or math.isnan(late.acting):
+        raise ValueError("evaluation.jsonl must hold an answered reply both before and after training, got none on one side")
     gain = float(emotions[1].mean() - emotions[0].mean())
     return Figures(
         score=float(emotions[1].mean()),

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.comparisons.planned import read_kept_plan
-from analysis.comparisons.sweep import run_folders
+from analysis.comparisons.planned import PLAN, read_kept_plan
 from analysis.runs import CONFIG, SUMMARY, Run, lacks_provenance, setting
 from simulator.scenario import Split
 
@@ -20,17 +19,19 @@ def why_held_back(run: Run) -> str:
         return f"Whether they are users of the sealed half stands in {CONFIG}, which cannot be used."
     if not run.arm or setting(run.config, "evaluation.split") != Split.SEALED:
         return ""
-    missing, wanted = missing_runs(run.folder.absolute().parents[1])
-    if not missing:
+    lacking = what_lacks(run.folder.absolute().parents[1])
+    if not lacking:
         return ""
     return (
-        f"Users of the sealed half are shown once all runs of the sweep are in; {missing} of {wanted} are not. "
+        f"Users of the sealed half are shown once all runs of the sweep are in; {lacking}. "
         "The sweep's page has them then, and so has this one when it is written anew."
     )
 
 
-def missing_runs(sweep: Path) -> tuple[int, int]:
-    """How many of the runs that a sweep planned have not ended, and how many it planned."""
+def what_lacks(sweep: Path) -> str:
+    """How many of the runs that a sweep planned have not ended, or why that cannot be told; empty where all have."""
     planned = read_kept_plan(sweep).planned
-    wanted = planned.num_runs if planned else 0
-    return max(0, wanted - sum((folder / SUMMARY).is_file() for folder in run_folders(sweep))), wanted
+    if planned is None or not planned.num_runs:
+        return f"which they are should stand in its {PLAN}, and does not"
+    ended = sum((sweep / arm / f"seed_{seed}" / SUMMARY).is_file() for arm in planned.arms for seed in planned.seeds)
+    return f"{planned.num_runs - ended} of {planned.num_runs} are not" if ended < planned.num_runs else ""

@@ -17,7 +17,7 @@ from analysis.pages.run_figures import CURVES
 from analysis.pages.transcripts import side_by_side
 from analysis.runs import CONFIG, EVALUATION, METRICS, TEACHER, TRANSCRIPTS, Run, leaves, setting
 from analysis.teaching import Decision, in_words
-from analysis.wording import anew, duration, opened_again, text, two_columns, with_interval
+from analysis.wording import anew, duration, make_experiment, opened_again, text, two_columns, with_interval
 
 Figures = Mapping[str, Figure]
 """By name."""
@@ -165,7 +165,7 @@ def repeat(run: Run) -> str:
     commit = str(run.provenance.get("git_commit") or "")
     lines = [f"git checkout {commit.removesuffix('+')}"] if commit else []
     word, meaning = opened_again(setting(run.config, "evaluation.split"))
-    lines.append(f'make experiment EXP={run.experiment} ARGS="{" ".join([*word, *overrides(run)])}"')
+    lines.append(make_experiment(run.experiment, [*word, *overrides(run)]))
     notes = ["The working tree had changes that no commit holds."] if commit.endswith("+") else []
     notes += meaning
     if len(run.commits) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -17,12 +18,12 @@ from analysis.endpoints import AUC, EMOTIONS, GAIN
 from analysis.pages.aftermath import OF_WHICH_GRID, Aftermath, aftermaths, told
 from analysis.pages.before_after import Record, typical
 from analysis.pages.examples import about, folded
-from analysis.pages.held_back import missing_runs
+from analysis.pages.held_back import what_lacks
 from analysis.pages.sweep_course import Course, Courses
 from analysis.pages.transcripts import transcript
 from analysis.pages.verdict import count
 from analysis.runs import EVALUATION, leaves, setting
-from analysis.wording import anew, duration, grid_table, opened_again, text, two_columns
+from analysis.wording import anew, duration, grid_table, make_experiment, opened_again, text, two_columns
 from simulator.scenario import Split
 
 NBSP = "\N{NO-BREAK SPACE}"
@@ -174,9 +175,9 @@ def dialogues(courses: Courses, favourite: str, sweep: Path) -> str:
     What users of the sealed half said is held back until all planned runs are in: who reads it may tune something to it.
     """
     title = "<h2>One held-out user, before and after</h2>"
-    missing, wanted = missing_runs(sweep)
-    if missing and any(setting(course.run.config, "evaluation.split") == Split.SEALED for course in courses.runs):
-        return f'{title}<p class="none">Users of the sealed half are shown once all runs are in; {missing} of {wanted} are not.</p>'
+    lacking = what_lacks(sweep)
+    if lacking and any(setting(course.run.config, "evaluation.split") == Split.SEALED for course in courses.runs):
+        return f'{title}<p class="none">Users of the sealed half are shown once all runs are in; {escape(lacking)}.</p>'
     finished = [course for course in (*courses.of(favourite), *courses.runs) if course.is_finished]
     if not finished:
         return f'{title}<p class="none">The evaluation after training is still to come.</p>'
@@ -256,9 +257,9 @@ def repeat(
     given = planned.overrides if planned else None
     splits = distinct(setting(course.run.config, "evaluation.split") for course in courses.runs)
     word, meaning = opened_again(splits[0] if splits else None)
-    words = " ".join([*word, *(given or ()), f"seeds={','.join(map(str, seeds))} arms={','.join(arms)} name={name}"])
+    words = [*word, *map(shlex.quote, given or ()), f"seeds={','.join(map(str, seeds))}", f"arms={','.join(arms)}", f"name={name}"]
     lines = [f"git checkout {commits[0].removesuffix('+')}"] if len(commits) == 1 else []
-    lines.append(f'make experiment EXP={experiment} ARGS="{words}"')
+    lines.append(make_experiment(experiment, words))
     if found is not None and found["plan"]["chosen_by"] == "name":
         contrasts = " ".join(f"--contrast '{a}:{b}'" for a, b in found["plan"]["contrasts"])
         lines.append(f".venv/bin/python -m analysis compare runs/{experiment}/{name} {contrasts}")

@@ -123,7 +123,8 @@ def speaking_options(parser: argparse.ArgumentParser, *, temperature: float = 1.
     model.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="what it computes in (default float32)")
     model.add_argument("--max-context", type=int, metavar="N", help="tokens of a dialogue (default: as the run; 512 embedded, else 4096)")
     model.add_argument("--thinking", action="store_true", help="it thinks before it speaks, up to </think> (default: as it was trained)")
-    model.add_argument("--kv-cache-mb", type=int, metavar="N", help="memory of vLLM's cache on a CPU, MiB (default: as the run, else 96)")
+    cache = "memory of vLLM's cache on a CPU, MiB (default: as the run, else room for four whole dialogues)"
+    model.add_argument("--kv-cache-mb", type=int, metavar="N", help=cache)
     share = "of a GPU that vLLM fills; 0: its cache has --kv-cache-mb (default: as the run, else .5)"
     model.add_argument("--gpu-memory-share", type=float, metavar="S", help=share)
     server = parser.add_argument_group("an agent behind a server")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.personas.source import flag_settings, model_settings
+from analysis.personas.source import FLAGS, flag_settings, model_settings
 from analysis.personas.wording import in_options
 from experiments.agents.judge import CapabilityJudge
 from experiments.agents.options import refuse_given
@@ -114,6 +114,7 @@ def judge_config(options: argparse.Namespace) -> EndpointConfig | None:
     if not options.judge_model:
         if options.judge_url:
             raise ConfigError(f"--judge-model must name the model at --judge-url, got none with {', '.join(options.judge_url)}")
+        refuse_given(options, [f"judge_{flag}" for flag in FLAGS], "goes with --judge-model")
         return None
     try:
         return EndpointConfig(**model_settings(flag_settings(options, "judge")))

@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.personas.source import flag_settings, model_settings
+from analysis.personas.source import FLAGS, flag_settings, model_settings
 from analysis.personas.wording import in_options
 from experiments.agents.options import GRID, refuse_given
 from experiments.agents.who import Agent, Kind
-from experiments.evaluate import EvaluationTask, grid_tasks, spread
+from experiments.evaluate import EvaluationTask, are_distinct, grid_tasks, spread
 from experiments.keys import ConfigError
+from simulator.asking import prompts_hash
 from simulator.bank import Bank, load_bank, preset_hash, world_hash
 from simulator.endpoint_config import DECIDE_NOTHING
 from simulator.llm_user import LLMUserConfig
@@ -76,11 +77,12 @@ class Setting:
     def to_dict(self) -> dict[str, Any]:
         """JSON-able: everything that two evaluations must share to be compared."""
         user = {key: value for key, value in asdict(self.user_config).items() if key not in NO_DIFFERENCE}
-        embedded = {}
         if isinstance(self.user_config, RuleUserConfig):
             fitted = {"preset_hash": preset_hash()} if self.user_config.preset is Preset.SAGE else {}
             spoken = {"native_hash": native_hash()} if self.is_native else {}
-            embedded = {"world_hash": world_hash(), **fitted, **spoken}
+            decided = {"world_hash": world_hash(), **fitted, **spoken}
+        else:
+            decided = {"prompts_hash": prompts_hash()}
         chosen = hashlib.sha256("\n".join(scenario.scenario_id for scenario in self.scenarios).encode()).hexdigest()[:16]
         return {
             "bank": self.bank_name,
@@ -89,7 +91,7 @@ class Setting:
             "scenarios_hash": chosen,
             "strictness": list(self.strictness),
             "max_turns": self.max_turns,
-            "user": {"kind": self.user_kind, **user, **embedded},
+            "user": {"kind": self.user_kind, **user, **decided},
         }
 
 
@@ -110,7 +112,7 @@ def make_setting(options: argparse.Namespace, agent: Agent) -> Setting:
         )
     strictness = tuple(options.strictness or (NATIVE_STRICTNESS if options.profiles else GRID))
     wrong = [value for value in strictness if not 0.0 <= value <= 1.0]
-    if wrong or len(set(strictness)) < len(strictness):
+    if wrong or not are_distinct(strictness):
         raise ConfigError(f"--strictness must hold values in [0, 1], each once, got {' '.join(map('{:g}'.format, strictness))}")
     for name, least in (("num_scenarios", 0), ("samples", 1), ("max_turns", 1), ("seed", 0)):
         value = getattr(options, name)
@@ -178,7 +180,7 @@ def make_user_config(options: argparse.Namespace, agent: Agent) -> RuleUserConfi
 
 def rule_config(options: argparse.Namespace, agent: Agent) -> RuleUserConfig:
     """Of the embedded user."""
-    refuse_given(options, ("user_url", "user_model", "user_key_env", "one_call"), "goes with --user llm")
+    refuse_given(options, ("user_url", "user_model", *(f"user_{flag}" for flag in FLAGS), "one_call"), "goes with --user llm")
     preset = Preset(options.preset or ("sage" if options.profiles else "training"))
     if preset is Preset.SAGE and not options.profiles:
         raise ConfigError("--preset must be training for the built-in world, got 'sage', whose numbers are of native profiles")

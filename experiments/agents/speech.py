@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from experiments.agents.who import Agent
 from experiments.keys import ConfigError
 from policy.chat import Chat
-from policy.engine import Engine, EngineConfig, EngineDtype, EngineKind, make_engine, num_positions
+from policy.engine import Engine, EngineConfig, EngineDtype, EngineKind, cache_bytes, make_engine, num_positions
 from policy.rollout import RolloutConfig
 from policy.thinking import learnt_to_think
 
 EMBEDDED_TOKENS, EMBEDDED_CONTEXT = 40, 512
 MODEL_TOKENS, MODEL_CONTEXT = 800, 4096
 """Of a model that is not ours, wherever it runs: agents whose replies are cut at different lengths are not the same test."""
+WHOLE_DIALOGUES = 4
+"""For so many vLLM's cache has room on a CPU where nothing was said: most end long before their context does."""
 MOST_OF_CONTEXT = 4
 """A reply is at most one of so many parts of a context that is short."""
 OPTIONS = {
@@ -38,6 +40,8 @@ class Speech:
     """How a model is asked."""
 
     engine: EngineConfig
+    has_default_cache: bool
+    """Whether nobody said how large vLLM's cache is on a CPU, so that it follows from the model."""
     rollout: RolloutConfig
     """`max_turns`, `max_new_tokens` and `max_context` of it."""
     temperature: float
@@ -57,12 +61,14 @@ def speech_of(options: argparse.Namespace, agent: Agent, *, max_turns: int) -> S
         context = min(context, num_positions(agent.folder, otherwise=context))
     context = options.max_context or int(agent.recorded("rollout.max_context", context))
     learnt = learnt_to_think(agent.folder) if agent.folder is not None else False
+    cache_mb = options.kv_cache_mb or agent.recorded("policy.kv_cache_mb", None)
     try:
         return Speech(
+            has_default_cache=cache_mb is None,
             engine=EngineConfig(
                 engine=EngineKind(options.engine),
                 dtype=EngineDtype(options.dtype),
-                kv_cache_mb=options.kv_cache_mb or int(agent.recorded("policy.kv_cache_mb", EngineConfig.kv_cache_mb)),
+                kv_cache_mb=int(cache_mb or EngineConfig.kv_cache_mb),
                 gpu_memory_share=options.gpu_memory_share
                 if options.gpu_memory_share is not None
                 else float(agent.recorded("policy.gpu_memory_share", EngineConfig.gpu_memory_share)),
@@ -89,8 +95,13 @@ def engine_for(speech: Speech, folder: Path) -> Engine:
         ConfigError: the model cannot be loaded, or has no room.
         RuntimeError: it did not start.
     """
+    engine, context = speech.engine, speech.rollout.max_context
+    if speech.has_default_cache:
+        # As vLLM counts: one token more, and whole blocks.
+        tokens = WHOLE_DIALOGUES * (context + 1 + engine.block_size)
+        engine = replace(engine, kv_cache_mb=max(engine.kv_cache_mb, -(-cache_bytes(folder, num_tokens=tokens, dtype=engine.dtype) >> 20)))
     try:
-        return make_engine(speech.engine, folder, max_context=speech.rollout.max_context)
+        return make_engine(engine, folder, max_context=context)
     except ValueError as error:
         raise ConfigError(as_options(str(error))) from error
 
