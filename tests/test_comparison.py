@@ -433,8 +433,10 @@ def test_a_score_that_is_none_leaves_its_run_out(tmp_path):
 def test_where_the_plans_rivals_were_not_run_the_other_arms_are_not_said_to_be_incomparable(tmp_path):
     folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "adarft": [50.0, 60.0]})
     Planned(contrasts=(("frontier", "fixed_*"), ("frontier", "uniform")), primary="heldout.auc", seeds=(0, 1)).keep(folder)
-    said = "None of the contrasts can be computed: each is with an arm that has no run here which can be used."
+    said = "None of the plan's contrasts can be computed: each is with an arm that has no run here which can be used."
     assert as_planned(folder)["verdict"][0] == said
+    by_hand = compared(folder, ("frontier", "fixed_0.5"), ("adarft", "uniform"))["verdict"]
+    assert "None of the contrasts can be computed: each is with an arm that has no run here which can be used." in by_hand
 
 
 @pytest.mark.parametrize("num", [2, 8])

@@ -245,7 +245,7 @@ def contrast_record(
 
 
 BY_HAND = "Named by hand, beside the sweep's plan: such contrasts are described, and nothing is decided by them."
-INSTEAD = "Not the sweep's plan, whose arms have no runs here: such contrasts are described, and nothing is decided by them."
+INSTEAD = "What is compared instead of the plan's contrasts is described, and nothing is decided by them."
 TORN = "What was planned cannot be read: nothing is decided before it can."
 
 

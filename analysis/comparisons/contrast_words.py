@@ -24,8 +24,7 @@ OPENINGS = ("Over ", "In one seed")
 """How sentences about too few seeds begin."""
 NUMBERS = ("no", "one", "two", "three", "four")
 SO_FEW = "so few describe and do not decide"
-NONE_OF_THEM = "None of the contrasts can be computed: each is with an arm that has no run here which can be used."
-"""Of a plan."""
+NOT_ONE = "contrasts can be computed: each is with an arm that has no run here which can be used."
 TOO_EARLY = "what is here is not what was planned, and nothing is decided before it is"
 
 
@@ -38,7 +37,7 @@ def summary_of(found: Mapping[str, Any]) -> str:
     if not tested:
         usable = {name for name, arm in found["arms"].items() if arm["seeds"]}
         if len(usable) > 1 and all({contrast["a"], contrast["b"]} - usable for contrast in found["contrasts"]):
-            return NONE_OF_THEM
+            return f"None of the {NOT_ONE}"
         return "Nothing can be compared: no two arms have a seed on which they may be set against each other."
     firsts = dict.fromkeys(contrast["a"] for contrast in tested)
     if len(firsts) > 1 and not any(can_decide(contrast, plan) for contrast in tested):
@@ -77,7 +76,7 @@ def beside_the_plan(plan: Mapping[str, Any]) -> str:
     if not planned or plan["chosen_by"] == "plan":
         return ""
     if plan["chosen_by"] == "instead":
-        return NONE_OF_THEM
+        return f"None of the plan's {NOT_ONE}"
     names = ", ".join(":".join(contrast) for contrast in planned["contrasts"]) or "no contrast"
     return f"These contrasts are not the plan's, which are {names} on {planned['primary']}."
 
