@@ -37,6 +37,7 @@ from analysis.runs import (
     read_run,
     setting,
 )
+from analysis.wording import count
 from simulator.columns import columns_of, write_columns
 from simulator.streams import on_the_line, read_kept
 
@@ -92,7 +93,8 @@ def keep_sweep(folder: Path, out: Path | None = None) -> str:
         sizes.append(size_of(target))
     keep_marks(place.parent.parent / MARKS, out, opening=f"{place.parent.name}/{place.name}")
     page = write_sweep_report(out, with_files=False)
-    said = [f"kept {len(finished)} runs in {out}, {sum(sizes) / len(sizes) / 1000:.0f} kB each (largest {max(sizes) / 1000:.0f} kB)"]
+    mean_kb, largest_kb = sum(sizes) / len(sizes) / 1000, max(sizes) / 1000
+    said = [f"kept {count(len(finished), 'run')} in {out}, {mean_kb:.0f} kB each (largest {largest_kb:.0f} kB)"]
     said += [f"not kept: {run.relative_to(folder)}, {reason}" for run, reason in left_out.items()]
     return "\n".join([*said, str(page)])
 

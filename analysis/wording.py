@@ -42,6 +42,16 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
+def count(number: int, noun: str) -> str:
+    """The number with its noun in the plural where it needs one."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def signed(value: float, digits: int) -> str:
+    """The value with its sign; what rounds to nothing has a plus."""
+    return f"{round(value, digits) + 0.0:+.{digits}f}"
+
+
 def make_experiment(experiment: str, words: Sequence[str]) -> str:
     """The command that runs an experiment with these words, each of which is quoted already, so that it can be pasted into a shell."""
     given = " ".join(words)

@@ -28,6 +28,7 @@ from analysis.comparisons.planned import read_planned
 from analysis.comparisons.sweep import read_sweep
 from analysis.results import results_of
 from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
+from analysis.wording import count
 from experiments.config import (
     BudgetConfig,
     ExperimentConfig,
@@ -197,9 +198,8 @@ class Sitting:
         Raises:
             KeyboardInterrupt: somebody did so twice; the runs under way have been told to abandon their steps, and have ended.
         """
-        self.say(
-            f"{self.sweep.folder}: {len(self.left)} runs to do, {self.num_done} done{self.and_failed()}, {self.sweep.parallel} side by side"
-        )
+        to_do = f"{count(len(self.left), 'run')} to do, {self.num_done} done{self.and_failed()}"
+        self.say(f"{self.sweep.folder}: {to_do}, {self.sweep.parallel} side by side")
         try:
             while (self.left or self.running) and not self.interruption.requested:
                 self.start_what_can()

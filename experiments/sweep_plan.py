@@ -37,6 +37,7 @@ from analysis.comparisons.comparison_plan import Plan
 from analysis.comparisons.planned import THRESHOLD, Planned
 from analysis.results import RUNS
 from analysis.runs import CONFIG, TEACHER, leaves, setting
+from analysis.wording import count
 from experiments.catalogue import experiments, path_of
 from experiments.choice import Choice, read_choice
 from experiments.config import (
@@ -231,7 +232,7 @@ def numbers(sweep: Sweep) -> list[str]:
     extra = cells[len(sweep.arms) * len(sweep.seeds) :]
     open_ones = sweep.choice.num_open if sweep.choice else 0
     each = f"{budget.policy_tokens:,} policy tokens" + (f" or {budget.steps} steps" if budget.steps else "")
-    lines = [f"# {len(sweep.arms)} arms x {len(sweep.seeds)} seeds of {each} each, {sweep.parallel} runs side by side"]
+    lines = [f"# {count(len(sweep.arms), 'arm')} x {count(len(sweep.seeds), 'seed')} of {each} each, {sweep.parallel} runs side by side"]
     lines += [f"# and {', '.join(map(str, extra))}, which other runs replay"] if extra else []
     said = in_all(len(cells), budget)
     if open_ones:
@@ -242,7 +243,7 @@ def numbers(sweep: Sweep) -> list[str]:
 
 def in_all(num_runs: int, budget: BudgetConfig) -> str:
     """So many runs, and what they spend together."""
-    return f"{num_runs} runs and {'at most ' if budget.steps else ''}{num_runs * budget.policy_tokens:,} policy tokens in all"
+    return f"{count(num_runs, 'run')} and {'at most ' if budget.steps else ''}{num_runs * budget.policy_tokens:,} policy tokens in all"
 
 
 def absent(contrast: tuple[str, str], arms: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.endpoints import AUC, EMOTIONS, IN_WORDS, MARGINS, digits_of, sign_of, unit_of
+from analysis.wording import signed
 
 Contrast = Mapping[str, Any]
 """An entry of `contrasts` in `comparison.json`."""
@@ -216,10 +217,10 @@ def on_contrast(contrast: Contrast, plan: Plan) -> str:
         return f"{contrast['a']} against {contrast['b']} cannot be computed: {contrast['cannot']}"
     digits, d = digits_of(primary), endpoint["difference"]
     low, high = finite(d["low"]), finite(d["high"])
-    interval = f" (95% interval {low:+.{digits}f} to {high:+.{digits}f})" if low is not None and high is not None else ""
+    interval = f" (95% interval {signed(low, digits)} to {signed(high, digits)})" if low is not None and high is not None else ""
     num, wins = endpoint["num_pairs"], sum(sign_of(primary) * difference > 0 for difference in endpoint["differences"])
     seeds = f"better in {wins} of {num} seeds" if num > 1 else f"{'better' if wins else 'not better'} in the one seed"
-    said = f"{contrast['a']} less {contrast['b']}: {d['value']:+.{digits}f}{unit_of(primary)}{interval}, {seeds}"
+    said = f"{contrast['a']} less {contrast['b']}: {signed(d['value'], digits)}{unit_of(primary)}{interval}, {seeds}"
     if num == 1:
         return f"{said}{at_the_end(contrast, primary)}."
     said += f"{chance(endpoint)}{at_the_end(contrast, primary)}"

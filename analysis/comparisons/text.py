@@ -9,7 +9,7 @@ from typing import Any
 from analysis.clusters import Estimate
 from analysis.comparisons.contrast_words import beside_the_plan, limits, on_contrast, summary_of
 from analysis.endpoints import EMOTIONS, digits_of
-from analysis.wording import duration
+from analysis.wording import duration, signed
 
 NUM_SETTINGS = 6
 """Settings that are named where arms differ in more."""
@@ -66,7 +66,7 @@ def contrasts_table(found: Mapping[str, Any]) -> str:
             [
                 name,
                 str(endpoint["num_pairs"]),
-                f"{d.value:+.{digits}f}",
+                signed(d.value, digits),
                 interval(d, digits) or "–",
                 f"{endpoint['p']:.3g}" if tested else "–",
                 f"{endpoint['p_holm']:.3g}" if tested else "–",
@@ -107,7 +107,8 @@ def mean_of(values: Mapping[str, Any] | None, endpoint: str, *, with_interval: b
 
 def interval(estimate: Estimate, digits: int) -> str:
     """`[-1.0, 2.0]`; empty where there is none."""
-    return "" if math.isnan(estimate.low) else f"[{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+    low, high = (round(bound, digits) + 0.0 for bound in (estimate.low, estimate.high))
+    return "" if math.isnan(low) else f"[{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

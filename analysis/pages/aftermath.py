@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from analysis.grades import Look
-from analysis.pages.verdict import alarms_of, count
+from analysis.pages.verdict import alarms_of
 from analysis.runs import Run
-from analysis.wording import text
+from analysis.wording import count, text
 
 UNNAMED = "alarm"
 """Before there is a summary, a run's metrics say when alarms went off and not which."""

@@ -13,10 +13,9 @@ from analysis.drawing.hues import blue
 from analysis.drawing.plots import FULL, LEFT, WIDE, Level, Line, Row, bar_chart, line_chart, number_line, set_ranges
 from analysis.pages.aftermath import alarm_steps
 from analysis.pages.before_after import BeforeAfter
-from analysis.pages.verdict import count
 from analysis.runs import Run, setting
 from analysis.teaching import Group, by_time
-from analysis.wording import nth
+from analysis.wording import count, nth
 
 SHARE = (0.0, 1.0)
 MAX_GROUPS = 2000

@@ -21,6 +21,7 @@ from analysis.drawing.plots import FULL, LEFT, WIDE, Dots, dot_rows, set_ranges
 from analysis.drawing.ticks import number
 from analysis.endpoints import AUC, IN_WORDS, digits_of, sign_of
 from analysis.stats import performance_profile
+from analysis.wording import signed
 
 EMOTION = (0.0, 100.0)
 SMALL_GRID = "On the small held-out grid, as the curves are."
@@ -66,7 +67,7 @@ def contrasts_figure(found: Mapping[str, Any]) -> Figure:
         name, d, digits = f"{contrast['a']} - {contrast['b']}", endpoint["difference"], digits_of(primary)
         low, high = finite(d["low"]), finite(d["high"])
         values = endpoint["differences"]
-        rows.append(Dots(name=name, values=values, mean=d["value"], low=low, high=high, note=f"{d['value']:+.{digits}f}"))
+        rows.append(Dots(name=name, values=values, mean=d["value"], low=low, high=high, note=signed(d["value"], digits)))
         seeds = contrast["seeds"] if len(contrast["seeds"]) == len(values) else [None] * len(values)
         table += [(name, seed, value, None, None) for seed, value in zip(seeds, values, strict=True)]
         table.append((name, "mean", d["value"], low, high))

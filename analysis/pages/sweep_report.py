@@ -39,7 +39,7 @@ from analysis.pages.sweep_sections import (
 from analysis.pages.sweep_tables import write_tables
 from analysis.pages.sweep_verdict import headline, to_know
 from analysis.runs import CONFIG, REPORT, setting
-from analysis.wording import duration, facts_strip
+from analysis.wording import count, duration, facts_strip
 
 BESIDE = f"Every figure lies in {FOLDER}/ as SVG, PNG and CSV; every endpoint of contrasts and arms in verdict.csv and arms.csv."
 ELSEWHERE = f"`make report` of this folder writes every figure into {FOLDER}/ as SVG, PNG and CSV, and beside it verdict.csv and arms.csv."
@@ -167,7 +167,8 @@ def favourite_of(courses: Courses, found: Mapping[str, Any] | None) -> str:
 def head(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None, plan: KeptPlan, *, experiment: str, name: str) -> str:
     """The verdict, the contrasts in words, what limits them, and the numbers one asks for first."""
     seeds = sorted({course.seed for course in courses.runs})
-    where = f"{experiment} / {name} · {len(courses.arms())} arms · {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+    of_seeds = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+    where = f"{experiment} / {name} · {count(len(courses.arms()), 'arm')} · {of_seeds}"
     lead = ""
     if found is not None and sweep is not None and found["contrasts"]:
         compares, contrasts = found["plan"], found["contrasts"]

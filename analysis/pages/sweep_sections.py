@@ -21,9 +21,8 @@ from analysis.pages.examples import about, folded
 from analysis.pages.held_back import what_lacks
 from analysis.pages.sweep_course import Course, Courses
 from analysis.pages.transcripts import transcript
-from analysis.pages.verdict import count
 from analysis.runs import EVALUATION, leaves, setting
-from analysis.wording import anew, duration, grid_table, make_experiment, opened_again, text, two_columns
+from analysis.wording import anew, count, duration, grid_table, make_experiment, opened_again, text, two_columns
 from simulator.scenario import Split
 
 NBSP = "\N{NO-BREAK SPACE}"

@@ -9,7 +9,7 @@ from typing import Any
 from analysis.grades import Look
 from analysis.pages.before_after import BeforeAfter, Gain
 from analysis.runs import EVALUATION, METRICS, SUMMARY, Run, setting
-from analysis.wording import way_covered
+from analysis.wording import count, way_covered
 
 LOST = 5.0
 """Points by which the best look lies above the last one where a gain was lost again. Looks are of few users and noisy, and the best of
@@ -107,8 +107,3 @@ def score(run: Run, when: str) -> float | None:
 def alarms_of(run: Run) -> Sequence[Mapping[str, Any]]:
     """The alarms that the summary lists."""
     return setting(run.summary, "collapse.alarms", [])
-
-
-def count(number: int, noun: str) -> str:
-    """The number with its noun in the plural where it needs one."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
