@@ -117,7 +117,7 @@ GRADED: Mapping[str, Any] = {**dict.fromkeys(("value", "low", "high"), POINTS), 
 BY_USER: Shape = {EACH: GRADED}
 AGENT_SHAPE: Shape = {
     "agent": Complete(name=TEXT),
-    "setting": Complete(user=Complete(kind=TEXT), num_scenarios=INTEGER, strictness=[NUMBER], max_turns=INTEGER),
+    "setting": Complete(user=Complete(kind=TEXT), bank=TEXT, bank_hash=TEXT, num_scenarios=INTEGER, strictness=[NUMBER], max_turns=INTEGER),
     "setting_id": TEXT,
     "n_dialogues": INTEGER,
     "score": POINTS,

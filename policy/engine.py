@@ -302,7 +302,7 @@ def cache_bytes(model_folder: str | Path, *, num_tokens: int, dtype: EngineDtype
         heads = config.get("num_key_value_heads") or config["num_attention_heads"]
         width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         return 2 * int(config["num_hidden_layers"]) * int(heads) * int(width) * BYTES[dtype] * num_tokens
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return 0
 
 

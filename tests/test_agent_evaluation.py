@@ -25,6 +25,7 @@ from experiments.agents.playing import PATIENCE
 from experiments.evaluate import grid_tasks, spread
 from experiments.keys import ConfigError
 from experiments.one_writer import check_no_writer, only_writer
+from simulator.asking import prompts_hash
 from simulator.bank import load_bank, world_hash
 from simulator.endpoints import Endpoints
 from simulator.ladder import AGENTS, play
@@ -290,6 +291,7 @@ def test_a_user_that_a_model_plays_is_judged_by_a_model(tmp_path):
         code, found = evaluate(tmp_path / "a", agent.url, "--model", "m", *SMALL, "--max-turns", "2", *who, "--cache", str(tmp_path / "c"))
     # every reply moves this user by 5, from 40
     assert code == 0 and found["score"] == 50.0 and found["setting"]["user"]["kind"] == "llm"
+    assert found["setting"]["user"]["prompts_hash"] == prompts_hash()
     assert found["capabilities"]["by"] == "judge" and found["capabilities"]["num_errors"] == 0
     assert [found["capabilities"][name]["value"] for name in GRADES if name != "why"] == [1.0, 0.75, 0.5, 0.25, 0.0]
     # the two dialogues of a scenario are word for word the same here, and nobody is asked twice
@@ -458,6 +460,21 @@ def test_the_same_weights_go_on_wherever_they_lie(tmp_path):
     (folder / "config.yaml").write_text(json.dumps(config("http://a/v1", "")))
     with pytest.raises(ConfigError, match=r"agent\.source"):
         check_folder(folder, config("http://b/v1", ""))
+
+
+def test_an_evaluation_with_a_user_of_other_prompts_is_another_one_and_goes_on_where_it_had_no_hash_of_them(tmp_path):
+    def config(**prompts: str) -> dict[str, Any]:
+        agent = {"kind": "server", "source": "http://a/v1", "model": "m", "fingerprint": ""}
+        return {"experiment": "evaluate", "name": "a", "agent": agent, "setting": {"user": {"kind": "llm", **prompts}}}
+
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(json.dumps(config()))
+    check_folder(folder, config(prompts_hash="ab"))
+    (folder / "config.yaml").write_text(json.dumps(config(prompts_hash="ab")))
+    check_folder(folder, config(prompts_hash="ab"))
+    with pytest.raises(ConfigError, match=r"setting\.user\.prompts_hash 'ab' there and 'cd' now"):
+        check_folder(folder, config(prompts_hash="cd"))
 
 
 def test_a_dry_run_plans_and_writes_nothing(tmp_path, capsys):

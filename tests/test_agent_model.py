@@ -129,11 +129,17 @@ def test_the_cache_of_a_model_from_elsewhere_has_room_for_whole_dialogues_unless
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     built: list[EngineConfig] = []
     monkeypatch.setattr(speech, "make_engine", lambda config, folder, *, max_context: built.append(config))
+    monkeypatch.setattr(speech, "free_bytes", lambda: 64 << 30)
     agent = Agent(kind=Kind.MODEL, name="m", source=str(tmp_path), folder=tmp_path)
     for options in ((), ("--kv-cache-mb", "200"), ("--max-context", "128", "--max-tokens", "20")):
         asked = speech.speech_of(evaluate_parser().parse_args([str(tmp_path), *options]), agent, max_turns=2)
         speech.engine_for(asked, tmp_path)
     assert [config.kv_cache_mb for config in built] == [mb, 200, EngineConfig.kv_cache_mb]
+    # A quarter of the memory has room for two, or for none: vLLM wants one.
+    for free_mb, num in ((2 * mb + 8, 2), (8, 1)):
+        monkeypatch.setattr(speech, "free_bytes", lambda free_mb=free_mb: free_mb << 20)
+        speech.engine_for(speech.speech_of(evaluate_parser().parse_args([str(tmp_path)]), agent, max_turns=2), tmp_path)
+        assert built[-1].kv_cache_mb == pytest.approx(mb * num / 4, abs=1)
 
 
 def test_what_a_config_does_not_say_of_its_cache_is_not_guessed(tmp_path):

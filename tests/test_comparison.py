@@ -389,7 +389,7 @@ def test_nothing_is_answered_with_seeds_that_the_plan_does_not_have(tmp_path):
     Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", seeds=tuple(range(6))).keep(folder)
     contrast = as_planned(folder)["contrasts"][0]
     assert contrast["answer"] == "undecided"
-    assert contrast["too_early"].endswith("with seeds that the plan does not have: move the runs of seed 6, 7 out of the sweep.")
+    assert contrast["too_early"].endswith("with seeds that the plan does not have: move the runs of seeds 6, 7 out of the sweep.")
 
 
 def test_a_planned_pair_that_did_not_measure_the_endpoint_leaves_its_contrast_open(tmp_path):

@@ -267,9 +267,9 @@ def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | N
         return INSTEAD if chosen_by == "instead" else BY_HAND
     a, pattern = named
     if lacking := [str(seed) for seed in planned.seeds if seed not in contrast["seeds"]]:
-        return f"{a} against {pattern} is not answered before the plan's seeds are in: seed {', '.join(lacking)} cannot be paired yet."
+        return f"{a} against {pattern} is not answered before the plan's seeds are in: {in_words(lacking)} cannot be paired yet."
     if planned.seeds and (others := [str(seed) for seed in contrast["seeds"] if seed not in planned.seeds]):
-        beside = f"move the runs of seed {', '.join(others)} out of the sweep"
+        beside = f"move the runs of {in_words(others)} out of the sweep"
         return f"{a} against {pattern} is not answered with seeds that the plan does not have: {beside}."
     main = contrast["endpoints"].get(planned.primary)
     if main and main["num_dropped"]:
@@ -277,6 +277,11 @@ def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | N
     if planned.choose and pattern in planned.choose.get("best", ()) and "b_chosen_on" not in contrast:
         return f"{a} against {pattern} is not answered: {contrast['b']} was named by hand, and not chosen on {planned.choose.get('from')}."
     return ""
+
+
+def in_words(seeds: Sequence[str]) -> str:
+    """`seed 3`, `seeds 3, 4`."""
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(seeds)}"
 
 
 def difference(pairs: Sequence[tuple[RunResult, RunResult]], endpoint: str, *, alpha: float) -> dict[str, Any] | None:

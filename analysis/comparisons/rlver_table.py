@@ -175,7 +175,7 @@ def figures_of_run(folder: Path) -> Figures:
     """A run's figures from what it left.
 
     Raises:
-        ValueError: its records cannot be read, or the full grid was not played both before and after training.
+        ValueError: its records cannot be read, or are not those that `figures_of` takes.
     """
     run = read_run(folder)
     return figures_of(run.evaluation(), num_steps=run.num_steps)
@@ -185,7 +185,7 @@ def figures_of(lines: Iterable[Mapping[str, Any]], *, num_steps: int = 0) -> Fig
     """A run's figures from its evaluation records.
 
     Raises:
-        ValueError: the full grid was not played both before and after training.
+        ValueError: the full grid was not played both before and after training, or no reply was answered in one of them.
     """
     full: dict[int, list[Mapping[str, Any]]] = {}
     for line in lines:

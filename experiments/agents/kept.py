@@ -22,6 +22,7 @@ from experiments.summary import git_commit, versions
 from simulator.bank import preset_hash, world_hash
 
 EXPERIMENT = "evaluate"
+PROMPTS_HASH = "setting.user.prompts_hash"
 
 
 def folder_of(options: argparse.Namespace, agent: Agent) -> Path:
@@ -52,6 +53,8 @@ def check_folder(folder: Path, config: Mapping[str, Any]) -> None:
     # What decides of the user stands in `setting`; the rest of its settings, such as addresses, may change.
     deciding = [name for name in sorted({*before, *now}) if not name.startswith((PROVENANCE, "simulator."))]
     differ = [name for name in deciding if before.get(name) != now.get(name)]
+    # Evaluations from before prompts had a hash go on.
+    differ = [name for name in differ if name != PROMPTS_HASH or before.get(name)]
     if now.get("agent.fingerprint") and "agent.fingerprint" not in differ:
         # The weights tell who it is; where they lie may be written otherwise, or have been moved.
         differ = [name for name in differ if name != "agent.source"]

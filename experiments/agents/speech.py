@@ -9,6 +9,7 @@ from typing import Any
 
 from experiments.agents.who import Agent
 from experiments.keys import ConfigError
+from policy.capacity import free_bytes
 from policy.chat import Chat
 from policy.engine import Engine, EngineConfig, EngineDtype, EngineKind, cache_bytes, make_engine, num_positions
 from policy.rollout import RolloutConfig
@@ -18,7 +19,7 @@ EMBEDDED_TOKENS, EMBEDDED_CONTEXT = 40, 512
 MODEL_TOKENS, MODEL_CONTEXT = 800, 4096
 """Of a model that is not ours, wherever it runs: agents whose replies are cut at different lengths are not the same test."""
 WHOLE_DIALOGUES = 4
-"""For so many vLLM's cache has room on a CPU where nothing was said: most end long before their context does."""
+"""For so many vLLM's cache has room on a CPU where nothing was said and memory allows: most end long before their context does."""
 MOST_OF_CONTEXT = 4
 """A reply is at most one of so many parts of a context that is short."""
 OPTIONS = {
@@ -97,13 +98,19 @@ def engine_for(speech: Speech, folder: Path) -> Engine:
     """
     engine, context = speech.engine, speech.rollout.max_context
     if speech.has_default_cache:
-        # As vLLM counts: one token more, and whole blocks.
-        tokens = WHOLE_DIALOGUES * (context + 1 + engine.block_size)
-        engine = replace(engine, kv_cache_mb=max(engine.kv_cache_mb, -(-cache_bytes(folder, num_tokens=tokens, dtype=engine.dtype) >> 20)))
+        engine = replace(engine, kv_cache_mb=max(engine.kv_cache_mb, default_cache_mb(folder, engine, context=context)))
     try:
         return make_engine(engine, folder, max_context=context)
     except ValueError as error:
         raise ConfigError(as_options(str(error))) from error
+
+
+def default_cache_mb(folder: Path, engine: EngineConfig, *, context: int) -> int:
+    """MiB of vLLM's cache on a CPU: room for `WHOLE_DIALOGUES`, for fewer where these take a quarter of the free memory, at least one."""
+    # As vLLM counts: one token more, and whole blocks.
+    each = cache_bytes(folder, num_tokens=context + 1 + engine.block_size, dtype=engine.dtype)
+    num = min(WHOLE_DIALOGUES, max(1, free_bytes() // 4 // each)) if each else 0
+    return -(-num * each >> 20)
 
 
 def chat_for(speech: Speech, tokenizer: Any) -> Chat:
