@@ -29,9 +29,12 @@ def why_held_back(run: Run) -> str:
 
 
 def what_lacks(sweep: Path) -> str:
-    """How many of the runs that a sweep planned have not ended, or why that cannot be told; empty where all have."""
-    planned = read_kept_plan(sweep).planned
-    if planned is None or not planned.num_runs:
+    """How many of the runs that a sweep planned have not ended, or why that cannot be told; empty where all have, or none were planned."""
+    kept = read_kept_plan(sweep)
+    planned = kept.planned
+    if kept.is_torn or (planned is not None and not planned.num_runs):
         return f"which they are should stand in its {PLAN}, and does not"
+    if planned is None:
+        return ""
     ended = sum((sweep / arm / f"seed_{seed}" / SUMMARY).is_file() for arm in planned.arms for seed in planned.seeds)
     return f"{planned.num_runs - ended} of {planned.num_runs} are not" if ended < planned.num_runs else ""
