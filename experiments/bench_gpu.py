@@ -14,6 +14,7 @@ from pathlib import Path
 
 from experiments.exit_code import ExitCode
 from simulator.drafts import write_whole
+from simulator.finite import finite
 
 SIZES = ("tiny", "0.5b", "1.5b", "3b", "7b")
 ENGINES = ("hf", "vllm")
@@ -33,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--engine", action="append", choices=ENGINES, help="that rolls out; may be given again, default: both")
     parser.add_argument("--no-update", action="store_true", help="rollouts alone")
     parser.add_argument("--repeats", type=int, default=5, help="of every figure")
-    parser.add_argument("--peak-tflops", type=float, help="of the card in dense bf16, where it is not known by its name")
+    parser.add_argument("--peak-tflops", type=finite, help="of the card in dense bf16, where it is not known by its name")
     parser.add_argument("--out", type=Path, default=Path("bench_gpu.json"))
     options = parser.parse_args(arguments)
     for name in ("rows", "tokens", "micro_tokens", "logit_chunk_mb", "new_tokens", "repeats"):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from simulator.finite import finite
 from simulator.options import adversaries_options, calibrate_options, chat_options, convert_options, explain_options, fit_options
 
 USAGE_ERROR = 2
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     ladder = commands.add_parser("ladder", help="score of the scripted agents by difficulty: mean final emotion, 0-100")
     ladder.add_argument("--split", choices=("train", "heldout", "sealed"), default="train", help="whose scenarios (default train)")
-    ladder.add_argument("--strictness", type=float, nargs="+", default=list(GRID), help="scalar difficulties in [0, 1]")
+    ladder.add_argument("--strictness", type=finite, nargs="+", default=list(GRID), help="scalar difficulties in [0, 1]")
     ladder.add_argument("--by-family", action="store_true", help="a table for each hidden intention and persona type")
     scenarios = commands.add_parser("scenarios", help="print scenario cards")
     scenarios.add_argument("--split", choices=("train", "heldout", "sealed"), default="train", help="which split (default train)")
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     play = commands.add_parser("play", help="a dialogue between a scripted agent and a user, with emotions and thoughts")
     play.add_argument("agent", help="L0 to L6, or praise")
     play.add_argument("--scenario", help="its id (default: the first training scenario)")
-    play.add_argument("--strictness", type=float, default=0.35, help="scalar difficulty in [0, 1] (default .35, VANILLA)")
+    play.add_argument("--strictness", type=finite, default=0.35, help="scalar difficulty in [0, 1] (default .35, VANILLA)")
     play.add_argument("--seed", type=int, default=0, help="of the user's chances (default 0)")
     skills = commands.add_parser("skills", help="how often an agent showed each skill where it was called for, read off a run's dialogues")
     skills.add_argument("file", type=Path, help="dialogues.jsonl or evaluation.jsonl of a run")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from simulator.finite import finite
+
 FITTED = Path(__file__).parent / "emotion_sage.json"
 """Where the preset SAGE reads its numbers."""
 
@@ -19,12 +21,12 @@ def chat_options(parser: argparse.ArgumentParser) -> None:
     who.add_argument("--agent", help="watch a scripted agent talk instead of you: L0 to L6, praise or parrot")
     who.add_argument("--auto", action="store_true", help="with --agent: all at once instead of a reply for each Enter")
     hard = parser.add_argument_group("how hard they are to please")
-    hard.add_argument("--strictness", type=float, default=0.35, help="scalar difficulty in [0, 1] (default .35, VANILLA)")
+    hard.add_argument("--strictness", type=finite, default=0.35, help="scalar difficulty in [0, 1] (default .35, VANILLA)")
     hard.add_argument(
-        "--strictness-axis", type=float, help="how much skill a reply must show, in [0, 1]; instead of what --strictness gives"
+        "--strictness-axis", type=finite, help="how much skill a reply must show, in [0, 1]; instead of what --strictness gives"
     )
-    hard.add_argument("--reserve", type=float, help="how little they say of what they want and felt; instead of what --strictness gives")
-    hard.add_argument("--impatience", type=float, help="how fast emotion drains; instead of what --strictness gives")
+    hard.add_argument("--reserve", type=finite, help="how little they say of what they want and felt; instead of what --strictness gives")
+    hard.add_argument("--impatience", type=finite, help="how fast emotion drains; instead of what --strictness gives")
     hard.add_argument("--max-turns", type=int, default=8, help="replies until it is over (default 8)")
     user_options(parser, "how they listen and feel")
     shown = parser.add_argument_group("what is shown and kept")
@@ -55,7 +57,7 @@ def user_options(parser: argparse.ArgumentParser, title: str) -> argparse._Argum
     group.add_argument(
         "--register", choices=("open", "world"), help="the language that counts as clear: any English, or the world's (open)"
     )
-    group.add_argument("--momentum", type=float, help="share of the last change that carries over, in [0, 1) (.2)")
+    group.add_argument("--momentum", type=finite, help="share of the last change that carries over, in [0, 1) (.2)")
     group.add_argument("--start-emotion", type=int, help="emotion at the opening, 10 to 99 (40)")
     group.add_argument("--quantise", action=argparse.BooleanOptionalAction, help="round changes to those of SAGE's users (no)")
     return group
@@ -77,7 +79,7 @@ def calibrate_options(parser: argparse.ArgumentParser) -> None:
     parser.description = "Exit code 0: users are what was commanded; 1: a bound is missed; 2: the request cannot be met."
     parser.add_argument("--split", choices=("train", "heldout"), default="train", help="whose scenarios the frozen panel is about (train)")
     parser.add_argument("--dialogues", type=Path, metavar="FILE", help="a run's dialogues.jsonl, or its folder, instead of the panel")
-    parser.add_argument("--levels", type=float, nargs="+", help="strictnesses to judge at, rising, in [0, 1] (default 0 to 1 by .05)")
+    parser.add_argument("--levels", type=finite, nargs="+", help="strictnesses to judge at, rising, in [0, 1] (default 0 to 1 by .05)")
     parser.add_argument("--per-family", type=int, help="scenarios of each family in the panel (default 4), or dialogues of FILE (24)")
     parser.add_argument("--register", choices=("open", "world"), help="the language that counts as clear (open, or as the run has it)")
     parser.add_argument("--seed", type=int, default=0, help="chooses scenarios, dialogues, and what users leave to chance (default 0)")

@@ -70,6 +70,16 @@ def test_a_scripted_agent_gets_the_score_that_it_gets_when_it_is_played_by_hand(
     assert found["errors"] == {"planned": 6, "not_played": 0, "excluded_dialogues": 0, "reasons": {}, "cut_short": 0}
 
 
+@pytest.mark.parametrize(
+    "option", ["--temperature", "--timeout", "--max-wait", "--user-timeout", "--judge-max-wait", "--momentum", "--strictness"]
+)
+@pytest.mark.parametrize("value", ["nan", "inf", "soon"])
+def test_a_number_that_is_none_is_refused_before_anything_starts(capsys, option, value):
+    with pytest.raises(SystemExit):
+        main(["evaluate", "L0", option, value])
+    assert f"argument {option}: must be a finite number, got {value!r}" in capsys.readouterr().err
+
+
 def test_success_and_failure_are_printed_by_strictness(tmp_path, capsys):
     _, found = evaluate(tmp_path / "L2", "L2", *SMALL)
     lines = capsys.readouterr().out.splitlines()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from simulator.finite import finite
+
 STRICTNESS = (0.1, 0.35, 0.55, 0.75, 0.95)
 
 
@@ -20,8 +22,8 @@ def persona_options(parser: argparse.ArgumentParser) -> None:
     which = parser.add_argument_group("which of them")
     which.add_argument("--evaluation", action="store_true", help="of a run's folder the held-out dialogues, not those of training")
     which.add_argument("--num", type=int, default=200, help="dialogues drawn from the file, all if it has fewer (default 200)")
-    which.add_argument("--strictness", type=float, nargs="+", default=list(STRICTNESS), help="with --play: scalar difficulties, [0, 1]")
-    which.add_argument("--reserve", type=float, nargs="+", help="with --play: reserve instead of what strictness gives, [0, 1]")
+    which.add_argument("--strictness", type=finite, nargs="+", default=list(STRICTNESS), help="with --play: scalar difficulties, [0, 1]")
+    which.add_argument("--reserve", type=finite, nargs="+", help="with --play: reserve instead of what strictness gives, [0, 1]")
     which.add_argument("--split", choices=("train", "heldout"), default="train", help="with --play: whose scenarios (train)")
     which.add_argument("--seed", type=int, default=0, help="of draws, play, options' order and intervals (default 0)")
     who = parser.add_argument_group("who plays and who judges")
@@ -52,7 +54,7 @@ def server_options(parser: argparse.ArgumentParser, who: str, title: str, *, no_
     group.add_argument(f"--{who}-format", choices=("json_schema", "json_object", "text"), help="how it is told to answer in JSON")
     group.add_argument(f"--{who}-concurrency", type=int, metavar="N", help="calls under way at one server (default 16)")
     group.add_argument(f"--{who}-retries", type=int, metavar="N", help="further attempts at an answer that cannot be read (default 4)")
-    group.add_argument(f"--{who}-timeout", type=float, metavar="S", help="seconds a call may take (default 60)")
-    group.add_argument(f"--{who}-max-wait", type=float, metavar="S", help="seconds to wait for a server that is away (default 120)")
+    group.add_argument(f"--{who}-timeout", type=finite, metavar="S", help="seconds a call may take (default 60)")
+    group.add_argument(f"--{who}-max-wait", type=finite, metavar="S", help="seconds to wait for a server that is away (default 120)")
     group.add_argument(f"--{who}-max-tokens", type=int, metavar="N", help="of an answer, thoughts among them (default 800)")
     group.add_argument(f"--{who}-extra-body", metavar="JSON", help="further parameters of each request")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from analysis.personas.options import server_options
 from experiments.keys import ConfigError
+from simulator.finite import finite
 
 AGENT = (
     "a run's folder (its newest checkpoint) or one of its checkpoints, a Hugging Face folder or id, the address of an OpenAI-compatible"
@@ -43,7 +44,7 @@ def scenario_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--profiles", type=Path, metavar="FILE", help="SAGE or RLVER profiles (JSONL, gzipped or not) instead")
     group.add_argument("--num-scenarios", type=int, default=0, metavar="N", help="so many, spread over the families (default 0: all)")
-    group.add_argument("--strictness", type=float, nargs="+", metavar="D", help="in [0, 1] (default .1 .3 .5 .7 .9; .35 for profiles)")
+    group.add_argument("--strictness", type=finite, nargs="+", metavar="D", help="in [0, 1] (default .1 .3 .5 .7 .9; .35 for profiles)")
     group.add_argument("--samples", type=int, default=1, metavar="K", help="dialogues with each user; from 2 on best-of-K is told (1)")
     group.add_argument("--max-turns", type=int, metavar="N", help="replies that are answered (default: as the run; else 8, profiles 9)")
     group.add_argument("--seed", type=int, default=0, help="of sampling and of the intervals; users have their own (default 0)")
@@ -56,7 +57,7 @@ def user_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--preset", choices=("training", "sage"), help="of the embedded user (default training; sage for profiles)")
     group.add_argument("--register", choices=("open", "world"), help="language it follows (default: as the run; world for L0 to L6)")
     group.add_argument("--start-emotion", type=int, metavar="E", help="at the opening, 10 to 99 (default: as the run, else 40)")
-    group.add_argument("--momentum", type=float, help="of the embedded user, in [0, 1) (default: as the run, else .2)")
+    group.add_argument("--momentum", type=finite, help="of the embedded user, in [0, 1) (default: as the run, else .2)")
     group.add_argument("--one-call", action="store_true", help="of a user that a model plays: judge and answer in one call")
     server_options(parser, "user", "the model that plays the user, with --user llm")
     parser.add_argument("--cache", default="default", help="folder of the answers of user and judge (default as in runs; off keeps none)")
@@ -114,7 +115,7 @@ def speaking_options(parser: argparse.ArgumentParser, *, temperature: float = 1.
     """
     group = parser.add_argument_group("how the agent speaks")
     usual = f"at which it is sampled (default {temperature:g}); 0 is greedy, training samples at 1"
-    group.add_argument("--temperature", type=float, default=temperature, help=usual)
+    group.add_argument("--temperature", type=finite, default=temperature, help=usual)
     group.add_argument("--system", metavar="TEXT", help="a system prompt before the dialogue (default: its run's, or none)")
     group.add_argument("--max-tokens", type=int, metavar="N", help="of a reply (default: as the run; 40 embedded, else 800)")
     group.add_argument("--concurrency", type=int, metavar="N", help="dialogues at once (default 64; a server 16)")
@@ -126,13 +127,13 @@ def speaking_options(parser: argparse.ArgumentParser, *, temperature: float = 1.
     cache = "memory of vLLM's cache on a CPU, MiB (default: as the run, else room for four whole dialogues)"
     model.add_argument("--kv-cache-mb", type=int, metavar="N", help=cache)
     share = "of a GPU that vLLM fills; 0: its cache has --kv-cache-mb (default: as the run, else .5)"
-    model.add_argument("--gpu-memory-share", type=float, metavar="S", help=share)
+    model.add_argument("--gpu-memory-share", type=finite, metavar="S", help=share)
     server = parser.add_argument_group("an agent behind a server")
     server.add_argument("--model", metavar="NAME", help="the model's name there")
     server.add_argument("--key-env", default="", metavar="VARIABLE", help="environment variable that holds the key; else none is sent")
     server.add_argument("--retries", type=int, default=4, metavar="N", help="further attempts at a reply that is of no use (default 4)")
-    server.add_argument("--timeout", type=float, default=60.0, metavar="S", help="seconds a call may take (default 60)")
-    server.add_argument("--max-wait", type=float, default=120.0, metavar="S", help="seconds a reply waits for a server that is away (120)")
+    server.add_argument("--timeout", type=finite, default=60.0, metavar="S", help="seconds a call may take (default 60)")
+    server.add_argument("--max-wait", type=finite, default=120.0, metavar="S", help="seconds a reply waits for a server that is away (120)")
     names = ("max_tokens", "max_completion_tokens")
     server.add_argument("--token-limit", choices=names, default=names[0], help="what it calls the limit on a reply (max_tokens)")
     server.add_argument("--no-seed", action="store_true", help="send no seed, for servers that refuse one")
