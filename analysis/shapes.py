@@ -1,8 +1,9 @@
 """Which shape a file of ours has, so that one which somebody edited is refused in a sentence and not in the middle of a page.
 
-A shape is `NUMBER`, `POINTS`, `INTEGER`, `TEXT`, `ANYTHING`, a list of one shape for all its items, a tuple of the shape of each, or names
-with the shape of each. Null is let be by name, and where a number is expected: so one that is none is written; NaN is let be, too. Names
-that a shape does not know are let be as well; those of a `Complete` one must all be there.
+A shape is `NUMBER`, `POINTS`, `SET`, `INTEGER`, `TEXT`, `ANYTHING`, a list of one shape for all its items, a tuple of the shape of each,
+or names with the shape of each. Null is let be by name, and where a number is expected (a `SET` one apart): so one that is none is
+written; NaN is let be, too. Names that a shape does not know are let be as well; those of a `Complete` one must all be there, and what a
+`Filled` one has is never null.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from collections.abc import Mapping
 from typing import Any
 
 NUMBER, POINTS, INTEGER, TEXT, ANYTHING = "a number", "a number in [0, 100]", "a whole number", "a text", "anything"
-KINDS: Mapping[Any, tuple[type, ...]] = {NUMBER: (int, float, type(None)), POINTS: (int, float, type(None)), INTEGER: (int,), TEXT: (str,)}
+SET = "a number, not null"
+KINDS: Mapping[Any, tuple[type, ...]] = {
+    NUMBER: (int, float, type(None)),
+    POINTS: (int, float, type(None)),
+    SET: (int, float),
+    INTEGER: (int,),
+    TEXT: (str,),
+}
 EACH, EACH_NUMBER = "*", "*number"
 """As a name: all that are not named; all that are not, and are numbers."""
 
@@ -21,6 +29,10 @@ Shape = str | list[Any] | tuple[Any, ...] | Mapping[str, Any]
 
 class Complete(dict[str, Any]):
     """All of these names must be there, and none null."""
+
+
+class Filled(dict[str, Any]):
+    """Whatever is named must not be null."""
 
 
 def misfit(value: Any, shape: Shape, name: str = "") -> str:
@@ -54,6 +66,8 @@ def misfit_of_names(value: Any, shape: Mapping[str, Any], name: str) -> str:
     prefix = f"{name}." if name else ""
     if isinstance(shape, Complete) and (lacking := [key for key in shape if value.get(key) is None]):
         return f"{prefix}{lacking[0]} must be there"
+    if isinstance(shape, Filled) and (empty := [key for key, item in value.items() if item is None]):
+        return f"{prefix}{empty[0]} must not be null"
     if EACH_NUMBER in shape and (strays := [key for key in value if not is_number(key)]):
         return says(name, "named by numbers", strays[0])
     others = shape.get(EACH, shape.get(EACH_NUMBER, ANYTHING))
@@ -114,17 +128,17 @@ SUMMARY_SHAPE: Shape = {
 """Of `summary.json`, as far as comparisons and pages read it."""
 CELL: Shape = dict.fromkeys(("value", "low", "high"), NUMBER)
 GRADED: Mapping[str, Any] = {**dict.fromkeys(("value", "low", "high"), POINTS), "success_rate": CELL, "failure_rate": CELL}
-BY_USER: Shape = {EACH: GRADED}
+BY_USER: Shape = Filled({EACH: GRADED})
 AGENT_SHAPE: Shape = {
     "agent": Complete(name=TEXT),
-    "setting": Complete(user=Complete(kind=TEXT), bank=TEXT, bank_hash=TEXT, num_scenarios=INTEGER, strictness=[NUMBER], max_turns=INTEGER),
+    "setting": Complete(user=Complete(kind=TEXT), bank=TEXT, bank_hash=TEXT, num_scenarios=INTEGER, strictness=[SET], max_turns=INTEGER),
     "setting_id": TEXT,
     "n_dialogues": INTEGER,
     "score": POINTS,
     "score_ci95": (POINTS, POINTS),
-    "per_scenario": {EACH: POINTS},
-    "intervals": {"success_rate": CELL, "failure_rate": CELL, "worst_cell": GRADED, "cvar20": GRADED},
-    "strictness": {EACH_NUMBER: GRADED},
+    "per_scenario": Filled({EACH: POINTS}),
+    "intervals": Complete(success_rate=CELL, failure_rate=CELL, worst_cell=GRADED, cvar20=GRADED),
+    "strictness": Filled({EACH_NUMBER: GRADED}),
     **dict.fromkeys(("intention", "persona", "family"), BY_USER),
     "errors": Complete(planned=INTEGER, not_played=INTEGER, excluded_dialogues=INTEGER),
     "capabilities": {
@@ -143,7 +157,7 @@ AGENT_SHAPE: Shape = {
     "best_of_k": {"k": INTEGER, "best": CELL, "gain": CELL, "mean": CELL, "by_k": {EACH: NUMBER}},
 }
 """Of `agent.json`, as far as the leaderboard reads it."""
-ASKED: Shape = {"errors": CELL}
+ASKED: Shape = Complete(errors=CELL)
 PROBE_SHAPE: Shape = {
     "agent": {EACH: ANYTHING},
     "probe": Complete(kind=TEXT, hash=TEXT),

@@ -378,6 +378,10 @@ def test_a_torn_agent_is_left_out_and_said_on_the_page_and_the_terminal(evaluate
         ({"strategies": "praise"}, "strategies must be an object with names"),
         ({"social_cognition": 7}, "social_cognition must be an object with names, got 7"),
         ({"length": 3}, "length must be an object with names, got 3"),
+        ({"strictness": {"0.1": None}}, "strictness.0.1 must not be null"),
+        ({"family": {"advice/negative": None}}, "family.advice/negative must not be null"),
+        ({"per_scenario": {"a": None}}, "per_scenario.a must not be null"),
+        ({"intervals": {"worst_cell": {}}}, "intervals.success_rate must be there"),
     ],
 )
 def test_an_agent_whose_file_somebody_edited_is_left_out_and_the_others_are_ranked(evaluated, tmp_path, wrong, complaint):

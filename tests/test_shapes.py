@@ -19,7 +19,7 @@ from analysis.pages.report import write_report
 from analysis.pages.sweep_report import write_sweep_report
 from analysis.pages.viewer import write_transcripts
 from analysis.runs import read_run, read_summary, read_torn_run
-from analysis.shapes import EACH, EACH_NUMBER, INTEGER, NUMBER, TEXT, Complete, misfit
+from analysis.shapes import EACH, EACH_NUMBER, INTEGER, NUMBER, SET, TEXT, Complete, Filled, misfit
 from experiments.config import load
 from experiments.keys import ConfigError
 from experiments.preflight import check_unfinished
@@ -42,6 +42,8 @@ RECORDS = sorted((Path(__file__).parents[1] / "docs" / "results").glob("*/*/*/se
         ({"x": 1, "y": "z"}, {EACH: NUMBER}, "y must be a number, got 'z'"),
         ({"a": {"k": 1}}, {"a": Complete(k=NUMBER, by_k=[NUMBER])}, "a.by_k must be there"),
         ({"a": {"k": None}}, {"a": Complete(k=NUMBER)}, "a.k must be there"),
+        ({"a": {"k": None}}, {"a": Filled({EACH: NUMBER})}, "a.k must not be null"),
+        ([1, None], [SET], "[1] must be a number, not null, got None"),
         ({"a": [["b", None]]}, {"a": [[TEXT]]}, "a[0][1] must be a text, got None"),
         ({"a": [None]}, {"a": [{"b": NUMBER}]}, "a[0] must be an object with names, got None"),
         ({"a": [1.0]}, {"a": (NUMBER, NUMBER)}, "a must be a list of 2, got [1.0]"),
