@@ -173,8 +173,11 @@ def test_what_was_issued_is_counted_by_hidden_intention() -> None:
         "curriculum/recent/strictest": 0.9,
     }
     pictures = board.pictures()
-    assert set(pictures) == {f"curriculum/{name}" for name in ("strictness_by_family", "strictness_by_intention", "groups_by_intention")}
+    assert set(pictures) == {
+        f"curriculum/{name}" for name in ("strictness_by_family", "groups_by_family", "strictness_by_intention", "groups_by_intention")
+    }
     # Three families have a row each, two hidden intentions as well.
+    assert pictures["curriculum/groups_by_family"].height == pictures["curriculum/strictness_by_family"].height
     assert pictures["curriculum/strictness_by_family"].height - pictures["curriculum/strictness_by_intention"].height == 26
     assert TeachingBoard().pictures() == {}
 

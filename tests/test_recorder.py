@@ -175,6 +175,7 @@ def test_a_recorder_leaves_maps_and_the_table_of_settings(tmp_path):
     assert set(events.Tags()["images"]) == {
         "curriculum/strictness_by_family",
         "curriculum/strictness_by_intention",
+        "curriculum/groups_by_family",
         "curriculum/groups_by_intention",
         "eval/full_grid",
     }

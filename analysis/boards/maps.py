@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -60,21 +60,29 @@ class TeachingBoard:
             return {}
         ends, means, counts = by_time(self.groups, num_bins=NUM_BINS)
         intentions = sorted({intention for intention, _ in means})
-        draw = partial(heat_image, rows=intentions, columns=ends, x_label="up to step", low=0.0)
-        strictness = draw(means, title="mean strictness issued", high=1.0, form="{:.2f}")
-        totals: Counter[str] = Counter()
-        for (_, end), num in counts.items():
-            totals[end] += num
-        shares = {cell: 100.0 * num / totals[cell[1]] for cell, num in counts.items()}
-        groups = draw(shares, title="share of the groups issued, %", high=max(shares.values()))
-        _, by_family, _ = by_time(self.groups, num_bins=NUM_BINS, of=lambda group: group.family)
+        _, by_family, counts_by_family = by_time(self.groups, num_bins=NUM_BINS, of=lambda group: group.family)
         families = sorted({family for family, _ in by_family})
-        each = draw(by_family, rows=families, title="mean strictness issued, by family", high=1.0, form="{:.2f}")
+        draw = partial(heat_image, columns=ends, x_label="up to step", low=0.0)
+        draw_strictness = partial(draw, high=1.0, form="{:.2f}")
+
+        def draw_shares(counts: Mapping[tuple[str, str], int], rows: Sequence[str], title: str) -> Picture:
+            shares = shares_of_groups(counts)
+            return draw(shares, rows=rows, title=title, high=max(shares.values()))
+
         return {
-            "curriculum/strictness_by_family": each,
-            "curriculum/strictness_by_intention": strictness,
-            "curriculum/groups_by_intention": groups,
+            "curriculum/strictness_by_family": draw_strictness(by_family, rows=families, title="mean strictness issued, by family"),
+            "curriculum/groups_by_family": draw_shares(counts_by_family, rows=families, title="share of the groups issued, %, by family"),
+            "curriculum/strictness_by_intention": draw_strictness(means, rows=intentions, title="mean strictness issued"),
+            "curriculum/groups_by_intention": draw_shares(counts, rows=intentions, title="share of the groups issued, %"),
         }
+
+
+def shares_of_groups(counts: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], float]:
+    """Percentages of the groups issued up to the same step, by row and step."""
+    totals: Counter[str] = Counter()
+    for (_, end), num in counts.items():
+        totals[end] += num
+    return {cell: 100.0 * num / totals[cell[1]] for cell, num in counts.items()}
 
 
 def strictness_by_intention(groups: Iterable[Group]) -> dict[str, list[float]]:
