@@ -52,7 +52,7 @@ class KeptRuns:
             done = f"{number} of {num_runs} runs were kept in {place}{same} and are done: without weights and transcripts"
             yield f"{done}; another name= runs them anew"
         for reason, cells in self.unusable.items():
-            yield f"not used of {self.folder}: {named(cells)}; {reason}"
+            yield f"of {self.folder} these are not taken over: {named(cells)}; {reason}"
 
     def place(self, sweep: Sweep) -> None:
         """Unpacks those that can be used into the sweep's folder."""

@@ -138,7 +138,7 @@ def judged_by_fewer(runs: Iterable[RunResult]) -> list[str]:
     for run in counted:
         most = max(other.num_judged or 0 for other in counted if not why_not(run, other))
         if run.num_judged != most:
-            notes.append(f"{run.name} is scored on {run.num_judged} held-out dialogues at the end, others on {most}; the rest broke.")
+            notes.append(f"{run.name} is scored on {run.num_judged} held-out dialogues at the end, others on {most}; those lacking broke.")
     return notes
 
 

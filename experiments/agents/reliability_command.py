@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.agents.evaluated import FORMAT, RELIABILITY
+from analysis.wording import count
 from experiments.agents.kept import check_agent, folder_of
 from experiments.agents.options import refuse_given
 from experiments.agents.players import ServerAgent, SilentAgent, agent_config, server_config
@@ -73,8 +74,8 @@ def checked(options: argparse.Namespace) -> int:
     if not options.dry_run:
         return probe(options, agent, questions, before, folder)
     num = len(questions) if questions is not None else options.num
-    what = f"the questions of {options.questions}" if questions is not None else "facts that users told"
-    print(f"# would ask {agent.name} ({agent.kind}, {agent.source}) {num} times three: {what}\n# would write {folder / RELIABILITY}")
+    what = f"{count(num, 'question')} of {options.questions}" if questions is not None else f"for {count(num, 'fact')} that users told"
+    print(f"# would ask {agent.name} ({agent.kind}, {agent.source}) {what}, each in three ways\n# would write {folder / RELIABILITY}")
     if agent.kind is Kind.SERVER:
         for sentence in lacking_keys({"--": agent_config(server_settings(options, agent, answers=folder / ANSWERS))}):
             print(f"# it would be refused: {sentence}")
