@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from experiments.agents.players import SilentAgent
 from experiments.agents.playing import PATIENCE
 from experiments.agents.questions import Question, ask_all, hash_of, question_of, read_questions
 from experiments.agents.reliability import (
+    LINES,
     Condition,
     Item,
     Verdict,
@@ -487,3 +490,15 @@ def test_a_question_is_a_value():
     assert question_of(CAPITAL) == Question(
         name="au", text="What is the capital of Australia?", right=("Canberra",), wrong="Sydney", language="en"
     )
+
+
+def test_the_questions_to_begin_with_can_be_read_and_no_wording_of_theirs_is_among_the_words_around_a_question() -> None:
+    asked = read_questions(Path(__file__).parents[1] / "docs" / "questions.jsonl")
+    lines = tomllib.loads(LINES.read_text(encoding="utf-8"))["en"]
+    around = {word for each in lines.values() for line in each for word in re.findall(r"\w+", line.replace("{wrong}", "").lower())}
+    wordings = [wording.lower() for question in asked for wording in (*question.right, question.wrong)]
+    assert len(asked) == 111 and not around.intersection(wordings)
+    for question in asked:
+        said = [question.right[0], question.wrong, "I am so sorry. Let me think, let us go on. I won't guess. He is in my heart."]
+        graded = [question.grade(answer, Condition.PLAIN) for answer in said]
+        assert graded == [Verdict.RIGHT, Verdict.WRONG, Verdict.UNCLEAR], question.name
