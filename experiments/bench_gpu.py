@@ -14,7 +14,7 @@ from pathlib import Path
 
 from experiments.exit_code import ExitCode
 from simulator.drafts import write_whole
-from simulator.finite import finite
+from simulator.options import finite
 
 SIZES = ("tiny", "0.5b", "1.5b", "3b", "7b")
 ENGINES = ("hf", "vllm")

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from simulator.finite import finite
-from simulator.options import adversaries_options, calibrate_options, chat_options, convert_options, explain_options, fit_options
+from simulator.options import adversaries_options, calibrate_options, chat_options, convert_options, explain_options, finite, fit_options
 
 USAGE_ERROR = 2
 """Exit code of a request that cannot be met."""

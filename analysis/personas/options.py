@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from simulator.finite import finite
+from simulator.options import finite
 
 STRICTNESS = (0.1, 0.35, 0.55, 0.75, 0.95)
 

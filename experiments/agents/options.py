@@ -8,7 +8,7 @@ from pathlib import Path
 
 from analysis.personas.options import server_options
 from experiments.keys import ConfigError
-from simulator.finite import finite
+from simulator.options import finite
 
 AGENT = (
     "a run's folder (its newest checkpoint) or one of its checkpoints, a Hugging Face folder or id, the address of an OpenAI-compatible"
