@@ -1,4 +1,5 @@
-"""What the longer commands of `python -m simulator` take; nothing but words, so that `--help` answers at once."""
+"""What the longer commands of `python -m simulator` take, and which numbers any option can mean; imports nothing heavy, so that `--help`
+answers at once."""
 
 from __future__ import annotations
 
