@@ -1,5 +1,4 @@
-"""What the longer commands of `python -m simulator` take, and which numbers any option can mean; imports nothing heavy, so that `--help`
-answers at once."""
+"""What the longer commands of `python -m simulator` take, and what any option's number may be; nothing heavy: `--help` answers at once."""
 
 from __future__ import annotations
 
