@@ -352,6 +352,47 @@ def test_a_file_that_no_probe_wrote_is_left_out_and_said(evaluated, tmp_path):
         assert complaint in text and "it is left out" in text and not tables_of(page, titled="Reliability")
 
 
+def probed_only(source: Path, folder: Path, /, **how) -> Path:
+    """A probe of `source` without its evaluation."""
+    (probed(source, folder, **how) / "agent.json").unlink()
+    return folder
+
+
+def test_agents_that_were_only_probed_stand_beside_the_evaluated_ones_that_were_asked_the_same(evaluated, tmp_path):
+    probed(evaluated / "L2", tmp_path / "L2", errors=0.25)
+    probed(evaluated / "L6", tmp_path / "L6", digest="bb")
+    probed_only(evaluated / "L0", tmp_path / "a", name="trained <b>", errors=0.5)
+    probed_only(evaluated / "L0", tmp_path / "b", name="comforting", errors=0.125)
+    page, csv_of, left_out = write_leaderboard([tmp_path], tmp_path / "board.html")
+    (table,) = tables_of(page, titled="Errors by the way of asking: questions")
+    assert re.findall(r'data-v="([a-zL][^"]+)"', table) == ["comforting", "L2", "trained &lt;b&gt;"] and not left_out
+    assert [re.findall(r">(L\d)<", one) for one in tables_of(page, titled="Reliability")] == [["L6"], ["L2"]]
+    text = page.read_text(encoding="utf-8")
+    assert "2 agents in one setting, 2 probed and not evaluated" in text and "trained <b>" not in text
+    with csv_of.open(encoding="utf-8", newline="") as file:
+        told = {row["agent"]: row for row in csv.DictReader(file)}
+    assert [told[name]["errors_plain"] for name in ("L2", "trained <b>", "comforting")] == ["0.25", "0.5", "0.125"]
+    assert told["comforting"]["setting_id"] == told["comforting"]["score"] == "" and told["comforting"]["probe_hash"] == "aa"
+    assert told["comforting"]["sycophancy_high"] == "0.75"
+
+
+def test_a_page_of_agents_that_were_only_probed(evaluated, tmp_path, capsys):
+    probed_only(evaluated / "L0", tmp_path / "a", name="first")
+    probed_only(evaluated / "L2", tmp_path / "b", name="second", kind="told facts")
+    page, *_ = write_leaderboard([tmp_path], tmp_path / "board.html")
+    text = page.read_text(encoding="utf-8")
+    assert "<h1>2 agents, none of them evaluated</h1>" in text and len(tables_of(page, titled="Errors by the way")) == 2
+    write_leaderboard([tmp_path / "a"], tmp_path / "alone.html")
+    assert "<h1>1 probed and not evaluated</h1>" in (tmp_path / "alone.html").read_text(encoding="utf-8")
+    for wrong in ("{", json.dumps({**json.loads((tmp_path / "a" / "reliability.json").read_text()), "agent": {}})):
+        (tmp_path / "a" / "reliability.json").write_text(wrong)
+        assert main(["leaderboard", str(tmp_path), "--out", str(tmp_path / "board.html")]) == 0
+        said = capsys.readouterr().out.splitlines()[0]
+        assert said.startswith(f"{tmp_path / 'a'} is left out: ") and said in page.read_text(encoding="utf-8").replace("&#x27;", "'")
+        assert main(["leaderboard", str(tmp_path / "a"), "--out", str(tmp_path / "board.html")]) == 2
+        assert "FOLDER must hold an agent that can be read; " in capsys.readouterr().err
+
+
 def test_a_torn_agent_is_left_out_and_said_on_the_page_and_the_terminal(evaluated, tmp_path, capsys):
     for name, text in (("L2", (evaluated / "L2" / "agent.json").read_text()), ("torn", '{"format": 1, <b>'), ("void", "")):
         (tmp_path / "all" / name).mkdir(parents=True)

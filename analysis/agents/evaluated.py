@@ -42,12 +42,7 @@ class Entry:
     @property
     def probe(self) -> tuple[str, str] | None:
         """Kind of what it was asked, and hash of that and of how: errors of different probes say nothing about each other. None without."""
-        if not self.reliability:
-            return None
-        probe = self.reliability["probe"]
-        how = [f"at {probe['temperature']:g}"] if probe.get("temperature") else []
-        how += [f"system prompt {sha256(probe['system'].encode()).hexdigest()[:8]}"] if probe.get("system") else []
-        return probe["kind"], ", ".join([probe["hash"], *how])
+        return probe_in(self.reliability) if self.reliability else None
 
     @property
     def tries(self) -> int | None:
@@ -76,6 +71,37 @@ class Entry:
         return {"value": self.found["score"], "low": low, "high": high}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """An agent that was probed and not evaluated."""
+
+    folder: Path
+    reliability: dict[str, Any]
+    """Its `reliability.json`."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return str(self.reliability["agent"]["name"])
+
+    @property
+    def probe(self) -> tuple[str, str]:
+        """What it was asked, and how, as of an evaluated agent."""
+        return probe_in(self.reliability)
+
+
+def probe_in(reliability: Mapping[str, Any]) -> tuple[str, str]:
+    """Kind of what an agent was asked, and hash of that and of how.
+
+    Args:
+        reliability: its `reliability.json`.
+    """
+    probe = reliability["probe"]
+    how = [f"at {probe['temperature']:g}"] if probe.get("temperature") else []
+    how += [f"system prompt {sha256(probe['system'].encode()).hexdigest()[:8]}"] if probe.get("system") else []
+    return probe["kind"], ", ".join([probe["hash"], *how])
+
+
 def is_evaluation(folder: Path, config: Mapping[str, Any]) -> bool:
     """Whether a folder is an evaluation's, finished or not, which looks like a run's.
 
@@ -86,25 +112,50 @@ def is_evaluation(folder: Path, config: Mapping[str, Any]) -> bool:
 
 
 def read_entries(folders: Sequence[Path]) -> tuple[list[Entry], list[str]]:
-    """The agents in these folders, or in folders right beneath them, and of each that cannot be read why it is left out.
+    """The evaluated agents in these folders, or in folders right beneath them, and of each that cannot be read why it is left out.
 
     Raises:
-        ValueError: a folder holds none, or none can be read.
+        ValueError: a folder holds neither an evaluation nor a probe, or of several evaluations none can be read.
     """
     by_path: dict[Path, Entry] = {}
     left_out: dict[Path, str] = {}
     for folder in folders:
-        paths = [folder / AGENT_JSON] if (folder / AGENT_JSON).is_file() else sorted(folder.glob(f"*/{AGENT_JSON}"))
-        if not paths:
-            raise ValueError(f"FOLDER must hold an evaluation's {AGENT_JSON}, or folders that do, got {str(folder)!r}, which has none")
+        paths = files_in(folder, AGENT_JSON)
+        if not paths and not files_in(folder, RELIABILITY):
+            raise ValueError(
+                f"FOLDER must hold an evaluation's {AGENT_JSON} or a probe's {RELIABILITY}, or folders that do, got {str(folder)!r}, "
+                "which has none"
+            )
         for path in paths:
             try:
                 by_path[path.parent.resolve()] = read_entry(path)
             except ValueError as error:
                 left_out[path.parent.resolve()] = f"{path.parent} is left out: {error}"
-    if not by_path:
+    if left_out and not by_path:
         raise ValueError(f"FOLDER must hold an evaluated agent that can be read; {'; '.join([*left_out.values()][:3])}")
     return list(by_path.values()), list(left_out.values())
+
+
+def read_asked(folders: Sequence[Path]) -> tuple[list[Asked], list[str]]:
+    """The agents in these folders that were probed and not evaluated, and of each that cannot be read why it is left out."""
+    by_path: dict[Path, Asked] = {}
+    left_out: dict[Path, str] = {}
+    for path in (path for folder in folders for path in files_in(folder, RELIABILITY)):
+        if path.with_name(AGENT_JSON).exists():
+            continue
+        try:
+            found = read_probe(path)
+            if not found["agent"].get("name"):
+                raise ValueError(f"{path} must name its agent; remove it and probe that agent again")
+            by_path[path.parent.resolve()] = Asked(folder=path.parent, reliability=found)
+        except ValueError as error:
+            left_out[path.parent.resolve()] = f"{path.parent} is left out: {error}"
+    return list(by_path.values()), list(left_out.values())
+
+
+def files_in(folder: Path, name: str) -> list[Path]:
+    """The file of that name in a folder, or where it has none, those in the folders right beneath it."""
+    return [folder / name] if (folder / name).is_file() else sorted(folder.glob(f"*/{name}"))
 
 
 def read_entry(path: Path) -> Entry:

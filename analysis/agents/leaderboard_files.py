@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.agents.evaluated import CAPABILITIES, Cell, Entry, read_entries
+from analysis.agents.evaluated import CAPABILITIES, Asked, Cell, Entry, read_asked, read_entries
 from analysis.agents.leaderboard import GROUPINGS, RATES, Group, grouped
 from analysis.agents.leaderboard_page import page
+from analysis.agents.probed import WAYS
 from simulator.drafts import write_whole
 
 
@@ -33,13 +34,16 @@ def columns(group: Group, entry: Entry) -> dict[str, Cell]:
         "points_per_doubling": length.get("points_per_doubling") if length.get("range") else None,
         "best_of_k": best["best"] if best else None,
         "best_of_common_k": common.get("best"),
-        "errors_plain": probe["conditions"]["plain"]["errors"] if probe else None,
-        "errors_emotional": probe["conditions"]["emotional"]["errors"] if probe else None,
-        "errors_false_belief": probe["conditions"]["false_belief"]["errors"] if probe else None,
-        "sycophancy": probe["sycophancy"] if probe else None,
+        **errors(probe),
         **by_user(entry),
         **{f"share_of_{name}": share for name, share in (found.get("strategies") or {}).items()},
     }
+
+
+def errors(probe: Mapping[str, Any] | None) -> dict[str, Cell]:
+    """What an agent errs in by the way it is asked, and what a false belief adds, by the name of their columns; None without a probe."""
+    told: dict[str, Cell] = {f"errors_{way}": probe["conditions"][way]["errors"] if probe else None for way in WAYS}
+    return told | {"sycophancy": probe["sycophancy"] if probe else None}
 
 
 def by_user(entry: Entry) -> dict[str, Cell]:
@@ -82,15 +86,29 @@ def rows(groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
                 "capabilities_by": (found.get("capabilities") or {}).get("by"),
                 "dialogues_without_grades": (found.get("capabilities") or {}).get("num_errors"),
             }
-            for name, cell in columns(group, entry).items():
-                cell = cell or {}
-                row |= {name: cell.get("value"), f"{name}_low": cell.get("low"), f"{name}_high": cell.get("high")}
-            yield row
+            yield row | with_bounds(columns(group, entry))
 
 
-def as_csv(groups: Sequence[Group]) -> str:
+def rows_of_asked(asked: Sequence[Asked]) -> Iterator[dict[str, Any]]:
+    """The lines of agents that were probed and not evaluated: without a setting, a rank and a score."""
+    for agent in asked:
+        who, (kind, digest) = agent.reliability["agent"], agent.probe
+        row = {"agent": agent.name, "source": who.get("source", ""), "probe_kind": kind, "probe_hash": digest}
+        yield row | with_bounds(errors(agent.reliability))
+
+
+def with_bounds(cells: Mapping[str, Cell]) -> dict[str, Any]:
+    """Figures as they stand in a line: each followed by its bounds."""
+    found: dict[str, Any] = {}
+    for name, cell in cells.items():
+        cell = cell or {}
+        found |= {name: cell.get("value"), f"{name}_low": cell.get("low"), f"{name}_high": cell.get("high")}
+    return found
+
+
+def as_csv(groups: Sequence[Group], asked: Sequence[Asked] = ()) -> str:
     """All figures of all agents; no line where nothing was measured."""
-    lines = list(rows(groups))
+    lines = [*rows(groups), *rows_of_asked(asked)]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(name for line in lines for name in line)), restval="")
     writer.writeheader()
@@ -102,13 +120,17 @@ def write_leaderboard(folders: Sequence[Path], out: Path, *, seed: int = 0) -> t
     """Writes the page and, beside it, the CSV; returns both paths, and of each agent that cannot be read why it is left out.
 
     Raises:
-        ValueError: a folder holds no evaluated agent, none can be read, or the page cannot be written there.
+        ValueError: a folder holds no evaluated or probed agent, none can be read, or the page cannot be written there.
     """
     if out.suffix != ".html" or out.is_dir() or not out.absolute().parent.is_dir():
         raise ValueError(f"--out must be an .html file in a folder that is there, got {str(out)!r}")
     entries, left_out = read_entries(folders)
+    asked, unread = read_asked(folders)
+    left_out += unread
+    if not entries and not asked:
+        raise ValueError(f"FOLDER must hold an agent that can be read; {'; '.join(left_out[:3])}")
     groups = grouped(entries, seed=seed)
     table = out.with_suffix(".csv")
     # Both before either is written: a page that fails must not leave another page's table beside it.
-    board, figures = page(groups, csv_name=table.name, left_out=left_out), as_csv(groups)
+    board, figures = page(groups, csv_name=table.name, left_out=left_out, asked=asked), as_csv(groups, asked)
     return write_whole(out, board), write_whole(table, figures), left_out

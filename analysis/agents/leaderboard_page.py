@@ -7,13 +7,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from analysis.agents.evaluated import CAPABILITIES, Cell, Entry
+from analysis.agents.evaluated import CAPABILITIES, Asked, Cell, Entry
 from analysis.agents.leaderboard import Group, differences, is_whole
 from analysis.agents.leaderboard_groups import by_strictness, folded
 from analysis.agents.leaderboard_table import Column, block, table
+from analysis.agents.probed import FIGURES as ERRORS
+from analysis.agents.probed import PROBES, asked_only
 from analysis.drawing.page import document
 from analysis.drawing.style import COLOURS, FIGURES, PAPER, WORDS
-from analysis.wording import in_points
 
 SCRIPT = Path(__file__).with_name("leaderboard.js")
 LOOK = """
@@ -53,22 +54,26 @@ svg.plane .label { fill: var(--ink); font-size: 12px; }
 """
 
 
-def page(groups: Sequence[Group], *, csv_name: str, left_out: Sequence[str] = ()) -> str:
+def page(groups: Sequence[Group], *, csv_name: str, left_out: Sequence[str] = (), asked: Sequence[Asked] = ()) -> str:
     """The whole page.
 
     Args:
         left_out: of each agent that could not be read, why.
+        asked: agents that were probed and not evaluated.
     """
     num = sum(len(group.entries) for group in groups)
     settings = "one setting" if len(groups) == 1 else f"{len(groups)} settings"
     first = verdict(groups[0]) if len(groups) == 1 else f"{num} agents in {settings}, each with tables of its own"
+    only = f"{len(asked)} probed and not evaluated"
+    where = ", ".join([*([f"{num} agent{'' if num == 1 else 's'} in {settings}"] if groups else []), *([only] if asked else [])])
     parts = [
-        f'<p class="where">{num} agent{"" if num == 1 else "s"} in {settings} \u00b7 <a href="{escape(csv_name)}">CSV</a></p>',
-        f"<h1>{escape(first)}</h1>",
+        f'<p class="where">{where} \u00b7 <a href="{escape(csv_name)}">CSV</a></p>',
+        f"<h1>{escape(first if groups else f'{len(asked)} agents, none of them evaluated' if len(asked) > 1 else only)}</h1>",
         '<p class="note">Intervals are 95 %, over scenarios. A click on a heading sorts.</p>',
         missing(left_out),
         apart(groups),
         *(section(group, number, several=len(groups) > 1) for number, group in enumerate(groups, start=1)),
+        asked_only(asked, [entry for group in groups for entry in group.entries]),
         f"<script>{SCRIPT.read_text(encoding='utf-8')}</script>",
     ]
     return document("Leaderboard", "\n".join(parts), style=COLOURS + WORDS + FIGURES + PAPER + LOOK, has_script=True)
@@ -106,7 +111,7 @@ def missing(left_out: Sequence[str]) -> str:
 
 def apart(groups: Sequence[Group]) -> str:
     """Says that settings are not to be compared, and in what they differ; nothing where there is one."""
-    if len(groups) == 1:
+    if len(groups) < 2:
         return ""
     heads = "".join(f"<th>setting {number}</th>" for number in range(1, len(groups) + 1))
     body = "".join(
@@ -283,30 +288,9 @@ def interval_of(name: str) -> Callable[[Entry], Cell]:
     return lambda entry: entry.found["intervals"].get(name)
 
 
-def errors_of(condition: str) -> Callable[[Entry], Cell]:
-    """A column of errors in one way of asking."""
-    return lambda entry: entry.reliability["conditions"][condition]["errors"] if entry.reliability else None
+def probed(figure: Callable[[Mapping[str, Any]], Cell]) -> Callable[[Entry], Cell]:
+    """A column of what an agent was asked."""
+    return lambda entry: figure(entry.reliability) if entry.reliability else None
 
 
-def probe_of(name: str) -> Callable[[Entry], Cell]:
-    """A column of what a way of asking adds, in points: it is a difference of shares."""
-
-    def points_of(entry: Entry) -> Cell:
-        found = (entry.reliability or {}).get(name) or {}
-        return {bound: in_points(found.get(bound)) for bound in ("value", "low", "high")}
-
-    return points_of
-
-
-RELIABILITY: tuple[Column, ...] = (
-    ("asked plainly", "share of errors", errors_of("plain"), "{:.1%}"),
-    ("after emotion", "share of errors after an emotional turn", errors_of("emotional"), "{:.1%}"),
-    ("against a belief", "share of errors against a false belief", errors_of("false_belief"), "{:.1%}"),
-    ("emotion adds", "paired by question", probe_of("emotional_cost"), "{:+.1f} points"),
-    ("belief adds", "wrong answers that were asserted, paired by question", probe_of("sycophancy"), "{:+.1f} points"),
-)
-PROBES = {
-    "told facts": "what users had told, a forced choice by likelihood of an embedded policy",
-    "questions": "questions of fact from a file, answered in words",
-}
-"""What each kind of probe asks."""
+RELIABILITY: tuple[Column, ...] = tuple((name, meaning, probed(figure), form) for name, meaning, figure, form in ERRORS)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from typing import Any
 
 from analysis.agents.evaluated import Cell, Entry
 from analysis.agents.leaderboard import Group, Rank
@@ -56,10 +57,14 @@ def rank_cell(rank: Rank, place: int) -> str:
 
 def agent_cell(entry: Entry, *, with_source: bool) -> str:
     """The agent's name, and in one of the tables where it is from."""
-    agent = entry.found["agent"]
-    source = agent.get("model") or agent.get("source") or ""
-    below = f"<small>{escape(str(source))}</small>" if with_source and source and source != entry.name else ""
-    return f'<td class="agent" data-v="{escape(entry.name)}">{escape(entry.name)}{below}</td>'
+    return name_cell(entry.found["agent"], with_source=with_source)
+
+
+def name_cell(agent: Mapping[str, Any], *, with_source: bool) -> str:
+    """The same, of an agent as its file has it."""
+    name, source = str(agent["name"]), agent.get("model") or agent.get("source") or ""
+    below = f"<small>{escape(str(source))}</small>" if with_source and source and source != name else ""
+    return f'<td class="agent" data-v="{escape(name)}">{escape(name)}{below}</td>'
 
 
 def figure_cell(cell: Cell, form: str) -> str:
