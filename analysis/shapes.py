@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 NUMBER, POINTS, INTEGER, TEXT, ANYTHING = "a number", "a number in [0, 100]", "a whole number", "a text", "anything"
@@ -24,11 +25,19 @@ KINDS: Mapping[Any, tuple[type, ...]] = {
 EACH, EACH_NUMBER = "*", "*number"
 """As a name: all that are not named; all that are not, and are numbers."""
 
-Shape = str | list[Any] | tuple[Any, ...] | Mapping[str, Any]
+
+@dataclass(frozen=True)
+class Perhaps:
+    """Of a `Complete` one: may be lacking or null."""
+
+    shape: str
+
+
+Shape = str | list[Any] | tuple[Any, ...] | Mapping[str, Any] | Perhaps
 
 
 class Complete(dict[str, Any]):
-    """All of these names must be there, and none null."""
+    """All of these names must be there, and none null, but those that are `Perhaps`."""
 
 
 class Filled(dict[str, Any]):
@@ -45,6 +54,8 @@ def misfit(value: Any, shape: Shape, name: str = "") -> str:
         return ""
     if isinstance(shape, Mapping):
         return misfit_of_names(value, shape, name)
+    if isinstance(shape, Perhaps):
+        return misfit(value, shape.shape, name)
     if isinstance(shape, list):
         if not isinstance(value, list):
             return says(name, "a list", value)
@@ -64,7 +75,9 @@ def misfit_of_names(value: Any, shape: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, Mapping):
         return says(name, "an object with names", value)
     prefix = f"{name}." if name else ""
-    if isinstance(shape, Complete) and (lacking := [key for key in shape if value.get(key) is None]):
+    if isinstance(shape, Complete) and (
+        lacking := [key for key in shape if value.get(key) is None and not isinstance(shape[key], Perhaps)]
+    ):
         return f"{prefix}{lacking[0]} must be there"
     if isinstance(shape, Filled) and (empty := [key for key, item in value.items() if item is None]):
         return f"{prefix}{empty[0]} must not be null"
@@ -140,7 +153,7 @@ AGENT_SHAPE: Shape = {
     "intervals": Complete(success_rate=CELL, failure_rate=CELL, worst_cell=GRADED, cvar20=GRADED),
     "strictness": Filled({EACH_NUMBER: GRADED}),
     **dict.fromkeys(("intention", "persona", "family"), BY_USER),
-    "errors": Complete(planned=INTEGER, not_played=INTEGER, excluded_dialogues=INTEGER),
+    "errors": Complete(planned=INTEGER, not_played=INTEGER, excluded_dialogues=INTEGER, cut_short=Perhaps(INTEGER)),
     "capabilities": {
         **dict.fromkeys(("by", "judge", "why_not", "complaint"), TEXT),
         **dict.fromkeys(("num_errors", "num_not_sent"), INTEGER),

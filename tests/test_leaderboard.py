@@ -413,6 +413,10 @@ def test_a_torn_agent_is_left_out_and_said_on_the_page_and_the_terminal(evaluate
         ({"score": 1e9}, "score must be a number in [0, 100], got 1000000000.0"),
         ({"score": float("nan")}, "NaN is no number that an evaluation writes"),
         ({"setting_id": None}, "got no setting_id"),
+        (
+            {"errors": {"planned": 8, "not_played": 0, "excluded_dialogues": 0, "cut_short": "3"}},
+            "errors.cut_short must be a whole number, got '3'",
+        ),
         ({"strictness": None}, "got no strictness"),
         ({"errors": "none"}, "errors must be an object with names, got 'none'"),
         ({"capabilities": "good"}, "capabilities must be an object with names"),
