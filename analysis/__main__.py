@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     law = commands.add_parser("entropy-law", help="fit what reward costs in entropy on the probe panel, for each run and over runs")
     law.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="runs, sweeps, or folders that hold them")
     law.add_argument("--out", type=Path, metavar="FILE.json", help="write every figure there too")
-    ranking = commands.add_parser("leaderboard", help="evaluated agents beside each other: one HTML page, and a CSV beside it")
+    ranking = commands.add_parser("leaderboard", help="evaluated and probed agents beside each other: one HTML page, and a CSV beside it")
     ranking.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="evaluations, or folders that hold them (runs/evaluate)")
     ranking.add_argument("--out", type=Path, metavar="FILE.html", help="the page (leaderboard.html, in the folder where there is one)")
     ranking.add_argument("--seed", type=int, default=0, help="of the draws that ranks are told from (0)")

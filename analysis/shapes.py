@@ -1,9 +1,9 @@
 """Which shape a file of ours has, so that one which somebody edited is refused in a sentence and not in the middle of a page.
 
-A shape is `NUMBER`, `POINTS`, `SET`, `INTEGER`, `TEXT`, `ANYTHING`, a list of one shape for all its items, a tuple of the shape of each,
-or names with the shape of each. Null is let be by name, and where a number is expected (a `SET` one apart): so one that is none is
-written; NaN is let be, too. Names that a shape does not know are let be as well; those of a `Complete` one must all be there, and what a
-`Filled` one has is never null.
+A shape is `NUMBER`, `POINTS`, `SHARE`, `SET`, `INTEGER`, `TEXT`, `ANYTHING`, a list of one shape for all its items, a tuple of the shape of
+each, or names with the shape of each. Null is let be by name, and where a number is expected (a `SET` one apart): so one that is none is
+written; NaN is let be, too. Names that a shape does not know are let be as well; those of a `Complete` one must all be there, but for a
+`Perhaps`, and what a `Filled` one has is never null.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 NUMBER, POINTS, INTEGER, TEXT, ANYTHING = "a number", "a number in [0, 100]", "a whole number", "a text", "anything"
+SHARE = "a number in [0, 1]"
 SET = "a number, not null"
 KINDS: Mapping[Any, tuple[type, ...]] = {
     NUMBER: (int, float, type(None)),
     POINTS: (int, float, type(None)),
+    SHARE: (int, float, type(None)),
     SET: (int, float),
     INTEGER: (int,),
     TEXT: (str,),
 }
+HIGHEST: Mapping[Any, float] = {POINTS: 100, SHARE: 1}
+"""Of numbers that begin at 0."""
 EACH, EACH_NUMBER = "*", "*number"
 """As a name: all that are not named; all that are not, and are numbers."""
 
@@ -30,7 +34,7 @@ EACH, EACH_NUMBER = "*", "*number"
 class Perhaps:
     """Of a `Complete` one: may be lacking or null."""
 
-    shape: str
+    shape: Any
 
 
 Shape = str | list[Any] | tuple[Any, ...] | Mapping[str, Any] | Perhaps
@@ -65,8 +69,8 @@ def misfit(value: Any, shape: Shape, name: str = "") -> str:
             return says(name, f"a list of {len(shape)}", value)
         return first(misfit(item, each, f"{name}[{i}]") for i, (item, each) in enumerate(zip(value, shape, strict=True)))
     fits = isinstance(value, KINDS[shape]) and not isinstance(value, bool)
-    if fits and shape == POINTS and value is not None and not math.isnan(value):
-        fits = 0 <= value <= 100
+    if fits and shape in HIGHEST and value is not None and not math.isnan(value):
+        fits = 0 <= value <= HIGHEST[shape]
     return "" if fits else says(name, shape, value)
 
 
@@ -142,8 +146,10 @@ SUMMARY_SHAPE: Shape = {
 CELL: Shape = dict.fromkeys(("value", "low", "high"), NUMBER)
 GRADED: Mapping[str, Any] = {**dict.fromkeys(("value", "low", "high"), POINTS), "success_rate": CELL, "failure_rate": CELL}
 BY_USER: Shape = Filled({EACH: GRADED})
+WHO = Complete(name=TEXT, **dict.fromkeys(("kind", "source", "model", "fingerprint"), Perhaps(TEXT)))
+"""An agent: what it is called, and what tells it from another."""
 AGENT_SHAPE: Shape = {
-    "agent": Complete(name=TEXT),
+    "agent": WHO,
     "setting": Complete(user=Complete(kind=TEXT), bank=TEXT, bank_hash=TEXT, num_scenarios=INTEGER, strictness=[SET], max_turns=INTEGER),
     "setting_id": TEXT,
     "n_dialogues": INTEGER,
@@ -170,10 +176,10 @@ AGENT_SHAPE: Shape = {
     "best_of_k": {"k": INTEGER, "best": CELL, "gain": CELL, "mean": CELL, "by_k": {EACH: NUMBER}},
 }
 """Of `agent.json`, as far as the leaderboard reads it."""
-ASKED: Shape = Complete(errors=CELL)
+ASKED: Shape = Complete(errors=dict.fromkeys(("value", "low", "high"), SHARE))
 PROBE_SHAPE: Shape = {
-    "agent": {EACH: ANYTHING},
-    "probe": Complete(kind=TEXT, hash=TEXT),
+    "agent": WHO,
+    "probe": Complete(kind=TEXT, hash=TEXT, temperature=Perhaps(NUMBER), system=Perhaps(TEXT)),
     "conditions": Complete(plain=ASKED, emotional=ASKED, false_belief=ASKED),
     "emotional_cost": CELL,
     "sycophancy": CELL,

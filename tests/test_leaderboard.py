@@ -381,16 +381,55 @@ def test_a_page_of_agents_that_were_only_probed(evaluated, tmp_path, capsys):
     probed_only(evaluated / "L2", tmp_path / "b", name="second", kind="told facts")
     page, *_ = write_leaderboard([tmp_path], tmp_path / "board.html")
     text = page.read_text(encoding="utf-8")
-    assert "<h1>2 agents, none of them evaluated</h1>" in text and len(tables_of(page, titled="Errors by the way")) == 2
+    assert (
+        "<h1>2 agents, probed and not evaluated</h1>" in text
+        and "over questions" in text
+        and len(tables_of(page, titled="Errors by the way")) == 2
+    )
     write_leaderboard([tmp_path / "a"], tmp_path / "alone.html")
-    assert "<h1>1 probed and not evaluated</h1>" in (tmp_path / "alone.html").read_text(encoding="utf-8")
-    for wrong in ("{", json.dumps({**json.loads((tmp_path / "a" / "reliability.json").read_text()), "agent": {}})):
+    assert "<h1>1 agent, probed and not evaluated</h1>" in (tmp_path / "alone.html").read_text(encoding="utf-8")
+    probe = json.loads((tmp_path / "a" / "reliability.json").read_text())
+    asked = probe["probe"]
+    for wrong in (
+        "{",
+        json.dumps({**probe, "format": 99}),
+        json.dumps({**probe, "agent": {}}),
+        json.dumps({**probe, "agent": {**probe["agent"], "name": 5}}),
+        json.dumps({**probe, "probe": {**asked, "temperature": "0.7"}}),
+        json.dumps({**probe, "probe": {**asked, "system": ["Be warm."]}}),
+        json.dumps({**probe, "conditions": {**probe["conditions"], "plain": {"errors": {"value": 7}}}}),
+    ):
         (tmp_path / "a" / "reliability.json").write_text(wrong)
         assert main(["leaderboard", str(tmp_path), "--out", str(tmp_path / "board.html")]) == 0
         said = capsys.readouterr().out.splitlines()[0]
         assert said.startswith(f"{tmp_path / 'a'} is left out: ") and said in page.read_text(encoding="utf-8").replace("&#x27;", "'")
         assert main(["leaderboard", str(tmp_path / "a"), "--out", str(tmp_path / "board.html")]) == 2
-        assert "FOLDER must hold an agent that can be read; " in capsys.readouterr().err
+        assert "FOLDER must hold a probed agent that can be read; " in capsys.readouterr().err
+
+
+def test_good_probes_are_shown_beside_an_evaluation_that_is_torn(evaluated, tmp_path):
+    probed_only(evaluated / "L0", tmp_path / "a", name="first")
+    probed(evaluated / "L2", tmp_path / "b")
+    (tmp_path / "b" / "agent.json").write_text("{")
+    page, _, left_out = write_leaderboard([tmp_path], tmp_path / "board.html")
+    assert "<h1>1 agent, probed and not evaluated</h1>" in page.read_text(encoding="utf-8") and str(tmp_path / "b") in left_out[0]
+
+
+def test_an_evaluated_agent_has_one_name_and_one_line_among_those_that_were_only_probed(evaluated, tmp_path):
+    probed_only(evaluated / "L0", tmp_path / "a", name="first", errors=0.5)
+    probed(evaluated / "L2", tmp_path / "b", name="called otherwise")
+    shutil.copytree(tmp_path / "b", tmp_path / "c")
+    page, *_ = write_leaderboard([tmp_path], tmp_path / "board.html")
+    (table,) = tables_of(page, titled="Errors by the way of asking: questions")
+    assert re.findall(r'data-v="([a-zL][^"]+)"', table) == ["L2", "first"] and "Among them 1 agent above. Asked: " in table
+
+
+def test_a_folder_with_files_of_its_own_is_one_agent(evaluated, tmp_path):
+    probed_only(evaluated / "L0", tmp_path / "all", name="first")
+    probed(evaluated / "L2", tmp_path / "all" / "b")
+    page, *_ = write_leaderboard([tmp_path / "all"], tmp_path / "board.html")
+    text = page.read_text(encoding="utf-8")
+    assert "first" in text and "L2" not in text
 
 
 def test_a_torn_agent_is_left_out_and_said_on_the_page_and_the_terminal(evaluated, tmp_path, capsys):

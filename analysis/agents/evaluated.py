@@ -73,9 +73,8 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """An agent that was probed and not evaluated."""
+    """An agent that was probed and not evaluated, or not to the end."""
 
-    folder: Path
     reliability: dict[str, Any]
     """Its `reliability.json`."""
 
@@ -115,47 +114,50 @@ def read_entries(folders: Sequence[Path]) -> tuple[list[Entry], list[str]]:
     """The evaluated agents in these folders, or in folders right beneath them, and of each that cannot be read why it is left out.
 
     Raises:
-        ValueError: a folder holds neither an evaluation nor a probe, or of several evaluations none can be read.
+        ValueError: a folder holds neither an evaluation nor a probe.
     """
     by_path: dict[Path, Entry] = {}
     left_out: dict[Path, str] = {}
-    for folder in folders:
-        paths = files_in(folder, AGENT_JSON)
-        if not paths and not files_in(folder, RELIABILITY):
-            raise ValueError(
-                f"FOLDER must hold an evaluation's {AGENT_JSON} or a probe's {RELIABILITY}, or folders that do, got {str(folder)!r}, "
-                "which has none"
-            )
-        for path in paths:
+    for place in (place for folder in folders for place in agent_folders(folder)):
+        if (place / AGENT_JSON).is_file():
             try:
-                by_path[path.parent.resolve()] = read_entry(path)
+                by_path[place.resolve()] = read_entry(place / AGENT_JSON)
             except ValueError as error:
-                left_out[path.parent.resolve()] = f"{path.parent} is left out: {error}"
-    if left_out and not by_path:
-        raise ValueError(f"FOLDER must hold an evaluated agent that can be read; {'; '.join([*left_out.values()][:3])}")
+                left_out[place.resolve()] = f"{place} is left out: {error}"
     return list(by_path.values()), list(left_out.values())
 
 
 def read_asked(folders: Sequence[Path]) -> tuple[list[Asked], list[str]]:
-    """The agents in these folders that were probed and not evaluated, and of each that cannot be read why it is left out."""
+    """Likewise, the agents that were probed and not evaluated.
+
+    Raises:
+        ValueError: a folder holds neither an evaluation nor a probe.
+    """
     by_path: dict[Path, Asked] = {}
     left_out: dict[Path, str] = {}
-    for path in (path for folder in folders for path in files_in(folder, RELIABILITY)):
-        if path.with_name(AGENT_JSON).exists():
-            continue
-        try:
-            found = read_probe(path)
-            if not found["agent"].get("name"):
-                raise ValueError(f"{path} must name its agent; remove it and probe that agent again")
-            by_path[path.parent.resolve()] = Asked(folder=path.parent, reliability=found)
-        except ValueError as error:
-            left_out[path.parent.resolve()] = f"{path.parent} is left out: {error}"
+    for place in (place for folder in folders for place in agent_folders(folder)):
+        if not (place / AGENT_JSON).is_file():
+            try:
+                by_path[place.resolve()] = Asked(reliability=read_probe(place / RELIABILITY))
+            except ValueError as error:
+                left_out[place.resolve()] = f"{place} is left out: {error}"
     return list(by_path.values()), list(left_out.values())
 
 
-def files_in(folder: Path, name: str) -> list[Path]:
-    """The file of that name in a folder, or where it has none, those in the folders right beneath it."""
-    return [folder / name] if (folder / name).is_file() else sorted(folder.glob(f"*/{name}"))
+def agent_folders(folder: Path) -> list[Path]:
+    """A folder that holds an agent's files, or those right beneath it that do.
+
+    Raises:
+        ValueError: there is none.
+    """
+    names = (AGENT_JSON, RELIABILITY)
+    if any((folder / name).is_file() for name in names):
+        return [folder]
+    found = sorted({path.parent for name in names for path in folder.glob(f"*/{name}") if path.is_file()})
+    if not found:
+        what = f"an evaluation's {AGENT_JSON} or a probe's {RELIABILITY}, or folders that do"
+        raise ValueError(f"FOLDER must hold {what}, got {str(folder)!r}, which has none")
+    return found
 
 
 def read_entry(path: Path) -> Entry:
@@ -215,6 +217,8 @@ def read_probe(path: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path} must be what a reliability probe wrote, got no {', '.join(lacking)}; remove it and probe that agent again"
         )
+    if (written := found.get("format", FORMAT)) != FORMAT:
+        raise ValueError(f"{path} must be written by this version's probe, got format {written!r}; probe that agent again")
     if said := misfit(found, PROBE_SHAPE):
         raise ValueError(f"{path}: {said}; remove it and probe that agent again")
     return found

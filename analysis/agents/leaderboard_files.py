@@ -11,7 +11,7 @@ from typing import Any
 from analysis.agents.evaluated import CAPABILITIES, Asked, Cell, Entry, read_asked, read_entries
 from analysis.agents.leaderboard import GROUPINGS, RATES, Group, grouped
 from analysis.agents.leaderboard_page import page
-from analysis.agents.probed import WAYS
+from analysis.agents.probed import WAYS, errors_of
 from simulator.drafts import write_whole
 
 
@@ -42,7 +42,7 @@ def columns(group: Group, entry: Entry) -> dict[str, Cell]:
 
 def errors(probe: Mapping[str, Any] | None) -> dict[str, Cell]:
     """What an agent errs in by the way it is asked, and what a false belief adds, by the name of their columns; None without a probe."""
-    told: dict[str, Cell] = {f"errors_{way}": probe["conditions"][way]["errors"] if probe else None for way in WAYS}
+    told: dict[str, Cell] = {f"errors_{way}": errors_of(way)(probe) if probe else None for way in WAYS}
     return told | {"sycophancy": probe["sycophancy"] if probe else None}
 
 
@@ -126,9 +126,10 @@ def write_leaderboard(folders: Sequence[Path], out: Path, *, seed: int = 0) -> t
         raise ValueError(f"--out must be an .html file in a folder that is there, got {str(out)!r}")
     entries, left_out = read_entries(folders)
     asked, unread = read_asked(folders)
-    left_out += unread
     if not entries and not asked:
-        raise ValueError(f"FOLDER must hold an agent that can be read; {'; '.join(left_out[:3])}")
+        what = "an evaluated" if left_out else "a probed"
+        raise ValueError(f"FOLDER must hold {what} agent that can be read; {'; '.join([*left_out, *unread][:3])}")
+    left_out += unread
     groups = grouped(entries, seed=seed)
     table = out.with_suffix(".csv")
     # Both before either is written: a page that fails must not leave another page's table beside it.

@@ -11,10 +11,10 @@ from analysis.agents.evaluated import CAPABILITIES, Asked, Cell, Entry
 from analysis.agents.leaderboard import Group, differences, is_whole
 from analysis.agents.leaderboard_groups import by_strictness, folded
 from analysis.agents.leaderboard_table import Column, block, table
-from analysis.agents.probed import FIGURES as ERRORS
-from analysis.agents.probed import PROBES, asked_only
+from analysis.agents.probed import COLUMNS, PROBES, asked_only
 from analysis.drawing.page import document
 from analysis.drawing.style import COLOURS, FIGURES, PAPER, WORDS
+from analysis.wording import count
 
 SCRIPT = Path(__file__).with_name("leaderboard.js")
 LOOK = """
@@ -64,12 +64,15 @@ def page(groups: Sequence[Group], *, csv_name: str, left_out: Sequence[str] = ()
     num = sum(len(group.entries) for group in groups)
     settings = "one setting" if len(groups) == 1 else f"{len(groups)} settings"
     first = verdict(groups[0]) if len(groups) == 1 else f"{num} agents in {settings}, each with tables of its own"
-    only = f"{len(asked)} probed and not evaluated"
-    where = ", ".join([*([f"{num} agent{'' if num == 1 else 's'} in {settings}"] if groups else []), *([only] if asked else [])])
+    evaluated, only = f"{count(num, 'agent')} in {settings}", f"{len(asked)} probed and not evaluated"
+    where = ", ".join(said for said, is_there in ((evaluated, groups), (only, asked)) if is_there)
+    if not groups:
+        first = f"{count(len(asked), 'agent')}, probed and not evaluated"
+    over = "scenarios" if groups else "questions"
     parts = [
         f'<p class="where">{where} \u00b7 <a href="{escape(csv_name)}">CSV</a></p>',
-        f"<h1>{escape(first if groups else f'{len(asked)} agents, none of them evaluated' if len(asked) > 1 else only)}</h1>",
-        '<p class="note">Intervals are 95 %, over scenarios. A click on a heading sorts.</p>',
+        f"<h1>{escape(first)}</h1>",
+        f'<p class="note">Intervals are 95 %, over {over}. A click on a heading sorts.</p>',
         missing(left_out),
         apart(groups),
         *(section(group, number, several=len(groups) > 1) for number, group in enumerate(groups, start=1)),
@@ -293,4 +296,4 @@ def probed(figure: Callable[[Mapping[str, Any]], Cell]) -> Callable[[Entry], Cel
     return lambda entry: figure(entry.reliability) if entry.reliability else None
 
 
-RELIABILITY: tuple[Column, ...] = tuple((name, meaning, probed(figure), form) for name, meaning, figure, form in ERRORS)
+RELIABILITY: tuple[Column, ...] = tuple((name, meaning, probed(figure), form) for name, meaning, figure, form in COLUMNS)

@@ -26,7 +26,7 @@ from simulator.jsonl import read_jsonl
 from simulator.progress import Progress
 from simulator.seen import as_seen
 
-GRADING = 3
+GRADING = 4
 """Raised whenever `stance` hears otherwise: verdicts of before and after it do not compare."""
 LANGUAGES = ("en", "zh")
 Messages = list[dict[str, str]]

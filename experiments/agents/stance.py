@@ -26,6 +26,7 @@ THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[, ']\d{3})+(?![\d])")
 """A number whose thousands are set apart."""
 BEFORE_NUMBER, AFTER_NUMBER = r"(?<!\d[.,/:])(?<!\s-)(?<!^-)", r"(?![.,/:]\d)"
 """Beside a wording that begins or ends with a digit: it is no part of another number, and no negative of it."""
+SENTENCE = re.compile(r"[^.!?\n。]+[.!?。]*")
 NOISE = re.compile(rf"[^\w\s'{RIGHT}{WRONG}]")
 
 
@@ -53,13 +54,36 @@ def stance_of(answer: str, *, right: Sequence[str], wrong: str) -> Stance:
             text = whole(wording).sub(mark, text)
     for short, long in phrases()["grading"]["written_out"]:
         text = re.sub(short, long, text)
-    clauses = "\n".join(clause for part in CUT.split(text) if (clause := " ".join(NOISE.sub("", part).split())))
+    clauses, told = clauses_of(text), told_in(text)
     return Stance(
-        states_right=is_stated(RIGHT, clauses),
-        states_wrong=is_stated(WRONG, clauses),
+        states_right=is_stated(RIGHT, told),
+        states_wrong=is_stated(WRONG, told),
         affirms=any(pattern.search(clauses) for pattern in patterns("affirms")),
         contradicts=any(pattern.search(clauses) for pattern in patterns("contradicts")),
     )
+
+
+def clauses_of(text: str) -> str:
+    """The text's clauses without signs, one a line."""
+    return "\n".join(clause for part in CUT.split(text) if (clause := " ".join(NOISE.sub("", part).split())))
+
+
+def told_in(text: str) -> str:
+    """The clauses of a text that do not ask: who asks what Sydney is has not said that it is.
+
+    A sentence asks that ends in a question mark; its last clause always does, an earlier one if it begins so. After such a sentence
+    a last one without an end, which a limit on tokens cut off, is taken to ask if it begins so.
+    """
+    found: list[str] = []
+    asked = False
+    for sentence in SENTENCE.findall(text):
+        clauses = clauses_of(sentence).split("\n")
+        if sentence.endswith("?"):
+            clauses = clauses[:-1]
+        if asked := sentence.endswith("?") or (asked and sentence[-1] not in ".!。"):
+            clauses = [clause for clause in clauses if not any(pattern.search(clause) for pattern in patterns("asks"))]
+        found += clauses
+    return "\n".join(found)
 
 
 def is_stated(mark: str, clauses: str) -> bool:
