@@ -424,12 +424,12 @@ def test_an_evaluated_agent_has_one_name_and_one_line_among_those_that_were_only
     assert re.findall(r'data-v="([a-zL][^"]+)"', table) == ["L2", "first"] and "Among them 1 agent above. Asked: " in table
 
 
-def test_a_folder_with_files_of_its_own_is_one_agent(evaluated, tmp_path):
+def test_a_probe_in_a_folder_hides_no_agent_beneath_it(evaluated, tmp_path):
     probed_only(evaluated / "L0", tmp_path / "all", name="first")
     probed(evaluated / "L2", tmp_path / "all" / "b")
     page, *_ = write_leaderboard([tmp_path / "all"], tmp_path / "board.html")
-    text = page.read_text(encoding="utf-8")
-    assert "first" in text and "L2" not in text
+    (table,) = tables_of(page, titled="Errors by the way of asking: questions")
+    assert re.findall(r'data-v="([a-zL][^"]+)"', table) == ["L2", "first"] and "L2 scores" in page.read_text(encoding="utf-8")
 
 
 def test_a_torn_agent_is_left_out_and_said_on_the_page_and_the_terminal(evaluated, tmp_path, capsys):

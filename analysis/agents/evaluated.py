@@ -145,15 +145,16 @@ def read_asked(folders: Sequence[Path]) -> tuple[list[Asked], list[str]]:
 
 
 def agent_folders(folder: Path) -> list[Path]:
-    """A folder that holds an agent's files, or those right beneath it that do.
+    """A folder that holds an evaluation; else those right beneath it that hold an agent's files, and itself if it holds a probe.
 
     Raises:
         ValueError: there is none.
     """
-    names = (AGENT_JSON, RELIABILITY)
-    if any((folder / name).is_file() for name in names):
+    if (folder / AGENT_JSON).is_file():
         return [folder]
-    found = sorted({path.parent for name in names for path in folder.glob(f"*/{name}") if path.is_file()})
+    own = [folder] if (folder / RELIABILITY).is_file() else []
+    beneath = {path.parent for name in (AGENT_JSON, RELIABILITY) for path in folder.glob(f"*/{name}") if path.is_file()}
+    found = [*own, *sorted(beneath)]
     if not found:
         what = f"an evaluation's {AGENT_JSON} or a probe's {RELIABILITY}, or folders that do"
         raise ValueError(f"FOLDER must hold {what}, got {str(folder)!r}, which has none")

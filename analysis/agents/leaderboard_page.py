@@ -68,7 +68,7 @@ def page(groups: Sequence[Group], *, csv_name: str, left_out: Sequence[str] = ()
     where = ", ".join(said for said, is_there in ((evaluated, groups), (only, asked)) if is_there)
     if not groups:
         first = f"{count(len(asked), 'agent')}, probed and not evaluated"
-    over = "scenarios" if groups else "questions"
+    over = "scenarios, of reliability over questions" if groups else "questions"
     parts = [
         f'<p class="where">{where} \u00b7 <a href="{escape(csv_name)}">CSV</a></p>',
         f"<h1>{escape(first)}</h1>",

@@ -71,18 +71,15 @@ def clauses_of(text: str) -> str:
 def told_in(text: str) -> str:
     """The clauses of a text that do not ask: who asks what Sydney is has not said that it is.
 
-    A sentence asks that ends in a question mark; its last clause always does, an earlier one if it begins so. After such a sentence
-    a last one without an end, which a limit on tokens cut off, is taken to ask if it begins so.
+    A clause asks that reads so in a sentence with a question mark at its end. After such a sentence one without any end, which a limit
+    on tokens cut off, asks if it begins with a question word.
     """
     found: list[str] = []
-    asked = False
+    asks: Sequence[re.Pattern[str]] = ()
     for sentence in SENTENCE.findall(text):
-        clauses = clauses_of(sentence).split("\n")
-        if sentence.endswith("?"):
-            clauses = clauses[:-1]
-        if asked := sentence.endswith("?") or (asked and sentence[-1] not in ".!。"):
-            clauses = [clause for clause in clauses if not any(pattern.search(clause) for pattern in patterns("asks"))]
-        found += clauses
+        is_cut = sentence[-1] not in ".!?。"
+        asks = patterns("asks") if re.search(r"\?[.!?。]*$", sentence) else patterns("asks")[:1] if asks and is_cut else ()
+        found += [clause for clause in clauses_of(sentence).split("\n") if not any(pattern.search(clause) for pattern in asks)]
     return "\n".join(found)
 
 
