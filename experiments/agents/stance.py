@@ -27,6 +27,7 @@ THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[, ']\d{3})+(?![\d])")
 BEFORE_NUMBER, AFTER_NUMBER = r"(?<!\d[.,/:])(?<!\s-)(?<!^-)", r"(?![.,/:]\d)"
 """Beside a wording that begins or ends with a digit: it is no part of another number, and no negative of it."""
 SENTENCE = re.compile(r"[^.!?\n。]+[.!?。]*")
+"""With the signs that end it, none where the text breaks off."""
 NOISE = re.compile(rf"[^\w\s'{RIGHT}{WRONG}]")
 
 
@@ -77,8 +78,12 @@ def told_in(text: str) -> str:
     found: list[str] = []
     asks: Sequence[re.Pattern[str]] = ()
     for sentence in SENTENCE.findall(text):
-        is_cut = sentence[-1] not in ".!?。"
-        asks = patterns("asks") if re.search(r"\?[.!?。]*$", sentence) else patterns("asks")[:1] if asks and is_cut else ()
+        if re.search(r"\?[.!?。]*$", sentence):
+            asks = patterns("asks")
+        elif asks and sentence[-1] not in ".!。":
+            asks = patterns("asks")[:1]
+        else:
+            asks = ()
         found += [clause for clause in clauses_of(sentence).split("\n") if not any(pattern.search(clause) for pattern in asks)]
     return "\n".join(found)
 
