@@ -36,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m experiments",
         description="Run an experiment. Without a name, list the experiments.",
-        epilog="`evaluate AGENT` evaluates any agent, `reliability AGENT` says what training cost it (see their --help).",
+        epilog="`evaluate AGENT` evaluates any agent, `reliability AGENT` says what training cost it (see their --help). "
+        "What each experiment costs and found is in docs/experiments.md, all of it in docs/experiments/<name>.md.",
     )
     parser.add_argument("experiment", nargs="?", help="name of a file in experiments/, without .yaml")
     parser.add_argument("overrides", nargs="*", metavar="setting=value", help="dotted settings, e.g. teacher.kind=fixed budget.steps=10")

@@ -17,6 +17,7 @@ from tiny_student import make_outcome
 from curriculum import TEACHERS
 from curriculum.__main__ import describe
 from curriculum.collapse import INDICATORS
+from experiments.catalogue import experiments
 from experiments.cautions import cautions
 from experiments.config import load
 from policy.algorithms import ALGORITHMS, make_algorithm
@@ -28,7 +29,7 @@ from simulator.users import USERS, make_user
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("results/*.md"))]
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("experiments/*.md")), *sorted(DOCS.glob("results/*.md"))]
 
 
 def examples(page: str) -> list[str]:
@@ -159,3 +160,16 @@ def test_a_heading_stands_once_on_its_page_so_that_links_lead_to_one_place(page)
 def test_the_index_names_every_page():
     index = (DOCS / "README.md").read_text(encoding="utf-8")
     assert [path.name for path in DOCS.glob("*.md") if path.name != "README.md" and f"({path.name})" not in index] == []
+
+
+@pytest.mark.parametrize("name", experiments())
+def test_every_experiment_has_a_page_with_what_was_expected_and_what_came_out(name):
+    page = (DOCS / "experiments" / f"{name}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# `{name}`\n")
+    places = [page.find(f"**{part}") for part in ("Question.", "Set-up.", "Expected", "Result")]
+    assert -1 not in places and places == sorted(places)
+    assert f"](experiments/{name}.md)" in (DOCS / "experiments.md").read_text(encoding="utf-8")
+
+
+def test_every_page_of_an_experiment_is_of_one_that_exists():
+    assert {path.stem for path in DOCS.glob("experiments/*.md")} == set(experiments())
