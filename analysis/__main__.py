@@ -10,11 +10,8 @@ from pathlib import Path
 
 from analysis.comparisons.options import comparison_options
 from analysis.personas.options import persona_options
+from simulator.exit_code import ExitCode, ended
 
-USAGE_ERROR = 2
-"""Exit code of a request that cannot be met."""
-READER_GONE = 141
-"""Exit code, as of a program that SIGPIPE ends."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -52,17 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fidelity.add_argument("--seed", type=int, default=0, help="of these draws (0)")
     persona_options(commands.add_parser("persona", help="whether simulated users stay who they are, over turns and by strictness"))
     options = parser.parse_args(arguments)
-    try:
+
+    def work() -> int:
         COMMANDS[options.command](options)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read us has seen enough; Python would complain once more when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return READER_GONE
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE_ERROR
-    return 0
+        return ExitCode.FINISHED
+
+    return ended(work, refused=(ValueError, OSError), if_interrupted="interrupted")
 
 
 def write(options: argparse.Namespace) -> None:

@@ -129,7 +129,9 @@ def area_of(seen: Sequence[Look]) -> float:
 def lacks_looks(summary: Mapping[str, Any] | None, seen: Sequence[Look]) -> str:
     """That the looks are not those which the summary was made of, seen by the area under them; empty where they are, or nothing tells."""
     told = setting(summary, "heldout.auc")
-    if told is None or not seen or math.isclose(area := area_of(seen), told, abs_tol=SAME_AREA):
+    if summary is not None and seen and "heldout" not in summary:
+        return "its summary.json says nothing of heldout, though evaluation.jsonl holds looks"
+    if not seen or told is None or math.isclose(area := area_of(seen), told, abs_tol=SAME_AREA):
         return ""
     return f"evaluation.jsonl lacks looks, or they were changed: the area under them is {area:.3f}, and its summary says {told:.3f}"
 

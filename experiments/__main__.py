@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.exit_code import ended
 from experiments.keys import ConfigError
+from simulator.exit_code import ended
 
 if TYPE_CHECKING:
     from experiments.config import ExperimentConfig

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.exit_code import ExitCode
 from policy.prior_config import EMBEDDED
 from simulator.drafts import write_whole
+from simulator.exit_code import ExitCode
 
 if TYPE_CHECKING:
     from experiments.benchmarks.figures import Figures, Settings

@@ -320,7 +320,14 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def set_typed(schema: DictConfig, name: str, value: Any, *, default: Any) -> None:
-    """Sets one setting; a whole number may be written as 1e6."""
+    """Sets one setting; a whole number may be written as 1e6.
+
+    Raises:
+        ConfigError: it is of another type, or text in which the library would put other settings.
+    """
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and ("${" in text or text == "???"):
+            raise ConfigError(f"{name} must be text that stands for itself, without ${{ and other than ???, got {text!r}")
     if type(default) is int and isinstance(value, float) and value.is_integer():
         value = int(value)
     try:
@@ -382,13 +389,30 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     return tree
 
 
-AS_WRITTEN = ("name", "seeds", "resume", "runs", "policy.system_prompt")
-"""Overrides that are text, whatever else YAML could read in them: of a run named 1.10 it would make 1.1, and 64 of seeds 1:4."""
+TEXT_OF_A_SWEEP = ("arms", "seeds")
+"""A sweep's own words that are text between commas or a list."""
+
+
+@cache
+def text_settings() -> frozenset[str]:
+    """Settings that are free text and no choice among words, whichever kind their group is of."""
+    chosen = [{**DEFAULT_KINDS, group: kind} for group, kinds in VARIANTS.items() for kind in kinds]
+    schemas = [schema_for({group: {"kind": kind} for group, kind in kinds.items()}) for kinds in chosen]
+    found = [(name, value) for schema in schemas for name, value in leaves(OmegaConf.to_container(schema))]
+    return frozenset(name for name, value in found if type(value) is str and not name.endswith(".kind"))
 
 
 def is_as_written(name: str, value: str) -> bool:
-    """Whether an override is the very text that was written, which YAML is not to read; not where it is in quotes or a list of seeds."""
-    return name in AS_WRITTEN and value != "" and not value.startswith(("'", '"')) and not (name == "seeds" and value.startswith("["))
+    """Whether an override is the very text that was written, whatever else YAML could read in it.
+
+    It would make 1.1 of a run named 1.10, 64 of seeds 1:4, and False of a reason that is "no". In quotes it is YAML's, and so is a list
+    for a sweep, or a table for a request's body, whose quotes a shell took away.
+    """
+    if value == "" or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
+        return False
+    if name in TEXT_OF_A_SWEEP:
+        return not value.startswith("[")
+    return name in text_settings() and not (name == EXTRA_BODY and value.startswith("{"))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -99,8 +99,10 @@ class Recorder:
         self._dashboard.text("alarms", step, text)
 
     def summary(self, values: Mapping[str, Any]) -> None:
-        """The one file that is read by whatever compares runs; replaced whole. TensorBoard gets the run's settings beside its scores."""
-        write_whole(self.folder / SUMMARY, json.dumps(jsonable(values), indent=2) + "\n")
+        """The one file that is read by whatever compares runs; replaced whole. TensorBoard gets the run's settings beside its scores.
+
+        The file comes last: a run that has it has ended, and is not gone on with where the disk was full for what comes before.
+        """
         step = int(values.get("steps", 0))
         self._show_teaching(step)
         self.scalars(step, {"eval/auc": float(setting(values, "heldout.auc", math.nan))})
@@ -112,6 +114,7 @@ class Recorder:
             settings = compared_settings(config, folder=self.folder, names=columns)
             name = name_among(self.folder, runs=Path(config.get("runs", RUNS)))
             self._dashboard.settings(name, settings, columns=columns, metrics=JUDGED_BY)
+        write_whole(self.folder / SUMMARY, json.dumps(jsonable(values), indent=2) + "\n")
 
     def flush(self) -> None:
         """Forces what was recorded to the disk: a checkpoint must not outlive the records of what it has behind it.

@@ -21,7 +21,6 @@ from experiments.beginning import settings_text, write_over
 from experiments.cautions import cautions
 from experiments.config import ExperimentConfig
 from experiments.cost import seconds_of_run
-from experiments.exit_code import ExitCode
 from experiments.heldout import HeldOut, is_due, tenth_of
 from experiments.interruption import Interruption
 from experiments.keys import refusing
@@ -36,6 +35,7 @@ from experiments.train import Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
 from simulator.bank import world_hash
 from simulator.endpoint_config import EndpointConfig
+from simulator.exit_code import ExitCode
 from simulator.progress import as_clock
 
 EARLIER = "summary.earlier.json"

@@ -38,6 +38,16 @@ class SealedConfig:
     seeds: list[int] = field(default_factory=list)
     """All seeds that the opening was planned with; a sweep sets it, a single run has its own seed."""
 
+    def __post_init__(self) -> None:
+        if self.again.strip().lower() in NO_REASONS:
+            raise ValueError(
+                f"sealed.again must say why the sealed half is opened again, got {self.again!r}; leave it out to keep it closed"
+            )
+
+
+NO_REASONS = ("no", "n", "off", "false", "none", "null", "0", "yes", "y", "on", "true", "1")
+"""Answers to whether; the mark keeps an answer to why."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:

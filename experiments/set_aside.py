@@ -17,11 +17,11 @@ from pathlib import Path
 
 from experiments.config import ExperimentConfig, load
 from experiments.evaluate import grid_tasks, spread
-from experiments.exit_code import ExitCode, ended
 from experiments.keys import ConfigError
 from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome
 from simulator.drafts import write_whole
+from simulator.exit_code import ExitCode, ended
 from simulator.scenario import Scenario, Split
 from simulator.shown import table_of_shares
 

@@ -36,7 +36,6 @@ from experiments.config import (
     to_plain,
 )
 from experiments.cost import seconds_of_run
-from experiments.exit_code import ExitCode
 from experiments.interruption import SIGNALS, Interruption
 from experiments.keys import ConfigError, refusing
 from experiments.preflight import check
@@ -45,6 +44,7 @@ from experiments.sweep_checks import check_no_writers, check_opening, check_plac
 from experiments.sweep_plan import Cell, Sweep
 from experiments.taking_over import began_otherwise, is_done, kept_runs, plan_apart
 from policy.prior_place import prior_folder
+from simulator.exit_code import ExitCode
 from simulator.progress import as_clock
 
 POLL_S = 2.0
@@ -216,7 +216,7 @@ class Sitting:
         if any(is_done(self.sweep, cell) for cell in self.sweep.cells()):
             try:
                 self.say(compare_arms(self.sweep))
-            except ValueError as error:
+            except (ValueError, OSError) as error:
                 self.say(f"not compared: {error}")
         return self.failed
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -215,7 +215,7 @@ def describe(sweep: Sweep) -> str:
         f"# would write {sweep.folder}",
         *numbers(sweep),
         f"# seeds {', '.join(map(str, sweep.seeds))}; endpoint {planned.primary}",
-        *(f"# contrast {a} against {b}{absent((a, b), sweep.arms)}" for a, b in planned.contrasts),
+        *(f"# contrast {a} against {b}{absent((a, b), sweep)}" for a, b in planned.contrasts),
         *(f"# arms differ on purpose in {name}" for name in sweep.differ),
         *(f"# tuned before, {arm}: {said}" for arm, said in planned.tuning.items()),
         *(f"# {said}" for said in (sweep.choice.sentences() if sweep.choice else ())),
@@ -246,11 +246,17 @@ def in_all(num_runs: int, budget: BudgetConfig) -> str:
     return f"{count(num_runs, 'run')} and {'at most ' if budget.steps else ''}{num_runs * budget.policy_tokens:,} policy tokens in all"
 
 
-def absent(contrast: tuple[str, str], arms: Iterable[str]) -> str:
-    """That a contrast lacks an arm which was not asked for; empty where it lacks none."""
-    missing = [name for name in contrast if not fnmatch.filter(arms, name)]
+def absent(contrast: tuple[str, str], sweep: Sweep) -> str:
+    """That a contrast lacks an arm which was not asked for, or some of those whose best it names; empty where it lacks none."""
+    missing = [name for name in contrast if not fnmatch.filter(sweep.arms, name)]
     was, it_is = ("was", "it is") if len(missing) == 1 else ("were", "they are")
-    return f"; {' and '.join(missing)} {was} not asked for, so it counts with p = 1 until {it_is} run" if missing else ""
+    if missing:
+        return f"; {' and '.join(missing)} {was} not asked for, so it counts with p = 1 until {it_is} run"
+    a, b = contrast
+    if b in (sweep.planned.choose or {}).get("best", ()):
+        return ""
+    others = [arm for arm in fnmatch.filter(sweep.file_arms, b) if arm != a and arm not in sweep.arms]
+    return f"; undecided until {', '.join(others)} {'is' if len(others) == 1 else 'are'} run as well" if others else ""
 
 
 def is_sweep(experiment: str) -> bool:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from simulator.exit_code import ExitCode, ended
 from simulator.options import adversaries_options, calibrate_options, chat_options, convert_options, explain_options, finite, fit_options
 
-USAGE_ERROR = 2
-"""Exit code of a request that cannot be met."""
-READER_GONE = 141
-"""Exit code, as of a program that SIGPIPE ends."""
 GRID = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
@@ -48,19 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     convert_options(commands.add_parser("convert", help="transcripts into SAGE's format, or from it"))
     fit_options(commands.add_parser("fit", help="fit the preset SAGE on recorded conversations, and say how it does on others"))
     options = parser.parse_args(arguments)
-    try:
+
+    def work() -> int:
         if options.command in ACTIONS:
             return ACTIONS[options.command](options)
         print(TABLES[options.command](options))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read us has seen enough; Python would complain once more when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return READER_GONE
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE_ERROR
-    return 0
+        return ExitCode.FINISHED
+
+    return ended(work, refused=(ValueError, OSError), if_interrupted="interrupted")
 
 
 def ladder_table(options: argparse.Namespace) -> str:

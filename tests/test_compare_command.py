@@ -8,7 +8,7 @@ import pytest
 from made_run import make_run
 from made_sweep import made_sweep
 
-from analysis.__main__ import main
+from analysis.__main__ import COMMANDS, main
 from analysis.comparisons.planned import Planned
 from analysis.endpoints import AUC
 
@@ -147,3 +147,35 @@ def test_the_folder_of_an_experiment_is_refused_in_one_sentence_that_names_its_s
     assert main([command, str(tmp_path / "made")]) == 2
     said = capsys.readouterr().err
     assert said.endswith(f"which holds none; sweeps beneath it: {sweeps[0]}, {sweeps[1]}\n") and said.count("\n") == 1
+
+
+def test_what_was_planned_is_not_written_over_by_what_is_asked_besides(tmp_path, capsys):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "uniform": [50.0, 52.0], "linear": [9.0, 8.0]})
+    PLANNED.keep(folder)
+    assert main(["compare", str(folder)]) == 0
+    planned = (folder / "comparison.json").read_bytes()
+    for asked in (["--contrast", "frontier:linear"], ["--primary", "heldout.auc"], ["--seeds", "0"]):
+        assert main(["compare", str(folder), *asked]) == 0
+        said = f"{folder / 'comparison.json'} stays as it is, for it holds what was planned; --out FILE.json keeps this one"
+        assert capsys.readouterr().out.rstrip().endswith(said)
+        assert (folder / "comparison.json").read_bytes() == planned
+    assert main(["compare", str(folder), "--contrast", "frontier:linear", "--out", str(tmp_path / "other.json")]) == 0
+    assert json.loads((tmp_path / "other.json").read_text())["plan"]["chosen_by"] == "name"
+
+
+def test_a_folder_in_place_of_the_comparison_is_one_sentence(tmp_path, capsys):
+    folder = made_sweep(tmp_path / "sweep", {"a": [70.0], "b": [50.0]})
+    (folder / "comparison.json").mkdir()
+    assert main(["compare", str(folder)]) == 2
+    assert (
+        capsys.readouterr().err == f"error: {folder / 'comparison.json'} must be a file, got a folder; --out FILE.json writes elsewhere\n"
+    )
+
+
+def test_who_stops_a_command_gets_no_traceback(tmp_path, capsys, monkeypatch):
+    def stopped(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(COMMANDS, "compare", stopped)
+    assert main(["compare", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "interrupted\n"

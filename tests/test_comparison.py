@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -234,6 +235,11 @@ def test_where_no_run_reaches_the_budget_areas_end_with_the_shortest(tmp_path):
         ("config.yaml", "a: [", "must be YAML"),
         ("config.yaml", "seed: 1\n", "budget.policy_tokens must stand in its config.yaml, got None"),
         ("config.yaml", "budget:\n  policy_tokens: 1000\n", "its config.yaml ends early"),
+        ("config.yaml", "budget:\n  policy_tokens: true\n", "budget.policy_tokens must stand in its config.yaml, got True"),
+        ("config.yaml", "budget:\n  policy_tokens: 0\n", "budget.policy_tokens in its config.yaml must be at least 1, got 0"),
+        ("config.yaml", "budget:\n  policy_tokens: 9\n  steps: many\n", "budget.steps must stand in its config.yaml, got 'many'"),
+        ("config.yaml", "budget:\n  policy_tokens: 9\n  steps: -1\n", "budget.steps in its config.yaml must be at least 0, got -1"),
+        ("summary.json", '{"seed": 1}', "its summary.json says nothing of heldout, though evaluation.jsonl holds looks"),
         ("evaluation.jsonl", '{"step": 0, "outcome": "left"}\n', "got a line at step 0 with a bad 'look'"),
         ("evaluation.jsonl", "nonsense\n{}\n", "in line 1"),
     ],
@@ -534,3 +540,36 @@ def test_a_baseline_that_was_named_by_hand_answers_no_planned_question(tmp_path)
     Planned(contrasts=(("frontier", "fixed_*"),), primary="heldout.auc", choose=choose, seeds=tuple(range(8))).keep(folder)
     contrast = as_planned(folder)["contrasts"][0]
     assert contrast["answer"] == "undecided" and "fixed_0.1 was named by hand" in contrast["too_early"]
+
+
+@pytest.mark.parametrize("lost", ["folder", "summaries", "a seed", "world"])
+def test_nothing_is_answered_against_the_best_of_some_of_the_arms_that_were_planned(tmp_path, lost):
+    # Against fixed_0.7, the best, frontier is behind; against fixed_0.9 it is ahead on every seed.
+    finals = {"frontier": [70.0 + i for i in range(8)], "fixed_0.7": [80.0] * 8, "fixed_0.9": [50.0] * 8}
+    folder = made_sweep(tmp_path / "sweep", finals)
+    Planned(contrasts=(("frontier", "fixed_*"),), primary="heldout.auc", seeds=tuple(range(8)), arms=tuple(finals)).keep(folder)
+    assert as_planned(folder)["contrasts"][0]["b"] == "fixed_0.7" and not as_planned(folder)["contrasts"][0]["too_early"]
+    best = folder / "fixed_0.7"
+    if lost == "folder":
+        shutil.rmtree(best)
+    for seed in range(8) if lost in ("summaries", "world") else [7] if lost == "a seed" else []:
+        summary = best / f"seed_{seed}" / "summary.json"
+        summary.write_text(summary.read_text().replace('"aaaa"', '"bbbb"') if lost == "world" else "{", encoding="utf-8")
+    contrast = as_planned(folder)["contrasts"][0]
+    assert contrast["answer"] == "undecided"
+    if lost == "a seed":
+        assert contrast["b"] == "fixed_0.7" and contrast["too_early"].endswith("seed 7 cannot be paired yet.")
+        return
+    which = "fixed_0.7 has no pair in seeds 0, 1, 2, 3, 4, 5, 6, 7."
+    assert contrast["b"] == "fixed_0.9" and contrast["endpoints"][AUC]["p"] < 0.01
+    assert contrast["too_early"] == f"frontier against fixed_* is not answered before all are in from which the best is chosen: {which}"
+
+
+def test_a_seed_that_the_best_has_and_another_candidate_lacks_leaves_the_choice_open(tmp_path):
+    finals = {"frontier": [70.0 + i for i in range(8)], "fixed_0.7": [40.0] * 8, "fixed_0.9": [50.0] * 8}
+    folder = made_sweep(tmp_path / "sweep", finals)
+    Planned(contrasts=(("frontier", "fixed_*"),), primary="heldout.auc", seeds=tuple(range(8)), arms=tuple(finals)).keep(folder)
+    assert as_planned(folder)["contrasts"][0]["answer"] == "yes"
+    shutil.rmtree(folder / "fixed_0.7" / "seed_3")
+    contrast = as_planned(folder)["contrasts"][0]
+    assert contrast["answer"] == "undecided" and contrast["too_early"].endswith("fixed_0.7 has no pair in seed 3.")

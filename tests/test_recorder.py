@@ -234,3 +234,16 @@ def test_alarms_are_texts_under_a_name_that_no_metric_has(tmp_path):
     events.Reload()
     texts = set(events.PluginTagToContent("text"))
     assert texts == {"alarms"} and not texts & set(events.Tags()["scalars"])
+
+
+def test_a_run_whose_last_entries_cannot_be_written_has_not_ended(tmp_path, monkeypatch):
+    recorder = Recorder(tmp_path)
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(recorder, "scalars", full)
+    with pytest.raises(OSError, match="no space"):
+        recorder.summary({"steps": 1})
+    recorder.close()
+    assert not (tmp_path / "summary.json").exists()

@@ -12,10 +12,10 @@ from tiny_policy import save_tiny_policy
 
 from experiments import sealed
 from experiments.config import load
-from experiments.exit_code import ExitCode
 from experiments.keys import ConfigError
 from experiments.run import RunLoop, run
 from experiments.train import Tally
+from simulator.exit_code import ExitCode
 
 
 @pytest.fixture

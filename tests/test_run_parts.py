@@ -23,7 +23,6 @@ from curriculum.frontier import FrontierConfig, FrontierTeacher
 from curriculum.teacher import Mode
 from experiments.arrival import canaries, largest_difference, require_arrival
 from experiments.evaluate import mean
-from experiments.exit_code import ExitCode, ended
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.measure import measure
@@ -34,6 +33,7 @@ from experiments.train import learned
 from policy.engine import EngineConfig, EngineKind, make_engine
 from simulator.bank import load_bank
 from simulator.dialogue import Outcome
+from simulator.exit_code import ExitCode, ended
 from simulator.scenario import Split
 from tests.tiny_policy import save_tiny_policy
 

@@ -151,3 +151,9 @@ def test_a_torn_file_of_marks_is_told(at, tmp_path):
     (tmp_path / MARKS).write_text("{\n")
     with pytest.raises(ConfigError, match="must hold a mark in line 1"):
         check_sealed(*at("smoke/first"), resuming=False)
+
+
+@pytest.mark.parametrize("answer", ["no", "false", "Yes", "1"])
+def test_whether_is_not_why(answer):
+    with pytest.raises(ConfigError, match=r"sealed\.again must say why the sealed half is opened again"):
+        load("adaptive_curriculum", [f"sealed.again={answer}"])

@@ -23,7 +23,6 @@ from analysis.comparisons.planned import read_planned
 from analysis.comparisons.sweep import read_sweep
 from experiments.__main__ import main
 from experiments.config import to_plain
-from experiments.exit_code import ExitCode
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.one_writer import only_writer
@@ -44,6 +43,7 @@ from experiments.sweep import (
 from experiments.sweep_checks import torn_runs
 from experiments.sweep_plan import Cell, Sweep, describe
 from simulator.bank import world_hash
+from simulator.exit_code import ExitCode
 
 
 def test_a_run_by_itself_waits_for_the_run_that_it_replays(write, tmp_path):

@@ -390,3 +390,11 @@ def test_names_and_seeds_are_what_was_written(write):
     assert planned("seeds=05").seeds == (5,) and planned("seeds=[3, 5]").seeds == (3, 5)
     with pytest.raises(ConfigError, match="seeds must be whole numbers such as 0,1,2 or 0-2, got '1:4'"):
         planned("seeds=1:4")
+
+
+def test_candidates_that_are_not_asked_for_are_named_beside_their_contrast(capsys):
+    assert main(["fixed_vs_adaptive", "--dry-run", "name=none", "arms=frontier,uniform,fixed_0.5,fixed_0.9"]) == 0
+    out = capsys.readouterr().out
+    assert "# contrast frontier against fixed_*; undecided until fixed_0.1, fixed_0.3, fixed_0.7 are run as well\n" in out
+    assert "# contrast frontier against linear_*; linear_* was not asked for, so it counts with p = 1 until it is run\n" in out
+    assert "# contrast frontier against uniform\n" in out

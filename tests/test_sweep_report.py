@@ -550,3 +550,21 @@ def test_users_of_the_sealed_half_are_not_shown_before_all_planned_runs_are_in(t
     for arm in ("frontier", "uniform"):
         made_result(folder, arm, 1, split="sealed", metrics=steps_of())
     assert "After training: uniform" in words_of(write_sweep_report(folder))
+
+
+def test_no_seed_that_an_arm_lacks_is_passed_over(tmp_path):
+    folder = tmp_path / "sweep"
+    for arm, seeds in {"frontier": [0], "uniform": [0, 1], "linear": [0, 2]}.items():
+        for seed in seeds:
+            made_result(folder, arm, seed)
+    words = words_of(write_sweep_report(folder))
+    # Of seed 1 the contrast with uniform says it, of seed 2 that with linear.
+    assert "frontier lacks seed 1; only common seeds are paired." in words
+    assert "frontier lacks seed 2; only common seeds are paired." in words
+    assert "uniform has no run with seed 2." in words and "linear has no run with seed 1." in words
+    assert "frontier has no run" not in words
+    (folder / "linear").rename(tmp_path / "later")
+    made_result(folder, "adarft", 2, looks=((0, 20.0),), finished=False)
+    words = words_of(write_sweep_report(folder))
+    assert "frontier lacks seed 1; only common seeds are paired." in words and "frontier has no run with seed 2." in words
+    assert "adarft/seed_2 has not finished" in words and "adarft/seed_2 is left out" not in words

@@ -11,6 +11,7 @@ import numpy as np
 
 from analysis import stats
 from analysis.clusters import Estimate
+from analysis.comparisons.notes import no_run
 from analysis.comparisons.sweep import RunResult, Sweep, common_cells, measured, why_not_averaged
 from analysis.endpoints import ENDPOINTS
 from analysis.learning_curves import common_curves, hold_last, kaplan_meier, median_time, restricted_mean_time, tokens_to_threshold
@@ -35,7 +36,7 @@ def arm_record(arm: str, sweep: Sweep, *, threshold: float, resampling: Resampli
         "runs": {str(run.seed): {**run.scalars, "world_hash": run.world_hash, "alarms": run.alarms} for run in runs},
     }
     if not runs:
-        return record, [f"{arm} has no run that can be used."]
+        return record, [no_run(arm)]
     reason = next((said for run in runs[1:] if (said := why_not_averaged(runs[0], run))), "")
     if reason:
         return record, [f"{arm} is not averaged: {reason}."]

@@ -13,15 +13,15 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from analysis import paired, stats
 from analysis.comparisons.arms import arm_record
-from analysis.comparisons.comparison_plan import COMPARISON, Plan, contrasts_of, plan_of
+from analysis.comparisons.comparison_plan import COMPARISON, Plan, contrasts_of, holds_planned, plan_of
 from analysis.comparisons.contrast_words import answer, listed
-from analysis.comparisons.pairing import best_of, comparable_seeds, passed_over, why_no_rival
+from analysis.comparisons.pairing import best_of, comparable_seeds, lacking_candidates, passed_over, why_no_rival
 from analysis.comparisons.planned import THRESHOLD, Chosen, Contrast, Planned
 from analysis.comparisons.sweep import (
     BUDGETS,
@@ -52,7 +52,10 @@ def comparison(options: Namespace) -> str:
     Raises:
         ValueError: what was asked for cannot be had, or nothing may be written there.
     """
+    path = options.out or options.folder / COMPARISON
     check_out(options.out)
+    if path.is_dir():
+        raise ValueError(f"{path} must be a file, got a folder; --out FILE.json writes elsewhere")
     # Options that no plan takes are refused before runs are read.
     Plan(
         primary=options.primary or AUC, threshold=THRESHOLD if options.threshold is None else options.threshold, seed=options.bootstrap_seed
@@ -68,7 +71,9 @@ def comparison(options: Namespace) -> str:
         if b not in sweep.arms and fnmatch.filter(sweep.arms, b) == [a]:
             raise ValueError(f"--contrast must set {a} against another arm, got the pattern {b!r}, which fits {a} alone")
     found = compare(sweep, plan)
-    path = options.out or options.folder / COMPARISON
+    is_planned = found["plan"]["chosen_by"] == "plan" and options.seeds is None
+    if options.out is None and not is_planned and holds_planned(path):
+        return f"{as_text(found)}\n\n{path} stays as it is, for it holds what was planned; --out FILE.json keeps this one"
     write_json(found, path)
     return f"{as_text(found)}\n\n{path}"
 
@@ -95,9 +100,10 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
     chosen, by = contrasts_of(plan, planned, sweep)
     read = read_besides(planned)
     contrasts = [contrast_record(contrast, sweep, plan, elsewhere, num_primary=len(chosen), read=read) for contrast in chosen]
-    for contrast, named in zip(contrasts, chosen, strict=True):
-        contrast["too_early"] = too_early(contrast, named, planned, chosen_by=by, is_torn=sweep.plan.is_torn)
-    adjust(contrasts, plan.primary)
+    holds = [hold_of(contrast, named, sweep, chosen_by=by) for contrast, named in zip(contrasts, chosen, strict=True)]
+    for contrast, hold in zip(contrasts, holds, strict=True):
+        contrast["too_early"] = hold.why
+    adjust(contrasts, plan.primary, waits=[hold.waits for hold in holds])
     for contrast in contrasts:
         contrast["answer"] = answer(contrast, {"primary": plan.primary, "contrasts": chosen, "alpha": ALPHA})
     notes += worlds(sweep) + unequal_budgets(sweep) + tuned_before(chosen, planned)
@@ -210,38 +216,71 @@ def contrast_record(
     b, candidates = (choice.arm, choice.candidates) if choice else best_of(pattern, a, sweep, plan.primary)
     a_runs, b_runs = sweep.of(a), sweep.of(b)
     seeds, notes = comparable_seeds(a_runs, b_runs, names=(a, b)) if a_runs and b in sweep.arms else ([], why_no_rival(a, b, sweep))
-    record: dict[str, Any] = {"a": a, "b": b, "seeds": seeds, "notes": notes, "cannot": None}
     if choice:
-        record["b_chosen_on"] = f"seeds {choice.seeds} of {choice.origin}"
         notes.append(choice.sentence())
-    elif len(candidates) == 1:
-        notes.append(f"Of {pattern} only {b} can be set against {a}.")
     elif candidates:
-        notes.append(f"{b} was chosen on these very runs as the best of {', '.join(candidates)}, which favours it over {a}.")
-    if candidates:
-        record["b_chosen_from"] = candidates
-    if candidates and not choice:
-        notes += passed_over(pattern, a, sweep, candidates=candidates, endpoint=plan.primary)
-    if seeds:
-        unlike = [name for seed in seeds for name in unlike_settings(a_runs[seed].settings, b_runs[seed].settings)]
-        record["settings_that_differ"] = list(dict.fromkeys(unlike))
-    else:
-        record["cannot"] = " ".join(notes) or f"{a} and {b} have no seed in common."
+        notes += [how_chosen(contrast, b, candidates), *passed_over(pattern, a, sweep, candidates=candidates, endpoint=plan.primary)]
     pairs = [(a_runs[seed], b_runs[seed]) for seed in seeds]
+    endpoints = endpoints_of(pairs, plan, num_primary=num_primary, read=read)
+    cannot = None
+    if not pairs:
+        # What else there is to say is why.
+        cannot, notes = " ".join(notes) or f"{a} and {b} have no seed in common.", []
+    elif endpoints[plan.primary] is None:
+        cannot = f"{a} and {b} cannot be compared on {plan.primary}: no pair of runs measured it."
+    return {
+        "a": a,
+        "b": b,
+        "seeds": seeds,
+        "notes": [*notes, *unmeasured((a, b), endpoints, primary=plan.primary, num_pairs=len(pairs))],
+        "cannot": cannot,
+        **({"b_chosen_on": f"seeds {choice.seeds} of {choice.origin}"} if choice else {}),
+        **({"b_chosen_from": candidates} if candidates else {}),
+        **({"settings_that_differ": settings_that_differ(pairs)} if pairs else {}),
+        "endpoints": endpoints,
+        "improvement_over_cells": improvement_over_cells(pairs, plan),
+    }
+
+
+def how_chosen(contrast: Contrast, b: str, candidates: Sequence[str]) -> str:
+    """From which arms the second one was taken, on the runs that are compared."""
+    a, pattern = contrast
+    if len(candidates) == 1:
+        return f"Of {pattern} only {b} can be set against {a}."
+    return f"{b} was chosen on these very runs as the best of {', '.join(candidates)}, which favours it over {a}."
+
+
+def settings_that_differ(pairs: Sequence[tuple[RunResult, RunResult]]) -> list[str]:
+    """Dotted names, in the order in which pairs show them."""
+    return list(dict.fromkeys(name for a, b in pairs for name in unlike_settings(a.settings, b.settings)))
+
+
+def endpoints_of(
+    pairs: Sequence[tuple[RunResult, RunResult]], plan: Plan, *, num_primary: int, read: Sequence[str]
+) -> dict[str, dict[str, Any] | None]:
+    """The differences by endpoint: the primary one, the secondary ones, what the probe asked, and what the sweep is read by."""
     probed = [name for name in RELIABILITY if any(run.scalars.get(name) is not None for pair in pairs for run in pair)]
-    names = list(dict.fromkeys([plan.primary, *SECONDARY, *probed, *read]))
-    record["endpoints"] = {name: difference(pairs, name, alpha=ALPHA / (num_primary if name == plan.primary else 1)) for name in names}
-    main = record["endpoints"][plan.primary]
-    if main and main["num_dropped"]:
-        notes.append(f"{main['num_dropped']} of {len(seeds)} pairs of {a} and {b} did not measure {plan.primary}.")
-    most = main["num_dropped"] if main else len(seeds)
-    short = [name for name, found in record["endpoints"].items() if found and found["num_dropped"] > most]
-    if short:
-        notes.append(f"Not every pair of {a} and {b} measured {', '.join(short)}: there the others are told of.")
-    if seeds and main is None:
-        record["cannot"] = f"{a} and {b} cannot be compared on {plan.primary}: no pair of runs measured it."
-    record["improvement_over_cells"] = improvement_over_cells(pairs, plan)
-    return record
+    names = dict.fromkeys([plan.primary, *SECONDARY, *probed, *read])
+    return {name: difference(pairs, name, alpha=ALPHA / (num_primary if name == plan.primary else 1)) for name in names}
+
+
+def unmeasured(names: Contrast, endpoints: Mapping[str, Any], *, primary: str, num_pairs: int) -> list[str]:
+    """Which endpoints some pairs did not measure: the primary one, and those that lack more pairs than it does."""
+    a, b = names
+    main = endpoints[primary]
+    most = main["num_dropped"] if main else num_pairs
+    said = [f"{most} of {num_pairs} pairs of {a} and {b} did not measure {primary}."] if main and most else []
+    short = [name for name, found in endpoints.items() if found and found["num_dropped"] > most]
+    return [*said, f"Not every pair of {a} and {b} measured {', '.join(short)}: there the others are told of."] if short else said
+
+
+class Hold(NamedTuple):
+    """Why a contrast may not be answered as things stand."""
+
+    why: str = ""
+    """A sentence; empty where it may be."""
+    waits: bool = False
+    """Whether runs are to come, until which it counts for Holm with p = 1."""
 
 
 BY_HAND = "Named by hand, beside the sweep's plan: such contrasts are described, and nothing is decided by them."
@@ -249,26 +288,33 @@ INSTEAD = "What is compared instead of the plan's contrasts is described, and no
 TORN = "What was planned cannot be read: nothing is decided before it can."
 
 
-def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | None, *, chosen_by: str, is_torn: bool = False) -> str:
-    """Why a contrast may not be answered as things stand; empty where it may, or where nothing was planned.
+def hold_of(contrast: Mapping[str, Any], named: Contrast, sweep: Sweep, *, chosen_by: str) -> Hold:
+    """What keeps a contrast from being answered; nothing where nothing was planned.
 
-    A plan without contrasts leaves those that follow from the arms free, and those that are named by hand not.
+    A plan without contrasts leaves those that follow from the arms free, and those that are named by hand not. What is named by hand, or
+    beside a plan that cannot be read or has no runs, is as complete as it will be.
 
     Args:
         chosen_by: as `comparison_plan.contrasts_of` says. Were contrasts that are named by hand answered, an arm that a pattern stands
             for would escape the plan's seeds, and a part of the plan Holm's correction over all of it.
-        is_torn: whether there is a plan that cannot be read.
     """
-    if is_torn:
-        return TORN
+    planned = sweep.plan.planned
+    if sweep.plan.is_torn:
+        return Hold(TORN)
     if planned is None or not (planned.contrasts or chosen_by == "name"):
-        return ""
+        return Hold()
     if chosen_by != "plan":
-        return INSTEAD if chosen_by == "instead" else BY_HAND
+        return Hold(INSTEAD if chosen_by == "instead" else BY_HAND)
+    why = what_lacks(contrast, named, sweep, planned)
+    return Hold(why, waits=bool(why))
+
+
+def what_lacks(contrast: Mapping[str, Any], named: Contrast, sweep: Sweep, planned: Planned) -> str:
+    """By what a contrast of the plan is not what was planned; empty where it is."""
     a, pattern = named
-    if lacking := [str(seed) for seed in planned.seeds if seed not in contrast["seeds"]]:
+    if lacking := [seed for seed in planned.seeds if seed not in contrast["seeds"]]:
         return f"{a} against {pattern} is not answered before the plan's seeds are in: {in_words(lacking)} cannot be paired yet."
-    if planned.seeds and (others := [str(seed) for seed in contrast["seeds"] if seed not in planned.seeds]):
+    if planned.seeds and (others := [seed for seed in contrast["seeds"] if seed not in planned.seeds]):
         beside = f"move the runs of {in_words(others)} out of the sweep"
         return f"{a} against {pattern} is not answered with seeds that the plan does not have: {beside}."
     main = contrast["endpoints"].get(planned.primary)
@@ -276,12 +322,18 @@ def too_early(contrast: Mapping[str, Any], named: Contrast, planned: Planned | N
         return f"{a} against {pattern} is not answered: {main['num_dropped']} of the plan's seeds did not measure {planned.primary}."
     if planned.choose and pattern in planned.choose.get("best", ()) and "b_chosen_on" not in contrast:
         return f"{a} against {pattern} is not answered: {contrast['b']} was named by hand, and not chosen on {planned.choose.get('from')}."
+    if "b_chosen_from" in contrast and "b_chosen_on" not in contrast:
+        # The best of those that happen to be there need not be the best of those that were planned.
+        lost = lacking_candidates(pattern, a, sweep, arms=planned.arms, seeds=planned.seeds, endpoint=planned.primary)
+        if lost:
+            which = "; ".join(f"{arm} has no pair in {in_words(seeds)}" for arm, seeds in lost.items())
+            return f"{a} against {pattern} is not answered before all are in from which the best is chosen: {which}."
     return ""
 
 
-def in_words(seeds: Sequence[str]) -> str:
+def in_words(seeds: Sequence[int]) -> str:
     """`seed 3`, `seeds 3, 4`."""
-    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(seeds)}"
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
 
 def difference(pairs: Sequence[tuple[RunResult, RunResult]], endpoint: str, *, alpha: float) -> dict[str, Any] | None:
@@ -327,15 +379,16 @@ def improvement_over_cells(pairs: Sequence[tuple[RunResult, RunResult]], plan: P
     return {**found.to_dict(), "num_cells": c}
 
 
-def adjust(contrasts: Sequence[dict[str, Any]], primary: str) -> None:
+def adjust(contrasts: Sequence[dict[str, Any]], primary: str, *, waits: Sequence[bool]) -> None:
     """Puts Holm's p into each contrast's primary endpoint, and the smallest that so many pairs could have, were all pairs to agree.
 
     A contrast that could not be computed counts in the family with p = 1, and so for all others does one that is not complete: what is here
     of it is not what was planned.
+
+    Args:
+        waits: which of them are not.
     """
     found = [contrast["endpoints"][primary] for contrast in contrasts]
-    # What is named by hand, or beside a plan that cannot be read or has no runs, is as complete as it will be.
-    waits = [contrast.get("too_early", "") not in ("", BY_HAND, INSTEAD, TORN) for contrast in contrasts]
     for name in ("p", "p_smallest"):
         values = [endpoint[name] if endpoint else 1.0 for endpoint in found]
         for i, endpoint in enumerate(found):

@@ -77,6 +77,14 @@ def named_before(folder: Path) -> Planned | None:
         return None
 
 
+def holds_planned(path: Path) -> bool:
+    """Whether a file is a comparison by a sweep's own plan."""
+    try:
+        return bool(json.loads(path.read_text(encoding="utf-8"))["plan"]["chosen_by"] == "plan")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def default_contrasts(arms: Sequence[str]) -> list[Contrast]:
     """The favourite against the others, or every pair of arms."""
     if FAVOURITE in arms:

@@ -22,7 +22,12 @@ def comparison_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=seeds, metavar="FIRST-LAST", help="only runs with these seeds, such as 0-4; default all")
     parser.add_argument("--threshold", type=float, help="emotion, 0-100, whose first reaching is timed (the plan's, else 60)")
     parser.add_argument("--bootstrap-seed", type=int, default=0, help="of the intervals that are resampled (0)")
-    parser.add_argument("--out", type=Path, metavar="FILE.json", help="default FOLDER/comparison.json")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE.json",
+        help="default FOLDER/comparison.json, unless what was planned lies there and this is something else",
+    )
 
 
 def contrast(text: str) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from analysis.comparisons.notes import Note, NoteKind, no_run
 from analysis.comparisons.planned import Contrast
 from analysis.comparisons.sweep import RunResult, Sweep, groups_alike, why_not_averaged, why_not_paired
 from analysis.endpoints import sign_of
@@ -53,11 +54,26 @@ def passed_over(pattern: str, a: str, sweep: Sweep, *, candidates: Sequence[str]
     return said
 
 
+def lacking_candidates(
+    pattern: str, a: str, sweep: Sweep, *, arms: Sequence[str], seeds: Sequence[int], endpoint: str
+) -> dict[str, list[int]]:
+    """By arm that fits a pattern, the seeds on which it cannot be set against `a`; arms that have all are left out.
+
+    Args:
+        arms: all that were planned, whether they have runs or not.
+        seeds: all that were planned.
+    """
+    fitting = [arm for arm in fnmatch.filter(arms, pattern) if arm != a]
+    there = {arm: gains_over(sweep.of(a), sweep.of(arm), names=(a, arm), endpoint=endpoint) for arm in fitting}
+    lacking = {arm: [seed for seed in seeds if seed not in there[arm]] for arm in fitting}
+    return {arm: lost for arm, lost in lacking.items() if lost}
+
+
 def why_no_rival(a: str, pattern: str, sweep: Sweep) -> list[str]:
     """Why an arm can be set against none of those that fit a pattern."""
     a_runs, arms = sweep.of(a), [arm for arm in fnmatch.filter(sweep.arms, pattern) if arm != a and sweep.of(arm)]
     if not a_runs or not arms:
-        return [f"{name} has no run that can be used." for name, runs in ((a, a_runs), (pattern, arms)) if not runs]
+        return [no_run(name) for name, runs in ((a, a_runs), (pattern, arms)) if not runs]
     return list(dict.fromkeys(note for arm in arms for note in comparable_seeds(a_runs, sweep.of(arm), names=(a, arm))[1]))
 
 
@@ -71,22 +87,24 @@ def gains_over(a_runs: Mapping[int, RunResult], b_runs: Mapping[int, RunResult],
 
 def comparable_seeds(a_runs: Mapping[int, RunResult], b_runs: Mapping[int, RunResult], *, names: Contrast) -> tuple[list[int], list[str]]:
     """Seeds whose runs may be set against each other, and why others may not."""
-    notes = [f"{name} has no run that can be used." for name, runs in zip(names, (a_runs, b_runs), strict=True) if not runs]
+    notes: list[str] = [no_run(name) for name, runs in zip(names, (a_runs, b_runs), strict=True) if not runs]
     if notes:
         return [], notes
     for name, lacking in zip(names, (b_runs.keys() - a_runs.keys(), a_runs.keys() - b_runs.keys()), strict=True):
         if lacking:
-            notes.append(f"{name} lacks seed {', '.join(map(str, sorted(lacking)))}; only common seeds are paired.")
+            seeds = tuple(sorted(lacking))
+            says = f"{name} lacks seed {', '.join(map(str, seeds))}; only common seeds are paired."
+            notes.append(Note(says, arm=name, seeds=seeds, kind=NoteKind.LACKS_SEEDS))
     apart: dict[str, list[int]] = {}
     for seed in sorted(a_runs.keys() & b_runs.keys()):
         apart.setdefault(why_not_paired(a_runs[seed], b_runs[seed]), []).append(seed)
-    seeds = apart.pop("", [])
+    paired = apart.pop("", [])
     for reason, lost in apart.items():
         if len(lost) == 1:
             notes.append(f"{a_runs[lost[0]].name} and {b_runs[lost[0]].name} {reason}; this pair is left out.")
         else:
             notes.append(f"{' and '.join(names)} {reason} in seeds {', '.join(map(str, lost))}; these pairs are left out.")
-    return largest_alike(largest_alike(seeds, a_runs, notes), b_runs, notes), notes
+    return largest_alike(largest_alike(paired, a_runs, notes), b_runs, notes), notes
 
 
 def largest_alike(seeds: Sequence[int], runs: Mapping[int, RunResult], notes: list[str]) -> list[int]:

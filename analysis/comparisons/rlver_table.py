@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from analysis.comparisons.notes import Note
 from analysis.comparisons.sweep import RunResult, groups_alike, read_sweep, why_not, why_not_paired
 from analysis.replies import replies_in
 from analysis.runs import read_run
@@ -85,7 +86,7 @@ def read_table(folder: Path) -> Reading:
     """
     sweep = read_sweep(folder)
     cells = {"_".join(cell): cell for cell in CELLS}
-    notes = [note for note in sweep.notes if note.partition("/")[0] in cells]
+    notes: list[str] = [note for note in sweep.notes if isinstance(note, Note) and note.arm in cells]
     runs = to_be_paired([run for run in sweep.runs if run.arm in cells], notes)
     table: dict[Cell, dict[int, Figures]] = {}
     for run in runs:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.comparisons.notes import Note, NoteKind
 from analysis.comparisons.planned import KeptPlan, read_kept_plan
 from analysis.copies import why_no_copy
 from analysis.endpoints import AUC, COMPUTED, ENDPOINTS, FORGOTTEN, GAIN, MOODY_SHARE
@@ -122,23 +123,25 @@ def read_sweep(folder: Path, *, seeds: range | None = None) -> Sweep:
 
 def read_results(places: Sequence[Path]) -> tuple[list[RunResult], list[str]]:
     """The runs that can be used, and of each other one why it cannot."""
-    runs, notes = [], []
+    runs, notes = [], list[str]()
     for place in progress(places, total=len(places), what="Reading runs"):
         try:
             runs.append(read_result(place))
         except (ValueError, OSError) as error:
-            notes.append(f"{place.parent.name}/{place.name} is left out: {error}")
+            arm, seed = place.parent.name, seed_of(place)
+            notes.append(Note(f"{arm}/{place.name} is left out: {error}", arm=arm, seeds=(seed,), kind=NoteKind.LEFT_OUT))
     return runs, notes
 
 
 def judged_by_fewer(runs: Iterable[RunResult]) -> list[str]:
     """Which runs were scored on fewer dialogues than others that were judged alike: some broke, and others' users count in their place."""
     counted = [run for run in runs if run.num_judged is not None]
-    notes = []
+    notes = list[str]()
     for run in counted:
         most = max(other.num_judged or 0 for other in counted if not why_not(run, other))
         if run.num_judged != most:
-            notes.append(f"{run.name} is scored on {run.num_judged} held-out dialogues at the end, others on {most}; those lacking broke.")
+            fewer = f"{run.name} is scored on {run.num_judged} held-out dialogues at the end, others on {most}; those lacking broke."
+            notes.append(Note(fewer, arm=run.arm, seeds=(run.seed,)))
     return notes
 
 
@@ -177,8 +180,7 @@ def read_result(place: Path) -> RunResult:
     if reason := why_no_copy(run):
         raise ValueError(reason)
     settings = dict(leaves(run.config))
-    if not isinstance(settings.get("budget.policy_tokens"), int):
-        raise ValueError(f"budget.policy_tokens must stand in its config.yaml, got {settings.get('budget.policy_tokens')!r}")
+    require_budgets(settings)
     if said := lacks_provenance(run):
         raise ValueError(said)
     grades = read_grades(run)
@@ -197,6 +199,21 @@ def read_result(place: Path) -> RunResult:
         num_judged=setting(run.summary, "heldout.n_dialogues"),
         expert=number(setting(run.summary, "reference.L6.score")),
     )
+
+
+def require_budgets(settings: Mapping[str, Any]) -> None:
+    """Raises unless settings tell what a run might spend.
+
+    Raises:
+        ValueError: a budget is no number, or none that a run can have.
+    """
+    for name, least in zip(BUDGETS, (1, 0), strict=True):
+        # Limits on steps are newer than some runs.
+        value = settings.get(name, least if name == "budget.steps" else None)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"{name} must stand in its config.yaml, got {value!r}")
+        if value < least:
+            raise ValueError(f"{name} in its config.yaml must be at least {least}, got {value!r}")
 
 
 def scalars_of(summary: Mapping[str, Any]) -> dict[str, float | None]:
@@ -243,7 +260,8 @@ def with_areas(runs: Sequence[RunResult]) -> tuple[list[RunResult], dict[int, fl
     """
     ends: dict[int, float] = {}
     areas: dict[str, float] = {}
-    notes = [f"{run.name} has no evaluations: the area under its curve is unknown." for run in runs if run.curve is None]
+    unseen = "has no evaluations: the area under its curve is unknown."
+    notes: list[str] = [Note(f"{run.name} {unseen}", arm=run.arm, seeds=(run.seed,)) for run in runs if run.curve is None]
     for budget in sorted({run.budget for run in runs}):
         drawn = [(run, run.curve) for run in runs if run.budget == budget and run.curve is not None]
         lasts = [float(curve.tokens[-1]) for _, curve in drawn]

@@ -28,7 +28,7 @@ def as_text(found: Mapping[str, Any]) -> str:
     parts = ["\n".join(found["verdict"]), contrasts_table(found), arms_table(found)]
     remarks = [
         *found["notes"],
-        *(note for contrast in found["contrasts"] for note in contrast_notes(contrast) if note != contrast["cannot"]),
+        *(note for contrast in found["contrasts"] for note in contrast_notes(contrast)),
     ]
     if remarks:
         parts.append("To know:\n" + "\n".join(f"- {remark}" for remark in dict.fromkeys(remarks)))
@@ -36,10 +36,9 @@ def as_text(found: Mapping[str, Any]) -> str:
 
 
 def contrast_notes(contrast: Mapping[str, Any]) -> list[str]:
-    """What must be said about a contrast, besides how it came out."""
-    notes = [contrast["cannot"]] if contrast["cannot"] else []
-    notes += [contrast["too_early"]] if contrast.get("too_early") and not contrast["cannot"] else []
-    notes += [note for note in contrast["notes"] if note not in (contrast["cannot"] or "")]
+    """What must be said about a contrast, besides how it came out or why it cannot be computed."""
+    too_early = contrast.get("too_early") if not contrast["cannot"] else ""
+    notes = [*([too_early] if too_early else []), *contrast["notes"]]
     differing = contrast.get("settings_that_differ", ())
     settings = [name for name in differing if not name.startswith("teacher.")]
     if settings:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from analysis.comparisons.contrast_words import limits, summary_of
+from analysis.comparisons.notes import Note, NoteKind
 from analysis.comparisons.sweep import read_results
 from analysis.comparisons.text import contrast_notes
 from analysis.pages.sweep_course import Course, Courses
@@ -28,18 +29,31 @@ def to_know(found: Mapping[str, Any] | None, courses: Courses) -> list[str]:
     said += [f"{course.name} is shown without the tasks it issued: {course.lacks_issued}" for course in courses.runs if course.lacks_issued]
     if found is None:
         said += read_results([course.run.folder for course in courses.runs if course.is_finished])[1]
-        said += missing_seeds(courses)
-    if found is not None:
-        left_out = tuple(f"{course.name} is left out" for course in courses.runs if not course.is_finished)
+    else:
+        unfinished = {(course.arm, course.seed) for course in courses.runs if not course.is_finished}
+        contrast_remarks = [note for contrast in found["contrasts"] for note in contrast_notes(contrast)]
         said += limits(found)
-        said += [note for note in found["notes"] if not note.startswith(left_out)]
-        said += [note for contrast in found["contrasts"] for note in contrast_notes(contrast) if note != contrast["cannot"]]
-        begun = {f"{course.arm} has no run that can be used." for course in courses.runs if not course.is_finished}
-        said = [note for note in said if note not in begun]
-        said += [
-            note for note in missing_seeds(courses) if not any(other.startswith(note.partition(" has no")[0] + " lacks") for other in said)
-        ]
-    return list(dict.fromkeys(said))
+        said += [note for note in [*found["notes"], *contrast_remarks] if not is_said(note, unfinished)]
+    return list(dict.fromkeys([*said, *missing_seeds(courses, but=lacking_in(said))]))
+
+
+def is_said(note: str, unfinished: Set[tuple[str, int]]) -> bool:
+    """Whether a comparison's remark says of a run no more than that it has not finished.
+
+    Args:
+        unfinished: arms and seeds of runs of which that is said already.
+    """
+    if not isinstance(note, Note):
+        return False
+    if note.kind is NoteKind.LEFT_OUT:
+        return {(note.arm, seed) for seed in note.seeds} <= unfinished
+    return note.kind is NoteKind.NO_RUN and note.arm in {arm for arm, _ in unfinished}
+
+
+def lacking_in(notes: Iterable[str]) -> set[tuple[str, int]]:
+    """The arms and seeds of which remarks say that there is no run."""
+    told = [note for note in notes if isinstance(note, Note) and note.kind is NoteKind.LACKS_SEEDS]
+    return {(note.arm, seed) for note in told for seed in note.seeds}
 
 
 def still_running(course: Course) -> str:
@@ -49,10 +63,15 @@ def still_running(course: Course) -> str:
     return f"{course.name} has not finished (step {step}{share}): its curves are drawn, the verdict does without it."
 
 
-def missing_seeds(courses: Courses) -> list[str]:
-    """A sentence for each arm that lacks seeds which other arms have."""
+def missing_seeds(courses: Courses, *, but: Set[tuple[str, int]]) -> list[str]:
+    """A sentence for each arm that lacks seeds which other arms have.
+
+    Args:
+        but: arms and seeds of which that is said already.
+    """
     everyone = {course.seed for course in courses.runs}
-    lacking = {arm: sorted(everyone - {course.seed for course in courses.of(arm)}) for arm in courses.arms()}
+    there = {(course.arm, course.seed) for course in courses.runs} | but
+    lacking = {arm: [seed for seed in sorted(everyone) if (arm, seed) not in there] for arm in courses.arms()}
     return [f"{arm} has no run with seed {', '.join(map(str, seeds))}." for arm, seeds in lacking.items() if seeds]
 
 

@@ -37,6 +37,8 @@ def persona(options: argparse.Namespace) -> str:
     """
     if options.quiz_every < 0:
         raise ValueError(f"--quiz-every must be at least 0, got {options.quiz_every}")
+    if options.seed < 0:
+        raise ValueError(f"--seed must be at least 0, got {options.seed}")
     check_out(options.out)
     for name in ("strictness", "reserve"):
         wrong = [value for value in getattr(options, name) or () if not 0.0 <= value <= 1.0]

@@ -32,11 +32,11 @@ from experiments.agents.reach import (
 from experiments.agents.setting import Setting, make_setting
 from experiments.agents.who import Agent, Kind, find_agent
 from experiments.evaluate import EvaluationTask
-from experiments.exit_code import ExitCode, ended
 from experiments.interruption import Interruption
 from experiments.keys import ConfigError, refusing
 from experiments.one_writer import begin, check_no_writer, only_writer
 from simulator.dialogue import Outcome
+from simulator.exit_code import ExitCode, ended
 
 
 def evaluate(options: argparse.Namespace) -> int:

@@ -38,10 +38,10 @@ from experiments.agents.reliability import (
 )
 from experiments.agents.speech import chat_for, engine_for, speech_of
 from experiments.agents.who import Agent, Kind, find_agent
-from experiments.exit_code import ExitCode, ended
 from experiments.keys import ConfigError, refusing
 from experiments.summary import git_commit, versions
 from simulator.drafts import write_whole
+from simulator.exit_code import ExitCode, ended
 from simulator.json_values import jsonable
 
 WORDS = {

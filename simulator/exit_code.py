@@ -1,4 +1,4 @@
-"""What the exit code of a run says."""
+"""What the exit code of a command says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How a run, or the attempt to start one, ended."""
+    """How a command, or the attempt to start it, ended."""
 
     FINISHED = 0
     FAILED = 1
@@ -24,13 +24,13 @@ class ExitCode(IntEnum):
     """Whoever read its output has seen enough, as of a program that SIGPIPE ends."""
 
 
-def ended(work: Callable[[], int], *, refused: type[ValueError], if_interrupted: str) -> int:
+def ended(work: Callable[[], int], *, refused: type[Exception] | tuple[type[Exception], ...], if_interrupted: str) -> int:
     """Does the work and returns its exit code; what it raises becomes one sentence on the error stream, and the code that says so.
 
     A polite kill is taken like Ctrl-C, so that what was half done is cleared away.
 
     Args:
-        refused: what `work` raises for a request that cannot be run; any other ValueError is a fault of ours and goes on up.
+        refused: what `work` raises for a request that cannot be met; other errors but a RuntimeError are faults of ours and go on up.
         if_interrupted: what there is to say when somebody stops it.
     """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler) if on_main_thread() else None
