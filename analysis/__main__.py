@@ -111,6 +111,8 @@ def rank(options: argparse.Namespace) -> None:
     """Writes the leaderboard, says who is not on it, and where it is."""
     from analysis.agents.leaderboard_files import write_leaderboard
 
+    if options.seed < 0:
+        raise ValueError(f"--seed must be at least 0, got {options.seed}")
     beside = options.folders[0] if len(options.folders) == 1 and options.folders[0].is_dir() else Path()
     page, table, left_out = write_leaderboard(options.folders, options.out or beside / "leaderboard.html", seed=options.seed)
     print("\n".join([*left_out, str(page), str(table)]))

@@ -609,6 +609,11 @@ def test_ranks_repeat_with_their_seed():
     assert ranks(scores, seed=4) == ranks(scores, seed=4)
 
 
+def test_a_seed_below_zero_is_refused(tmp_path, capsys):
+    assert main(["leaderboard", str(tmp_path), "--seed", "-1"]) == 2
+    assert capsys.readouterr().err == "error: --seed must be at least 0, got -1\n"
+
+
 def test_names_cannot_break_the_page(evaluated, tmp_path):
     found = json.loads((evaluated / "L2" / "agent.json").read_text())
     found["agent"]["name"] = "<script>alert(1)</script>"

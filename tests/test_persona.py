@@ -304,6 +304,7 @@ def test_moody_users_are_asked_as_embedded_ones(tmp_path, capsys):
 def test_what_cannot_be_judged_is_refused_before_anything_starts(tmp_path, capsys):
     one = str(write(tmp_path / "d.jsonl", some(1)))
     assert "is not there" in refused(capsys, "--dialogues", str(tmp_path / "gone.jsonl"))
+    assert "--seed must be at least 0, got -1" in refused(capsys, "--dialogues", str(tmp_path / "gone.jsonl"), "--seed", "-1")
     (tmp_path / "broken.jsonl").write_text('{"scenario_id": "x"}\n')
     assert f"{tmp_path}/broken.jsonl line 1 must be a dialogue of this world" in refused(capsys, "--dialogues", f"{tmp_path}/broken.jsonl")
     (tmp_path / "empty.jsonl").write_text("")

@@ -7,7 +7,7 @@ cells of the table, because runs of a seed share the prior and the evaluation. T
 above 0, not reproduced where it lies at or below 0, and undecided otherwise, which three seeds will often be. Some findings presuppose
 something, such as that a hard user costs anything at all: where that is not sure they are undecided whatever their number.
 
-Source: RLVER, arXiv 2507.03112, section 4.
+Source: the findings that the abstract of RLVER names (arXiv 2507.03112); it gives no figures for them.
 """
 
 from __future__ import annotations
