@@ -12,7 +12,7 @@ from __future__ import annotations
 import fnmatch
 import json
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,9 +103,9 @@ class Choice:
 
 def read_choice(
     wanted: Mapping[str, Any],
-    arms: Iterable[str],
+    arms: Collection[str],
     *,
-    asked: Iterable[str],
+    asked: Collection[str],
     folder: Path,
     runs: Path,
     endpoint: str,
@@ -124,21 +124,10 @@ def read_choice(
     Raises:
         ConfigError: `wanted` has other keys, its seeds are none, or the arms lack one that was chosen before.
     """
-    if set(wanted) != {"from", "seeds", "best"}:
-        raise ConfigError(f"choose must have the keys from, seeds and best, got {', '.join(wanted)}")
-    patterns = wanted["best"]
-    if not isinstance(patterns, list) or not patterns or not all(isinstance(pattern, str) for pattern in patterns):
-        raise ConfigError(f"choose: best must be a list of names of arms, such as [fixed_*], got {patterns!r}")
-    if strays := [pattern for pattern in patterns if not fnmatch.filter(arms, pattern)]:
-        raise ConfigError(f"choose: best must name arms of the sweep, got {', '.join(strays)}; the arms are {', '.join(arms)}")
-    names, wished = list(arms), list(asked)
-    fitting = {pattern: fnmatch.filter(wished, pattern) for pattern in patterns}
-    candidates = {pattern: fnmatch.filter(names, pattern) for pattern, some in fitting.items() if some or all_at_once}
+    patterns, numbers = checked(wanted, arms)
+    fitting = {pattern: fnmatch.filter(asked, pattern) for pattern in patterns}
+    candidates = {pattern: fnmatch.filter(arms, pattern) for pattern, some in fitting.items() if some or all_at_once}
     origin, seeds = str(wanted["from"]), str(wanted["seeds"])
-    try:
-        numbers = seeds_from(seeds)
-    except ArgumentTypeError as error:
-        raise ConfigError(f"choose: seeds {error}") from error
     undecided = Choice(origin=origin, seeds=seeds, candidates=candidates, endpoint=endpoint, world_hash=world_hash())
     kept = kept_picks(undecided, folder)
     settings = {pattern: {arm: config_of(arm) for arm in some} for pattern, some in candidates.items() if pattern not in kept}
@@ -157,6 +146,25 @@ def read_choice(
             said = f"which {folder / CHOSEN} has as the best" if pick.pattern in kept else f"on {origin} the best"
             raise ConfigError(f"arms must hold {pick.arm}, {said} {pick.pattern}, got {', '.join(fitting[pick.pattern])}")
     return replace(undecided, picks=tuple(picks))
+
+
+def checked(wanted: Mapping[str, Any], arms: Collection[str]) -> tuple[list[str], range]:
+    """The patterns and the seeds that a sweep's file names.
+
+    Raises:
+        ConfigError: it names other things, no arms of its own, or seeds that are none.
+    """
+    if set(wanted) != {"from", "seeds", "best"}:
+        raise ConfigError(f"choose must have the keys from, seeds and best, got {', '.join(wanted)}")
+    patterns = wanted["best"]
+    if not isinstance(patterns, list) or not patterns or not all(isinstance(pattern, str) for pattern in patterns):
+        raise ConfigError(f"choose: best must be a list of names of arms, such as [fixed_*], got {patterns!r}")
+    if strays := [pattern for pattern in patterns if not fnmatch.filter(arms, pattern)]:
+        raise ConfigError(f"choose: best must name arms of the sweep, got {', '.join(strays)}; the arms are {', '.join(arms)}")
+    try:
+        return patterns, seeds_from(str(wanted["seeds"]))
+    except ArgumentTypeError as error:
+        raise ConfigError(f"choose: seeds {error}") from error
 
 
 def kept_picks(choice: Choice, folder: Path) -> dict[str, Pick]:

@@ -270,27 +270,22 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     Raises:
         ConfigError: the file or an override is no plan, an arm's settings are wrong, or arms would spend or be judged differently.
     """
-    tree = read_yaml(path_of(experiment))
-    require_shape(tree, path_of(experiment).name)
+    file = path_of(experiment)
+    tree = read_yaml(file)
+    require_shape(tree, file.name)
     require_base(str(tree["base"]), [experiment])
-    given = parse_overrides(overrides)
-    for name, instead in NOT_OF_A_SWEEP.items():
-        if name in given:
-            raise ConfigError(f"{name} must not be set for a sweep, got {given[name]!r}; {instead}")
-    refuse_kinds(given, tree["arms"])
-    own = {key: given.pop(key) for key in OWN if key in given}
-    if empty := [name for name in ("name", "runs") if own.get(name, name) in (None, "")]:
-        raise ConfigError(f"{empty[0]} must not be empty, got {own[empty[0]]!r}; leave it out for what is usual")
+    own, given = parted(parse_overrides(overrides), tree)
     base = laid_over(laid_over(read_experiment(tree["base"]), tree.get("settings") or {}), given)
     file_arms = {arm: reached(settings or {}, base, given) for arm, settings in tree["arms"].items()}
     arms = {arm: file_arms[arm] for arm in chosen_arms(tree["arms"], own.get("arms", list(tree["arms"])))}
     refuse_without_effect(base, arms, given)
-    runs, primary = Path(str(own.get("runs", RUNS))), tree.get("primary", "heldout.auc")
-    folder = runs / experiment / checked_name(str(own.get("name", "sweep")))
+    folder = Path(str(own.get("runs", RUNS))) / experiment / checked_name(str(own.get("name", "sweep")))
     if not any(folder.glob(f"*/*/{CONFIG}")):
         refuse_opening(tree, given)
     seeds = whole_numbers("seeds", own.get("seeds", tree["seeds"]), least=0)
-    everyone = whole_numbers("seeds", tree["seeds"], least=0)
+    file_seeds = whole_numbers("seeds", tree["seeds"], least=0)
+    planned = planned_of(tree, file_arms, seeds=planned_seeds(file_seeds, seeds), overrides=overrides)
+    require_plan(planned, file.name)
     sweep = Sweep(
         experiment=experiment,
         folder=folder,
@@ -298,31 +293,66 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
         arms=arms,
         file_arms=file_arms,
         seeds=seeds,
-        ring=everyone,
+        ring=file_seeds,
         parallel=num_parallel(own.get("parallel", tree.get("parallel", 1))),
-        planned=Planned(
-            contrasts=tuple(parse_contrast(text, tree["arms"]) for text in tree.get("contrasts") or ()),
-            primary=primary,
-            read=tuple(tree.get("read") or ()),
-            tuning={arm: str(said) for arm, said in (tree.get("tuning") or {}).items()},
-            choose=tree.get("choose"),
-            seeds=planned_seeds(everyone, seeds),
-            varied=tuple(sorted({name for changes in file_arms.values() for name, _ in leaves(changes)})),
-            arms=tuple(tree["arms"]),
-            overrides=tuple(word for word in overrides if not word.startswith((*(f"{name}=" for name in OWN), *OF_A_PLACE))),
-            threshold=float(tree.get("threshold", THRESHOLD)),
-        ),
+        planned=planned,
         differ=tuple(tree.get("differ") or ()),
         words=tuple(overrides),
     )
-    try:
-        Plan(contrasts=sweep.planned.contrasts, primary=primary, threshold=sweep.planned.threshold)
-    except ValueError as error:
-        raise ConfigError(f"{path_of(experiment).name}: {str(error).replace('--', '')}") from error
     if tree.get("choose") is not None:
         sweep = chosen(sweep, tree["choose"])
     check(sweep, all_arms=list(tree["arms"]))
     return sweep
+
+
+def parted(given: Mapping[str, Any], tree: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The words that are the sweep's own, and the settings for all its arms.
+
+    Raises:
+        ConfigError: one of them is no word for a sweep, or says nothing.
+    """
+    for name, instead in NOT_OF_A_SWEEP.items():
+        if name in given:
+            raise ConfigError(f"{name} must not be set for a sweep, got {given[name]!r}; {instead}")
+    refuse_kinds(given, tree["arms"])
+    own = {name: given[name] for name in OWN if name in given}
+    for name in ("name", "runs"):
+        if name in own and own[name] in (None, ""):
+            raise ConfigError(f"{name} must not be empty, got {own[name]!r}; leave it out for what is usual")
+    return own, {name: value for name, value in given.items() if name not in own}
+
+
+def planned_of(tree: Mapping[str, Any], arms: Mapping[str, Any], *, seeds: tuple[int, ...], overrides: Sequence[str]) -> Planned:
+    """What a sweep's file sets out to compare.
+
+    Args:
+        arms: settings that each arm of the file changes, nested.
+        seeds: those that must be in before a contrast is answered.
+    """
+    return Planned(
+        contrasts=tuple(parse_contrast(text, tree["arms"]) for text in tree.get("contrasts") or ()),
+        primary=tree.get("primary", "heldout.auc"),
+        read=tuple(tree.get("read") or ()),
+        tuning={arm: str(said) for arm, said in (tree.get("tuning") or {}).items()},
+        choose=tree.get("choose"),
+        seeds=seeds,
+        varied=tuple(sorted({name for changes in arms.values() for name, _ in leaves(changes)})),
+        arms=tuple(tree["arms"]),
+        overrides=tuple(word for word in overrides if not word.startswith((*(f"{name}=" for name in OWN), *OF_A_PLACE))),
+        threshold=float(tree.get("threshold", THRESHOLD)),
+    )
+
+
+def require_plan(planned: Planned, name: str) -> None:
+    """Raises unless a comparison can be made of what was planned.
+
+    Args:
+        name: of the sweep's file.
+    """
+    try:
+        Plan(contrasts=planned.contrasts, primary=planned.primary, threshold=planned.threshold)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {str(error).replace('--', '')}") from error
 
 
 def planned_seeds(of_file: Sequence[int], asked: Sequence[int]) -> tuple[int, ...]:
