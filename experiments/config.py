@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, make_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from analysis.kept import is_json
 from analysis.runs import OF_A_SITTING, PROVENANCE, in_a_line, leaves, setting
 from curriculum import TEACHERS
 from curriculum.collapse import CollapseConfig
@@ -326,14 +327,24 @@ def set_typed(schema: DictConfig, name: str, value: Any, *, default: Any) -> Non
         ConfigError: it is of another type, or text in which the library would put other settings.
     """
     for text in value if isinstance(value, list) else [value]:
-        if isinstance(text, str) and ("${" in text or text == "???"):
-            raise ConfigError(f"{name} must be text that stands for itself, without ${{ and other than ???, got {text!r}")
+        if isinstance(text, str):
+            require_literal(name, text)
     if type(default) is int and isinstance(value, float) and value.is_integer():
         value = int(value)
     try:
         OmegaConf.update(schema, name, value)
     except (OmegaConfBaseException, ValueError) as error:
         raise ConfigError(f"{name} must be {wanted(default)}, got {value!r}") from error
+
+
+def require_literal(name: str, text: str) -> None:
+    """Raises where the library that reads settings would put others into a text, or nothing.
+
+    Raises:
+        ConfigError: it has `${` or is `???`.
+    """
+    if "${" in text or text == "???":
+        raise ConfigError(f"{name} must be text that stands for itself, without ${{ and other than ???, got {text!r}")
 
 
 def schema_for(given: Mapping[str, Any]) -> DictConfig:
@@ -380,6 +391,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
             raise ConfigError(f"an override must look like name=value, got {word!r}")
+        require_literal(name, value)
         words.append(f"{name}={json.dumps(value, ensure_ascii=False)}" if is_as_written(name, value) else word)
         try:
             OmegaConf.from_dotlist([words[-1]])
@@ -395,24 +407,33 @@ TEXT_OF_A_SWEEP = ("arms", "seeds")
 
 @cache
 def text_settings() -> frozenset[str]:
-    """Settings that are free text and no choice among words, whichever kind their group is of."""
-    chosen = [{**DEFAULT_KINDS, group: kind} for group, kinds in VARIANTS.items() for kind in kinds]
-    schemas = [schema_for({group: {"kind": kind} for group, kind in kinds.items()}) for kinds in chosen]
-    found = [(name, value) for schema in schemas for name, value in leaves(OmegaConf.to_container(schema))]
-    return frozenset(name for name, value in found if type(value) is str and not name.endswith(".kind"))
+    """Settings whose type is text (a kind is a choice), whichever kind their group is of."""
+    found = set(texts_of(ExperimentConfig, ""))
+    for group, kinds in VARIANTS.items():
+        found.update(name for settings, _ in kinds.values() for name in texts_of(settings, f"{group}."))
+    return frozenset(name for name in found if not name.endswith(".kind"))
+
+
+def texts_of(settings: type, prefix: str) -> Iterator[str]:
+    """The dotted names of a dataclass's fields that are text, those of its parts among them."""
+    for name, hint in get_type_hints(settings).items():
+        if hint is str:
+            yield prefix + name
+        elif is_dataclass(hint) and isinstance(hint, type):
+            yield from texts_of(hint, f"{prefix}{name}.")
 
 
 def is_as_written(name: str, value: str) -> bool:
     """Whether an override is the very text that was written, whatever else YAML could read in it.
 
     It would make 1.1 of a run named 1.10, 64 of seeds 1:4, and False of a reason that is "no". In quotes it is YAML's, and so is a list
-    for a sweep, or a table for a request's body, whose quotes a shell took away.
+    for a sweep, a table for a request's body, whose quotes a shell took away, and what stands for nothing, which no text is.
     """
-    if value == "" or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
+    if value in ("", "null", "~") or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
         return False
     if name in TEXT_OF_A_SWEEP:
         return not value.startswith("[")
-    return name in text_settings() and not (name == EXTRA_BODY and value.startswith("{"))
+    return name in text_settings() and not (name == EXTRA_BODY and value.startswith("{") and not is_json(value))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 from analysis.copies import why_no_copy
 from analysis.kept import relocated
 from analysis.runs import CONFIG, METRICS, PROVENANCE, leaves, read_config, read_run, setting
-from experiments.config import DEFAULT_KINDS, MAY_CHANGE, ExperimentConfig, defaults_for, load, load_saved, read_experiment, to_plain
+from experiments.config import (
+    DEFAULT_KINDS,
+    MAY_CHANGE,
+    ExperimentConfig,
+    defaults_for,
+    load,
+    load_saved,
+    parse_overrides,
+    read_experiment,
+    to_plain,
+)
 from experiments.keys import ConfigError
 from simulator.bank import world_hash
 
@@ -109,7 +119,18 @@ def words_for(config: ExperimentConfig) -> list[str] | None:
             usual |= defaults_of(group, kind.kind)
     now = leaves(to_plain(config))
     changed = ((name, value) for name, value in now if usual.get(name) != value and not name.startswith(OF_A_PLACE))
-    return [*words, *(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in changed)]
+    return [*words, *(word_for(name, value) for name, value in changed)]
+
+
+def word_for(name: str, value: Any) -> str:
+    """The override that gives a setting this value; text as it is where that is read back as the same, else in quotes."""
+    plain = f"{name}={value}"
+    try:
+        if isinstance(value, str) and setting(parse_overrides([plain]), name) == value:
+            return plain
+    except ConfigError:
+        pass
+    return f"{name}={json.dumps(value, ensure_ascii=False)}"
 
 
 def own_file(config: ExperimentConfig) -> ExperimentConfig | None:

@@ -39,7 +39,7 @@ class SealedConfig:
     """All seeds that the opening was planned with; a sweep sets it, a single run has its own seed."""
 
     def __post_init__(self) -> None:
-        if self.again.strip().lower() in NO_REASONS:
+        if self.again and (self.again.strip(" .!?").lower() in NO_REASONS or not any(map(str.isalpha, self.again))):
             raise ValueError(
                 f"sealed.again must say why the sealed half is opened again, got {self.again!r}; leave it out to keep it closed"
             )

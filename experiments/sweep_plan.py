@@ -35,7 +35,7 @@ from typing import Any
 
 from analysis.comparisons.comparison_plan import Plan
 from analysis.comparisons.planned import THRESHOLD, Planned
-from analysis.results import RUNS
+from analysis.results import RUNS, results_of
 from analysis.runs import CONFIG, TEACHER, leaves, setting
 from analysis.wording import count
 from experiments.catalogue import experiments, path_of
@@ -255,7 +255,12 @@ def absent(contrast: tuple[str, str], sweep: Sweep) -> str:
     a, b = contrast
     if b in (sweep.planned.choose or {}).get("best", ()):
         return ""
-    others = [arm for arm in fnmatch.filter(sweep.file_arms, b) if arm != a and arm not in sweep.arms]
+    places = (sweep.folder, results_of(sweep.folder))
+    others = [
+        arm
+        for arm in fnmatch.filter(sweep.file_arms, b)
+        if arm != a and arm not in sweep.arms and not any((place / arm).is_dir() for place in places)
+    ]
     return f"; undecided until {', '.join(others)} {'is' if len(others) == 1 else 'are'} run as well" if others else ""
 
 

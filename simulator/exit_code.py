@@ -45,6 +45,9 @@ def ended(work: Callable[[], int], *, refused: type[Exception] | tuple[type[Exce
     except refused as error:
         print(f"error: {error}", file=sys.stderr)
         return ExitCode.REFUSED
+    except (RecursionError, NotImplementedError):
+        # Faults of ours, though Python counts them among runtime errors.
+        raise
     except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr)
         return ExitCode.FAILED

@@ -154,9 +154,11 @@ def test_what_was_planned_is_not_written_over_by_what_is_asked_besides(tmp_path,
     PLANNED.keep(folder)
     assert main(["compare", str(folder)]) == 0
     planned = (folder / "comparison.json").read_bytes()
-    for asked in (["--contrast", "frontier:linear"], ["--primary", "heldout.auc"], ["--seeds", "0"]):
+    asked_besides = {"--contrast": "frontier:linear", "--primary": "heldout.auc", "--seeds": "0"}
+    for asked in asked_besides.items():
         assert main(["compare", str(folder), *asked]) == 0
-        said = f"{folder / 'comparison.json'} stays as it is, for it holds what was planned; --out FILE.json keeps this one"
+        held = "all seeds" if asked[0] == "--seeds" else "what was planned"
+        said = f"{folder / 'comparison.json'} stays as it is, for it holds {held}; --out FILE.json keeps this one"
         assert capsys.readouterr().out.rstrip().endswith(said)
         assert (folder / "comparison.json").read_bytes() == planned
     assert main(["compare", str(folder), "--contrast", "frontier:linear", "--out", str(tmp_path / "other.json")]) == 0
@@ -179,3 +181,15 @@ def test_who_stops_a_command_gets_no_traceback(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(COMMANDS, "compare", stopped)
     assert main(["compare", str(tmp_path)]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_comparison_of_some_seeds_gives_way_to_any_of_all(tmp_path, capsys):
+    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "uniform": [50.0, 52.0], "linear": [9.0, 8.0]})
+    PLANNED.keep(folder)
+    path = folder / "comparison.json"
+    assert main(["compare", str(folder), "--seeds", "0"]) == 0
+    assert json.loads(path.read_text())["plan"]["only_seeds"] == [0]
+    assert main(["compare", str(folder), "--contrast", "frontier:linear"]) == 0
+    assert json.loads(path.read_text())["plan"]["chosen_by"] == "name"
+    assert main(["compare", str(folder), "--seeds", "0"]) == 0
+    assert "holds all seeds" in capsys.readouterr().out and json.loads(path.read_text())["plan"]["only_seeds"] is None

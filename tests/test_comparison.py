@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
 import shutil
 
 import numpy as np
@@ -15,6 +17,7 @@ from made_sweep import BUDGET, CELLS, made_result, made_sweep
 from analysis.__main__ import main
 from analysis.comparisons.comparison import BY_HAND, compare, write_json
 from analysis.comparisons.comparison_plan import Plan
+from analysis.comparisons.notes import Note, NoteKind
 from analysis.comparisons.planned import Planned
 from analysis.comparisons.sweep import NO_MATTER, read_sweep
 from analysis.comparisons.text import as_text
@@ -573,3 +576,32 @@ def test_a_seed_that_the_best_has_and_another_candidate_lacks_leaves_the_choice_
     shutil.rmtree(folder / "fixed_0.7" / "seed_3")
     contrast = as_planned(folder)["contrasts"][0]
     assert contrast["answer"] == "undecided" and contrast["too_early"].endswith("fixed_0.7 has no pair in seed 3.")
+
+
+@pytest.mark.parametrize("seeds", [(), tuple(range(8))])
+@pytest.mark.parametrize("named", [True, False])
+def test_candidates_are_those_of_the_plan_whether_it_names_seeds_and_arms_or_not(tmp_path, seeds, named):
+    finals = {"frontier": [70.0 + i for i in range(8)], "fixed_0.7": [40.0] * 8, "fixed_0.9": [50.0] * 8}
+    folder = made_sweep(tmp_path / "sweep", finals)
+    Planned(contrasts=(("frontier", "fixed_*"),), primary="heldout.auc", seeds=seeds, arms=tuple(finals) if named else ()).keep(folder)
+    assert as_planned(folder)["contrasts"][0]["answer"] == "yes"
+    for seed in range(8):
+        (folder / "fixed_0.7" / f"seed_{seed}" / "summary.json").unlink()
+    contrast = as_planned(folder)["contrasts"][0]
+    assert contrast["answer"] == "undecided" and "fixed_0.7 has no pair in seeds 0, 1, 2" in contrast["too_early"]
+
+
+def test_an_arm_that_the_plan_does_not_have_is_not_chosen_into_its_verdict(tmp_path):
+    finals = {"frontier": [70.0 + i for i in range(8)], "fixed_0.7": [40.0] * 8, "fixed_0.9": [50.0] * 8}
+    folder = made_sweep(tmp_path / "sweep", finals)
+    planned = ("frontier", "fixed_0.7")
+    Planned(contrasts=(("frontier", "fixed_*"),), primary="heldout.auc", seeds=tuple(range(8)), arms=planned).keep(folder)
+    contrast = as_planned(folder)["contrasts"][0]
+    assert contrast["answer"] == "undecided"
+    assert contrast["too_early"].endswith("with arms that the plan does not have: move fixed_0.9 out of the sweep.")
+
+
+def test_a_remark_survives_being_copied_and_sent():
+    note = Note("a lacks seed 1.", arm="a", seeds=(1,), kind=NoteKind.LACKS_SEEDS)
+    for other in (copy.deepcopy(note), pickle.loads(pickle.dumps(note))):
+        assert (other, other.arm, other.seeds, other.kind) == (str(note), "a", (1,), NoteKind.LACKS_SEEDS)

@@ -315,18 +315,24 @@ def test_a_table_for_a_text_is_its_json_as_a_shell_that_takes_the_quotes_away_le
 
 
 @pytest.mark.parametrize(
-    "text", ["no", "1.10", "0123", "typo # 2", "reason: x", "[a]", "'quoted' at first", "off", "1e3", "~", "2026-11-27", "{a: b}"]
+    "text", ["no", "1.10", "0123", "typo # 2", "reason: x", "[a]", "'quoted' at first", "off", "1e3", "2026-11-27", "{a: b}"]
 )
 def test_a_setting_that_is_text_is_what_was_written(text):
-    config = load("own_model", [f"policy.model={text}", f"policy.system_prompt={text}"])
-    assert (config.policy.model, config.policy.system_prompt) == (text, text)
+    config = load("own_model", [f"policy.system_prompt={text}"])
+    assert config.policy.system_prompt == text
 
 
 def test_quotes_around_a_text_are_the_shells():
     assert load("own_model", ["policy.system_prompt='Listen: first.'"]).policy.system_prompt == "Listen: first."
 
 
-@pytest.mark.parametrize("word", ["policy.model=${name}", "name=???", "seed=???", "simulator.urls=['http://${name}']"])
+@pytest.mark.parametrize("nothing", ["", "null", "~"])
+def test_a_text_is_never_nothing(nothing):
+    with pytest.raises(ConfigError, match=r"policy\.system_prompt must be text, got None"):
+        load("own_model", [f"policy.system_prompt={nothing}"])
+
+
+@pytest.mark.parametrize("word", ["policy.model=${name}", "sealed.again=x${y", "name=???", "seed=???", "simulator.urls=['http://${name}']"])
 def test_what_the_library_would_put_other_settings_into_is_refused(word):
     words = [word] if "urls" not in word else ["simulator.kind=llm", "simulator.model=x", word]
     with pytest.raises(ConfigError, match="must be text that stands for itself"):

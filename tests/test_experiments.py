@@ -133,6 +133,36 @@ def test_a_run_knows_the_words_that_make_it_again(words):
     assert words_for(replace(config, experiment="gone")) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"hi"',
+        "'quoted'",
+        '"Hi" and "bye"',
+        "Be kind.  # first",
+        "no",
+        "null",
+        "~",
+        "1.10",
+        "[a, b]",
+        "Say: yes",
+        "two\nlines",
+        "Grüß Gött 😊",
+    ],
+)
+def test_the_words_for_a_prompt_make_the_same_prompt(text):
+    config = load("own_model", [])
+    config.policy.system_prompt = text
+    assert load("own_model", words_for(config)).policy.system_prompt == text
+
+
+def test_the_words_for_a_request_leave_it_as_it_is():
+    words = ["simulator.kind=llm", "simulator.model=m", "simulator.urls=[http://127.0.0.1:1/v1]", 'simulator.extra_body={"a":1}']
+    config = load("adaptive_curriculum", words)
+    assert config.simulator.extra_body == '{"a":1}'
+    assert to_plain(load("adaptive_curriculum", words_for(config))) == to_plain(config)
+
+
 def test_a_run_that_has_spent_its_budget_is_not_gone_on_with(tmp_path):
     config = load("adaptive_curriculum", ["budget.policy_tokens=1000", "budget.steps=4"])
     preflight.check_unfinished(config, tmp_path)

@@ -153,7 +153,7 @@ def test_a_torn_file_of_marks_is_told(at, tmp_path):
         check_sealed(*at("smoke/first"), resuming=False)
 
 
-@pytest.mark.parametrize("answer", ["no", "false", "Yes", "1"])
+@pytest.mark.parametrize("answer", ["no", "false", "Yes", "1", "No.", " ", "-", "?"])
 def test_whether_is_not_why(answer):
     with pytest.raises(ConfigError, match=r"sealed\.again must say why the sealed half is opened again"):
         load("adaptive_curriculum", [f"sealed.again={answer}"])

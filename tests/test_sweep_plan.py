@@ -398,3 +398,6 @@ def test_candidates_that_are_not_asked_for_are_named_beside_their_contrast(capsy
     assert "# contrast frontier against fixed_*; undecided until fixed_0.1, fixed_0.3, fixed_0.7 are run as well\n" in out
     assert "# contrast frontier against linear_*; linear_* was not asked for, so it counts with p = 1 until it is run\n" in out
     assert "# contrast frontier against uniform\n" in out
+    assert main(["fixed_vs_adaptive", "--dry-run", "arms=frontier,uniform,fixed_0.5"]) == 0
+    # The others have runs that are kept.
+    assert "# contrast frontier against fixed_*\n" in capsys.readouterr().out

@@ -19,7 +19,7 @@ import numpy as np
 
 from analysis import paired, stats
 from analysis.comparisons.arms import arm_record
-from analysis.comparisons.comparison_plan import COMPARISON, Plan, contrasts_of, holds_planned, plan_of
+from analysis.comparisons.comparison_plan import COMPARISON, Plan, contrasts_of, holds_more, plan_of
 from analysis.comparisons.contrast_words import answer, listed
 from analysis.comparisons.pairing import best_of, comparable_seeds, lacking_candidates, passed_over, why_no_rival
 from analysis.comparisons.planned import THRESHOLD, Chosen, Contrast, Planned
@@ -71,9 +71,8 @@ def comparison(options: Namespace) -> str:
         if b not in sweep.arms and fnmatch.filter(sweep.arms, b) == [a]:
             raise ValueError(f"--contrast must set {a} against another arm, got the pattern {b!r}, which fits {a} alone")
     found = compare(sweep, plan)
-    is_planned = found["plan"]["chosen_by"] == "plan" and options.seeds is None
-    if options.out is None and not is_planned and holds_planned(path):
-        return f"{as_text(found)}\n\n{path} stays as it is, for it holds what was planned; --out FILE.json keeps this one"
+    if options.out is None and (more := holds_more(path, found["plan"])):
+        return f"{as_text(found)}\n\n{path} stays as it is, for it holds {more}; --out FILE.json keeps this one"
     write_json(found, path)
     return f"{as_text(found)}\n\n{path}"
 
@@ -117,6 +116,7 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
             "contrasts": [list(contrast) for contrast in chosen],
             "chosen_by": by,
             "is_torn": sweep.plan.is_torn,
+            "only_seeds": None if sweep.only_seeds is None else list(sweep.only_seeds),
             "planned": planned
             and {
                 "contrasts": [list(contrast) for contrast in planned.contrasts],
@@ -324,9 +324,13 @@ def what_lacks(contrast: Mapping[str, Any], named: Contrast, sweep: Sweep, plann
         return f"{a} against {pattern} is not answered: {contrast['b']} was named by hand, and not chosen on {planned.choose.get('from')}."
     if "b_chosen_from" in contrast and "b_chosen_on" not in contrast:
         # The best of those that happen to be there need not be the best of those that were planned.
-        lost = lacking_candidates(pattern, a, sweep, arms=planned.arms, seeds=planned.seeds, endpoint=planned.primary)
+        arms, seeds = planned.arms or sweep.arms, planned.seeds or contrast["seeds"]
+        if strays := [arm for arm in contrast["b_chosen_from"] if arm not in arms]:
+            beside = f"move {listed(strays)} out of the sweep"
+            return f"{a} against {pattern} is not answered with arms that the plan does not have: {beside}."
+        lost = lacking_candidates(pattern, a, sweep, arms=arms, seeds=seeds, endpoint=planned.primary)
         if lost:
-            which = "; ".join(f"{arm} has no pair in {in_words(seeds)}" for arm, seeds in lost.items())
+            which = "; ".join(f"{arm} has no pair in {in_words(missing)}" for arm, missing in lost.items())
             return f"{a} against {pattern} is not answered before all are in from which the best is chosen: {which}."
     return ""
 

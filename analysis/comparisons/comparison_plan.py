@@ -5,9 +5,10 @@ from __future__ import annotations
 import fnmatch
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from analysis import stats
 from analysis.comparisons.planned import THRESHOLD, Contrast, Planned, require_endpoint, require_threshold
@@ -77,12 +78,20 @@ def named_before(folder: Path) -> Planned | None:
         return None
 
 
-def holds_planned(path: Path) -> bool:
-    """Whether a file is a comparison by a sweep's own plan."""
+def holds_more(path: Path, plan: Mapping[str, Any]) -> str:
+    """What a comparison that is kept has and a new one would lose, in words: all seeds, or what was planned; empty for neither.
+
+    Args:
+        plan: of the new one, as `comparison.json` has it.
+    """
     try:
-        return bool(json.loads(path.read_text(encoding="utf-8"))["plan"]["chosen_by"] == "plan")
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+        kept = json.loads(path.read_text(encoding="utf-8"))["plan"]
+        by, has_all = kept["chosen_by"], kept.get("only_seeds") is None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""
+    if has_all and plan["only_seeds"] is not None:
+        return "all seeds"
+    return "what was planned" if has_all and by == "plan" and plan["chosen_by"] != "plan" else ""
 
 
 def default_contrasts(arms: Sequence[str]) -> list[Contrast]:

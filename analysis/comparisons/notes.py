@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Any
 
 
 class NoteKind(Enum):
@@ -31,6 +32,9 @@ class Note(str):
         note = super().__new__(cls, text)
         note.kind, note.arm, note.seeds = kind, arm, seeds
         return note
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
+        return (str(self),), {"arm": self.arm, "seeds": self.seeds, "kind": self.kind}
 
 
 def no_run(arm: str) -> Note:

@@ -92,6 +92,8 @@ class Sweep:
     auc_ends: dict[int, float]
     """Tokens to which areas under curves reach, by budget."""
     plan: KeptPlan = field(default_factory=KeptPlan)
+    only_seeds: tuple[int, ...] | None = None
+    """Those that were asked for; None where all were."""
 
     def of(self, arm: str) -> dict[int, RunResult]:
         """The usable runs of an arm by seed."""
@@ -118,7 +120,15 @@ def read_sweep(folder: Path, *, seeds: range | None = None) -> Sweep:
     runs, ends, short = with_areas(runs)
     plan = read_kept_plan(folder)
     notes = [*plan.notes, *notes, *short, *judged_by_fewer(runs)]
-    return Sweep(folder=folder, arms=sorted({place.parent.name for place in places}), runs=runs, notes=notes, auc_ends=ends, plan=plan)
+    return Sweep(
+        folder=folder,
+        arms=sorted({place.parent.name for place in places}),
+        runs=runs,
+        notes=notes,
+        auc_ends=ends,
+        plan=plan,
+        only_seeds=None if seeds is None else tuple(seeds),
+    )
 
 
 def read_results(places: Sequence[Path]) -> tuple[list[RunResult], list[str]]:
