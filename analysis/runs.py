@@ -272,7 +272,7 @@ def read_summary(path: Path) -> dict[str, Any] | None:
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} must be a JSON object, got {error}") from error
+        raise ValueError(f"{path} must be a JSON object, got a file that breaks off or was changed ({error})") from error
     if not isinstance(summary, dict):
         raise ValueError(f"{path} must be a JSON object, got {type(summary).__name__}")
     if said := misfit(summary, SUMMARY_SHAPE):

@@ -43,6 +43,8 @@ def read_columns(path: Path) -> Iterator[dict[str, Any]]:
         kept = json.loads(lzma.decompress(path.read_bytes()))
         tables = [(table["keys"], zip(*table["columns"], strict=True)) for table in kept["tables"]]
         records = [dict(zip(tables[place][0], next(tables[place][1]), strict=True)) for place in kept["order"]]
-    except (lzma.LZMAError, ValueError, KeyError, TypeError, IndexError, StopIteration) as error:
+    except (lzma.LZMAError, EOFError) as error:
+        raise ValueError(f"{path} must hold records as columns, got something else (it breaks off or was damaged)") from error
+    except (ValueError, KeyError, TypeError, IndexError, StopIteration) as error:
         raise ValueError(f"{path} must hold records as columns, got something else ({error!r})") from error
     yield from records

@@ -115,7 +115,7 @@ def read_sweep(folder: Path, *, seeds: range | None = None) -> Sweep:
     runs, notes = read_results(wanted)
     if not runs:
         raise ValueError(
-            f"sweep must hold a finished run, got {str(folder)!r} with {len(wanted)} to consider; {' '.join(notes[:3])}".rstrip("; ")
+            f"sweep must hold a finished run, got {str(folder)!r} with {len(wanted)} to consider; {'; '.join(notes[:3])}".rstrip("; ")
         )
     runs, ends, short = with_areas(runs)
     plan = read_kept_plan(folder)
