@@ -605,3 +605,12 @@ def test_a_remark_survives_being_copied_and_sent():
     note = Note("a lacks seed 1.", arm="a", seeds=(1,), kind=NoteKind.LACKS_SEEDS)
     for other in (copy.deepcopy(note), pickle.loads(pickle.dumps(note))):
         assert (other, other.arm, other.seeds, other.kind) == (str(note), "a", (1,), NoteKind.LACKS_SEEDS)
+
+
+def test_pairs_of_several_arms_that_agree_are_told_by_the_first(tmp_path):
+    finals = {"a": [70.0, 71.0], "b": [50.0, 51.0], "c": [60.0, 61.0], "d": [40.0, 90.0]}
+    found = compared(made_sweep(tmp_path, finals), ("a", "b"), ("a", "c"), ("c", "b"), ("c", "a"), ("a", "d"))
+    assert found["verdict"][0] == (
+        "Over two seeds a lay above b and c; c lay above b, below a; and in the other pair the first lay now above, now below the second; "
+        "so few describe and do not decide."
+    )

@@ -329,7 +329,7 @@ def test_a_torn_teacher_log_costs_what_was_issued_and_not_the_run(tmp_path):
     words = words_of(write_sweep_report(folder))
     assert "frontier/seed_1 is shown without the tasks it issued: " in words and "teacher.jsonl must hold a JSON object" in words
     assert "frontier/seed_1 is left out" not in words and "frontier has no run with seed 1" not in words and "runs finished9 of 9" in words
-    assert "The log of frontier notes entropy guard 1 times over the 2 of 3 runs whose log can be read." in words
+    assert "The log of frontier notes entropy guard 1 time over the 2 of 3 runs whose log can be read." in words
 
 
 def test_worlds_budgets_and_missing_seeds_are_each_said_in_a_sentence(tmp_path):

@@ -108,13 +108,16 @@ def on_pairs(few: Sequence[Contrast], plan: Plan) -> str:
     """Contrasts of several arms that cannot be decided, in a sentence: who lay where on all seeds, and how many pairs did not agree."""
     over, end = without_decision(few, plan)
     mixed = [contrast for contrast in few if standing(contrast, plan) == MIXED]
-    said = [f"{contrast['a']} lay {standing(contrast, plan)} {contrast['b']}" for contrast in few if contrast not in mixed]
+    agreed = [contrast for contrast in few if contrast not in mixed]
+    firsts = list(dict.fromkeys(contrast["a"] for contrast in agreed))
+    said = [f"{a} lay {grouped([contrast for contrast in agreed if contrast['a'] == a], plan)}" for a in firsts]
+    between = ", " if len(agreed) == len(firsts) else "; "
     if mixed:
         num = len(mixed)
         rest = "the other pair" if num == 1 else f"the other {count_in_words(num)} pairs"
         everywhere = "both pairs" if num == 2 else f"all {count_in_words(num)} pairs"
         said.append(f"{'and in' if said else 'in'} {rest if said else everywhere} the first lay {MIXED} the second")
-    return f"{over} {', '.join(said)}; {end}."
+    return f"{over} {between.join(said)}; {end}."
 
 
 def without_decision(few: Sequence[Contrast], plan: Plan) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from analysis.grades import curves_by_strictness, read_grades
 from analysis.learning_curves import Curve
 from analysis.pages.sweep_course import Course, Courses, value_at
 from analysis.teaching import read_teaching
+from analysis.wording import count
 
 NUM_PARTS = 5
 """Of the budget, one after the other."""
@@ -143,7 +144,8 @@ def what_was_decided(a: str, ours: Sequence[Course]) -> str:
     if not counts:
         return ""
     over = "these runs" if num_read == len(ours) else f"the {num_read} of {len(ours)} runs whose log can be read"
-    return f"The log of {a} notes {', '.join(f'{name} {num} times' for name, num in counts.most_common())} over {over}."
+    said = ", ".join(f"{name} {count(num, 'time')}" for name, num in counts.most_common())
+    return f"The log of {a} notes {said} over {over}."
 
 
 def mean_over(side: Sequence[Course], key: str) -> float | None:
