@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -125,11 +126,9 @@ def words_for(config: ExperimentConfig) -> list[str] | None:
 def word_for(name: str, value: Any) -> str:
     """The override that gives a setting this value; text as it is where that is read back as the same, else in quotes."""
     plain = f"{name}={value}"
-    try:
+    with contextlib.suppress(ConfigError):  # what cannot be read as it is goes into quotes
         if isinstance(value, str) and setting(parse_overrides([plain]), name) == value:
             return plain
-    except ConfigError:
-        pass
     return f"{name}={json.dumps(value, ensure_ascii=False)}"
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 """Where this code lies: its own runs and results count for every run, so that `runs=` elsewhere does not open what was opened here."""
+NO_REASONS = ("no", "n", "off", "false", "none", "null", "0", "yes", "y", "on", "true", "1")
+"""Answers to whether; the mark keeps an answer to why."""
 
 
 @dataclass
@@ -43,10 +45,6 @@ class SealedConfig:
             raise ValueError(
                 f"sealed.again must say why the sealed half is opened again, got {self.again!r}; leave it out to keep it closed"
             )
-
-
-NO_REASONS = ("no", "n", "off", "false", "none", "null", "0", "yes", "y", "on", "true", "1")
-"""Answers to whether; the mark keeps an answer to why."""
 
 
 @dataclass(frozen=True, kw_only=True)
