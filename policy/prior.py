@@ -85,9 +85,9 @@ def _put_into_place(unfinished: Path, folder: Path) -> None:
 
 
 def save_prior(config: PriorConfig, folder: Path, *, progress: bool = True) -> None:
-    """Trains a prior and saves it as a Hugging Face folder, in this process and as it computes."""
+    """Trains a prior and saves it as a Hugging Face folder, weights in bfloat16, in this process and as it computes."""
     tokenizer, model = train_prior(config, load_bank().scenarios(Split.TRAIN), progress=progress)
-    model.save_pretrained(folder)
+    model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / RECIPE).write_text(json.dumps(recipe_of(config), indent=2))
 

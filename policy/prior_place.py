@@ -13,7 +13,7 @@ from typing import Any
 from policy.prior_config import PriorConfig
 from simulator.bank import world_hash
 
-RECIPE_VERSION = 9
+RECIPE_VERSION = 10
 """Raised whenever what builds a prior (`policy.prior`, `policy.alike`) builds another one of the same recipe."""
 
 
