@@ -12,7 +12,7 @@ from experiments.config import ExperimentConfig, to_yaml
 from experiments.parts import model_folder
 from experiments.same_run import words_for
 from experiments.summary import git_commit, versions
-from simulator.bank import preset_hash, world_hash
+from simulator.fingerprint import fingerprint_of, world_of
 
 
 def settings_text(config: ExperimentConfig, folder: Path) -> str:
@@ -21,8 +21,8 @@ def settings_text(config: ExperimentConfig, folder: Path) -> str:
         "versions": versions(),
         "git_commit": git_commit(),
         **earlier_commits(config, folder),
-        "world_hash": world_hash(),
-        "preset_hash": preset_hash(),
+        "world": world_of(config.simulator),
+        "world_fingerprint": fingerprint_of(config.simulator),
         "initial_policy": initial_policy(config, folder),
         "overrides": words_for(config),
         **copied_tasks(config, folder),

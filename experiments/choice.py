@@ -28,8 +28,8 @@ from analysis.runs import CONFIG
 from experiments.config import load_saved, to_plain
 from experiments.keys import ConfigError
 from experiments.same_run import differences
-from simulator.bank import world_hash
 from simulator.drafts import write_whole
+from simulator.fingerprint import world_name
 from simulator.scenario import Split
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def read_choice(
     fitting = {pattern: fnmatch.filter(asked, pattern) for pattern in patterns}
     candidates = {pattern: fnmatch.filter(arms, pattern) for pattern, some in fitting.items() if some or all_at_once}
     origin, seeds = str(wanted["from"]), str(wanted["seeds"])
-    undecided = Choice(origin=origin, seeds=seeds, candidates=candidates, endpoint=endpoint, world_hash=world_hash())
+    undecided = Choice(origin=origin, seeds=seeds, candidates=candidates, endpoint=endpoint, world_hash=world_name())
     kept = kept_picks(undecided, folder)
     settings = {pattern: {arm: config_of(arm) for arm in some} for pattern, some in candidates.items() if pattern not in kept}
     picks, why = [], ""
@@ -232,8 +232,8 @@ def best(pattern: str, arms: Mapping[str, ExperimentConfig], folder: Path, seeds
         found = sweep.of(arm)
         if lacking := [str(seed) for seed in seeds if seed not in found or found[seed].scalars[endpoint] is None]:
             raise ValueError(f"{folder} lacks {endpoint} of {arm} with seed {', '.join(lacking)}")
-        if others := {run.world_hash for run in found.values()} - {world_hash()}:
-            raise ValueError(f"{folder} was run in world {', '.join(sorted(others))}, this is {world_hash()}")
+        if others := {run.world for run in found.values()} - {world_name()}:
+            raise ValueError(f"{folder} was run in world {', '.join(sorted(others))}, this is {world_name()}")
         for seed, run in found.items():
             require_settings(folder / arm / f"seed_{seed}", config)
             if run.settings.get("evaluation.split") == Split.SEALED:

@@ -8,7 +8,7 @@ import tempfile
 from datetime import datetime
 from pathlib import Path
 
-from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_summary, setting
+from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_summary
 from experiments.config import ExperimentConfig, PolicyConfig, require_known
 from experiments.keys import ConfigError, checked_name, refusing
 from experiments.one_writer import check_no_writer
@@ -17,7 +17,7 @@ from experiments.teaching import check_teacher
 from policy.capacity import check_capacity
 from policy.engine import WeightTransport, check_weight_files, vllm_remedy
 from policy.lora_config import check_lora
-from simulator.bank import world_hash
+from simulator.fingerprint import is_current, recorded_world
 from simulator.scenario import Split
 from simulator.users import check_user, make_bank
 
@@ -50,9 +50,9 @@ def resumed_folder(experiment: str, resume: str, *, runs: str) -> Path:
         saved = read_config(folder / CONFIG)
     if saved.get("experiment") != experiment:
         raise ConfigError(f"resume must name a run of {experiment}, got {str(folder)!r}, a run of {saved.get('experiment')}")
-    began_in = setting(saved, f"{PROVENANCE}.world_hash")
-    if began_in != world_hash():
-        raise ConfigError(f"resume must name a run of this world ({world_hash()}), got one of world {began_in}; start a new run")
+    began_in = recorded_world(saved.get(PROVENANCE) or {}, saved)
+    if not is_current(began_in):
+        raise ConfigError(f"resume must name a run whose users are still the same, got one of world {began_in!r}; start a new run")
     return folder
 
 

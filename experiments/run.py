@@ -33,9 +33,9 @@ from experiments.sealed import opening_sealed
 from experiments.summary import closing_words, summarise_run
 from experiments.train import Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
-from simulator.bank import world_hash
 from simulator.endpoint_config import EndpointConfig
 from simulator.exit_code import ExitCode
+from simulator.fingerprint import world_of
 from simulator.progress import as_clock
 
 EARLIER = "summary.earlier.json"
@@ -258,7 +258,7 @@ class RunLoop:
             "policy_tokens": tally.policy_tokens,
             "simulator_calls": tally.simulator_calls,
             **({"simulator_cost": tally.simulator_cost} if tally.simulator_cost else {}),
-            "world_hash": world_hash(),
+            "world": world_of(config.simulator),
             "algorithm": config.algorithm.kind,
             "teacher": config.teacher.kind,
             "errors": self.parts.faults.counts(),

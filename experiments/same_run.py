@@ -22,7 +22,7 @@ from experiments.config import (
     to_plain,
 )
 from experiments.keys import ConfigError
-from simulator.bank import world_hash
+from simulator.fingerprint import recorded_world, world_of
 
 if TYPE_CHECKING:
     from experiments.sweep_plan import Cell, Sweep
@@ -53,9 +53,10 @@ def refuse_other(sweep: Sweep, cell: Cell) -> None:
             raise TornRun(f"{cell} has no {CONFIG}: it was broken off before, or it was deleted; delete {folder} to run it anew")
         return
     try:
-        began_in = setting(read_config(folder / CONFIG), f"{PROVENANCE}.world_hash")
+        written = read_config(folder / CONFIG)
+        began_in = recorded_world(written.get(PROVENANCE) or {}, written)
         if not began_in:
-            raise ValueError(f"{CONFIG} lacks {PROVENANCE}.world_hash")
+            raise ValueError(f"{CONFIG} lacks {PROVENANCE}.world")
     except ValueError as error:
         raise TornRun(f"{cell} was broken off before its settings were written: {error}; delete {folder} to run it anew") from error
     try:
@@ -64,8 +65,8 @@ def refuse_other(sweep: Sweep, cell: Cell) -> None:
         raise ConfigError(
             f"{folder / CONFIG} cannot be taken up by this version: {error}; take another name= for the sweep, or the version that began it"
         ) from error
-    if began_in != world_hash():
-        raise ConfigError(f"{folder} was run in world {began_in}, this is {world_hash()}; take another name= for the sweep")
+    if began_in != (world := world_of(sweep.config(cell).simulator)):
+        raise ConfigError(f"{folder} was run in world {began_in}, this is {world}; take another name= for the sweep")
     # Through the schema, so that a setting which did not exist then stands at its default; all runs together may have moved.
     if found := next(differences(relocated(saved, str(saved["runs"]), str(sweep.runs)), sweep.config(cell)), None):
         name, before, now = found

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from analysis.results import MARKS, RUNS, results_beside
 from experiments.keys import ConfigError
-from simulator.bank import world_hash
+from simulator.fingerprint import world_name
 from simulator.scenario import Split
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def mark_of(config: ExperimentConfig, folder: Path) -> Mark:
     """The mark that a run leaves."""
     place = Path(folder).absolute().relative_to(root_of(config, folder).absolute())
     return Mark(
-        world_hash=world_hash(),
+        world_hash=world_name(),
         teacher=config.teacher.kind,
         reward="binary" if config.rollout.binary_reward_at else "graded",
         opening="/".join(place.parts[:2]),

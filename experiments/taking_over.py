@@ -27,7 +27,7 @@ from experiments.config import ExperimentConfig, load_saved, to_plain
 from experiments.same_run import differences, says_the_same
 from experiments.sweep_plan import Cell, Sweep
 from policy.prior_place import prior_folder
-from simulator.bank import world_hash
+from simulator.fingerprint import recorded_world, world_name
 from simulator.scenario import Split
 
 NAMED = 3
@@ -212,9 +212,9 @@ def why_not(sweep: Sweep, cell: Cell, record: Path, kept: KeptRuns) -> str:
     """Why a record is not the run that the sweep would make; empty where it is."""
     try:
         written = read_config(record / CONFIG)
-        world = setting(written, f"{PROVENANCE}.world_hash")
-        if world != world_hash():
-            return f"the world was {world} and is {world_hash()}"
+        world = recorded_world(written.get(PROVENANCE) or {}, written)
+        if world != world_name():
+            return f"the world was {world} and is {world_name()}"
         if found := first_difference(record, written, sweep.config(cell)):
             name, before, now = found
             return f"{name} was {before!r} and is {now!r}"

@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -14,7 +15,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parses the command and runs it; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m policy", description="The agent being trained.")
     commands = parser.add_subparsers(dest="command", required=True)
-    prior = commands.add_parser("prior", help="build the embedded policy (or find it in the cache) and print its folder")
+    prior = commands.add_parser("prior", help="find the embedded policy, or build it, and print its folder")
+    prior.add_argument("--out", type=Path, metavar="FOLDER", help="build it anew, into this folder (which must not be there)")
     prior.add_argument("--seed", type=int, default=0, help="of demonstrations, weights and batches (default 0)")
     prior.add_argument("--narrow", action="store_true", help="demonstrations with a single wording for each move")
     prior.add_argument("--num-tokens", type=int, help="tokens to train on (default: the recipe's)")
@@ -41,11 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build(options: argparse.Namespace) -> str:
     """Builds the prior that the options describe and returns its folder."""
     from policy.demonstrations import DemonstrationConfig
-    from policy.prior import PriorConfig, build_prior
+    from policy.prior import PriorConfig, build_anew, build_prior
 
     settings = {"num_tokens": options.num_tokens} if options.num_tokens is not None else {}
     demonstrations = DemonstrationConfig(narrow=options.narrow)
     config = PriorConfig(seed=options.seed, thinking=options.thinking, demonstrations=demonstrations, **settings)
+    if options.out:
+        return str(build_anew(config, options.out))
     return str(build_prior(config))
 
 

@@ -53,8 +53,18 @@ def build_prior(config: PriorConfig, *, progress: bool = True) -> Path:
         RuntimeError: the cache folder cannot be written, or the build failed.
     """
     folder = prior_folder(config)
+    return folder if folder.exists() else build_anew(config, folder, progress=progress)
+
+
+def build_anew(config: PriorConfig, folder: Path, *, progress: bool = True) -> Path:
+    """Builds a prior into a folder that is not there yet, by way of an unfinished one beside it.
+
+    Raises:
+        ValueError: the folder is there.
+        RuntimeError: the folder around it cannot be written, or the build failed.
+    """
     if folder.exists():
-        return folder
+        raise ValueError(f"--out must be a folder that is not there yet, got {str(folder)!r}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with OwnFolder(".prior-", parent=folder.parent) as closed:

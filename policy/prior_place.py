@@ -11,20 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from policy.prior_config import PriorConfig
-from simulator.bank import world_hash
+from simulator.fingerprint import WORLD_VERSION
 
 RECIPE_VERSION = 10
-"""Raised whenever what builds a prior (`policy.prior`, `policy.alike`) builds another one of the same recipe."""
+"""Raised whenever the same settings would build another prior. A test holds it to the demonstrations that are shown and to
+the shipped weights."""
+SHIPPED = Path(__file__).parent / "shipped" / f"prior-recipe-{RECIPE_VERSION}-world-{WORLD_VERSION['world']}"
+"""The default recipe's prior, which comes with the package."""
 
 
 def prior_folder(config: PriorConfig) -> Path:
-    """Where the prior of this recipe lies, or will lie: the user's cache, named by the hash of recipe and world."""
-    facts = {"version": RECIPE_VERSION, "world": world_hash(without_heldout=True), "torch": version("torch")}
+    """Where the prior of this recipe lies, or will lie: the default one in the package, others in the user's cache.
+
+    In the cache it is named by a hash over recipe, its version, the world's version and torch's.
+    """
+    if SHIPPED.is_dir() and recipe_of(config) == recipe_of(PriorConfig()):
+        return SHIPPED
+    facts = {"version": RECIPE_VERSION, "world": WORLD_VERSION["world"], "torch": version("torch")}
     recipe = json.dumps({"recipe": recipe_of(config), **facts}, sort_keys=True)
-    shown = ["demonstrations.py", *(["thinking_demonstrations.py"] if config.thinking else [])]
-    moves = b"".join((Path(__file__).parent / name).read_bytes() for name in shown)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attune"
-    return cache / f"prior-{hashlib.sha256(recipe.encode() + moves).hexdigest()[:16]}"
+    return cache / f"prior-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
 
 
 def recipe_of(config: PriorConfig) -> dict[str, Any]:

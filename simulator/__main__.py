@@ -56,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def ladder_table(options: argparse.Namespace) -> str:
     """Rows are agents, columns difficulties."""
-    from simulator.bank import load_bank, world_hash
+    from simulator.bank import load_bank
+    from simulator.fingerprint import world_of
     from simulator.ladder import AGENTS, mean_score, score_agent
     from simulator.rule_user import RuleUser, RuleUserConfig
     from simulator.scenario import FAMILIES, Split
@@ -66,7 +67,7 @@ def ladder_table(options: argparse.Namespace) -> str:
     groups = {"all families": scenarios}
     if options.by_family:
         groups = {str(family): tuple(s for s in scenarios if s.family == family) for family in FAMILIES}
-    lines = [f"world {world_hash()}, {options.split}: mean final emotion (0-100)"]
+    lines = [f"{world_of(user.config)}, {options.split}: mean final emotion (0-100)"]
     for name, members in groups.items():
         lines += ["", f"{name} ({len(members)} scenarios)", "agent  " + " ".join(f"{d:5.2f}" for d in options.strictness)]
         for agent in AGENTS:

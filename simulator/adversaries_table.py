@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from simulator.adversaries import BOUNDS, REFERENCES, Adversary, Standing, adversaries, standing
-from simulator.bank import load_bank, world_hash
+from simulator.bank import load_bank
 from simulator.calibration import sample
+from simulator.fingerprint import world_name
 from simulator.ladder import Agent
 from simulator.progress import progress
 from simulator.register import Register
@@ -26,7 +27,8 @@ def play_adversaries(options: argparse.Namespace) -> int:
     scenarios = sample(load_bank().scenarios(Split(options.split)), options.per_family, seed=options.seed)
     registers = [Register(options.register)] if options.register else list(Register)
     found = {register: standings(suite, scenarios, register, seed=options.seed) for register in registers}
-    print(f"world {world_hash()}, {len(scenarios)} {options.split} scenarios: mean final emotion (0-100), and share of users who stayed")
+    worlds = " and ".join(map(world_name, registers))
+    print(f"{worlds}, {len(scenarios)} {options.split} scenarios: mean final emotion (0-100), and share of users who stayed")
     for register in registers:
         print("", *table(suite, found[register], register), sep="\n")
     paying = [f"{name} ({register})" for register in registers for name in payers(suite, found[register])]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,32 +14,6 @@ from simulator.scenario import FAMILIES, Fact, Family, HiddenIntention, Persona,
 FOLDER = Path(__file__).parent
 WORLD = FOLDER / "world"
 SCENARIOS_PER_EVENT = {Split.TRAIN: 5, Split.HELDOUT: 4, Split.SEALED: 4}
-DECIDING_FILES = (
-    "alternatives.py",
-    "bank.py",
-    "chinese.py",
-    "contempt.py",
-    "content.py",
-    "dialogue.py",
-    "difficulty.py",
-    "ears.py",
-    "echo.py",
-    "emotion.py",
-    "farewell.py",
-    "fluency.py",
-    "memo.py",
-    "nouns.py",
-    "reading.py",
-    "register.py",
-    "rule_user.py",
-    "scenario.py",
-    "seen.py",
-    "skills.py",
-    "spelling.py",
-)
-"""Modules that decide what a user says or feels; they and the data make up the world's hash."""
-PRESET_FILES = ("emotion_sage.json", "lexicon/manner_zh.toml", "sage_emotion.py", "signs.py", "wording.py")
-"""What decides besides, and only with the preset SAGE: it has a hash of its own, so that fitting it again changes no world."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,32 +63,6 @@ def load_bank() -> Bank:
                     raise ValueError(f"world event id must be unique, got {event['id']!r} twice")
                 scenarios[scenario.scenario_id] = scenario
     return Bank(by_id=scenarios)
-
-
-@cache
-def world_hash(*, without_heldout: bool = False) -> str:
-    """First 16 hex digits of the SHA-256 over everything that decides what users say and feel.
-
-    Args:
-        without_heldout: leave out the held-out and sealed scenarios, for what is built from training scenarios alone.
-    """
-    data = [path for path in (*WORLD.glob("*.toml"), *(FOLDER / "lexicon").glob("*.toml")) if path.name != "manner_zh.toml"]
-    if without_heldout:
-        data = [path for path in data if not path.name.startswith((Split.HELDOUT, Split.SEALED))]
-    return _digest([*data, *(FOLDER / name for name in DECIDING_FILES)])
-
-
-@cache
-def preset_hash() -> str:
-    """The same over what decides only in the preset SAGE."""
-    return _digest([FOLDER / name for name in PRESET_FILES])
-
-
-def _digest(paths: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def _scenarios_of(event: dict[str, Any], index: int, split: Split) -> list[Scenario]:

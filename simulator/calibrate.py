@@ -9,7 +9,7 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
-from simulator.bank import load_bank, world_hash
+from simulator.bank import load_bank
 from simulator.calibration import (
     DISPLEASED,
     LEVELS,
@@ -29,6 +29,7 @@ from simulator.calibration import (
 from simulator.calibration_figure import figure
 from simulator.dialogue import Outcome
 from simulator.drafts import write_whole
+from simulator.fingerprint import world_of
 from simulator.replay import recorded_config, require_feelings, settings_of, transcript_file, user_settings
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import Family, HiddenIntention, Split
@@ -59,7 +60,7 @@ def calibrate(options: argparse.Namespace) -> int:
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         source = str(options.dialogues.name) if options.dialogues else options.split
-        record = {"world_hash": world_hash(), "source": source, "seed": options.seed, **result.record()}
+        record = {"world": world_of(config), "source": source, "seed": options.seed, **result.record()}
         write_whole(options.out / TABLE, json.dumps(record, indent=1) + "\n")
         title = f"Commanded and realised strictness, {source}"
         write_whole(options.out / FIGURE, figure(result.overall, result.families, found, title=title))
@@ -146,7 +147,7 @@ class Calibration:
         overall = self.overall
         worst, lowest = min(((curve.spearman, str(family)) for family, curve in self.families.items()))
         lines = [
-            f"world {world_hash()}, {source}: {overall.num_dialogues:,} frozen dialogues of {len(self.families)} families judged again",
+            f"{source}: {overall.num_dialogues:,} frozen dialogues of {len(self.families)} families judged again",
             "",
             "commanded  realised  emotion   realised by family, lowest and highest",
         ]

@@ -12,11 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from simulator.bank import load_bank, world_hash
+from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome
 from simulator.difficulty import Difficulty
 from simulator.explanation import Explanation
 from simulator.figures import figure, listed, signed
+from simulator.fingerprint import world_of
 from simulator.five_steps import five_steps
 from simulator.ladder import AGENTS, ScriptedAgent, exchange
 from simulator.replay import Replayed, replay, user_settings
@@ -232,7 +233,7 @@ class Conversation:
     def record(self) -> dict[str, Any]:
         """The dialogue with how it came about, as `explain` and the other readers want it."""
         speaker = PERSON if self.setup.agent is None else self.setup.agent.name
-        facts = {"step": 0, "kind": "chat", "agent": speaker, "world_hash": world_hash(), "simulator": asdict(self.setup.config)}
+        facts = {"step": 0, "kind": "chat", "agent": speaker, "world": world_of(self.setup.config), "simulator": asdict(self.setup.config)}
         return {**facts, **self.dialogue.to_dict()}
 
     def note(self, text: str) -> None:

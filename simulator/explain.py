@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from simulator.bank import Bank, load_bank, world_hash
+from simulator.bank import Bank, load_bank
 from simulator.dialogue import Dialogue, Turn
 from simulator.figures import signed
+from simulator.fingerprint import recorded_world, world_of
 from simulator.five_steps import five_steps
 from simulator.moody_user import MoodyUserConfig
 from simulator.register import Register
@@ -44,12 +45,12 @@ def explain_dialogues(options: argparse.Namespace) -> int:
         raise ValueError(f"--num must be at least 0, got {options.num}")
     config = recorded_config(path)
     flags = {name: getattr(options, name) for name in ("register", "momentum", "start_emotion", "quantise", "preset")}
-    worlds = dict.fromkeys([(config.get("provenance") or {}).get("world_hash")])
+    worlds = dict[tuple[str, str], None]()
     tally = Tally()
     for number, record, dialogue in chosen(path, selection, bank_of(options.profiles)):
         settings = user_settings(flags, settings_of(record), settings_of(config))
-        if world := record.get("world_hash"):
-            worlds[str(world)] = None
+        recorded = recorded_world(record, config) or recorded_world(config.get("provenance") or {}, config)
+        worlds[recorded, world_of(settings)] = None
         try:
             turns = list(replay(dialogue, settings))
         except ValueError as error:
@@ -66,11 +67,11 @@ def bank_of(profiles: Path | None) -> Bank:
     return load_bank() if profiles is None else Bank(by_id=profiles_by_id(profiles))
 
 
-def other_worlds(recorded: Iterable[str | None]) -> Iterator[str]:
-    """A warning for each other state of the world in which a run or a chat was recorded."""
-    for world in recorded:
-        if world and world != world_hash():
-            yield f"note: recorded in world {world}, replayed in world {world_hash()}: differences may come from that"
+def other_worlds(worlds: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """A warning for each world that was recorded in and is not the one that is replayed in."""
+    for recorded, now in worlds:
+        if recorded and recorded != now:
+            yield f"note: recorded in world {recorded}, replayed in world {now}: differences may come from that"
 
 
 class Tally:

@@ -6,7 +6,6 @@ says how a reply felt. What it feels is the rule's alone; only words differ. Som
 
 from __future__ import annotations
 
-import hashlib
 import random
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -79,9 +78,3 @@ def pools_for(language: str, persona: PersonaType) -> Pools:
     """The lines of a kind of person: Chinese ones of their own, the built-in world's in English."""
     own: Pools = tomllib.loads(WORDS.read_text(encoding="utf-8"))[language][persona]
     return own if language == "zh" else {**read_toml("phrases")["reactions"][persona], **own}
-
-
-@cache
-def native_hash() -> str:
-    """First 16 hex digits of the SHA-256 over what decides what such users say, besides the world."""
-    return hashlib.sha256(Path(__file__).read_bytes() + b"\0" + WORDS.read_bytes()).hexdigest()[:16]

@@ -26,8 +26,9 @@ from experiments.evaluate import grid_tasks, spread
 from experiments.keys import ConfigError
 from experiments.one_writer import check_no_writer, only_writer
 from simulator.asking import prompts_hash
-from simulator.bank import load_bank, world_hash
+from simulator.bank import load_bank
 from simulator.endpoints import Endpoints
+from simulator.fingerprint import world_name
 from simulator.ladder import AGENTS, play
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.sage import write_profiles
@@ -65,7 +66,7 @@ def test_a_scripted_agent_gets_the_score_that_it_gets_when_it_is_played_by_hand(
     assert code == 0 and found["n_dialogues"] == 6
     assert found["score"] == pytest.approx(fmean(by_hand))
     assert found["strictness"]["0.1"]["value"] == pytest.approx(fmean(by_hand[::2]))
-    assert found["setting"]["user"]["world_hash"] == world_hash()
+    assert found["setting"]["user"]["world"] == world_name()
     assert set(found["per_scenario"]) == set(by_id)
     assert found["errors"] == {"planned": 6, "not_played": 0, "excluded_dialogues": 0, "reasons": {}, "cut_short": 0}
 

@@ -11,7 +11,7 @@ import pytest
 from earlier_file import EARLIER, earlier
 
 from simulator.__main__ import main
-from simulator.bank import load_bank, world_hash
+from simulator.bank import load_bank
 from simulator.calibration import (
     PANEL_AGENTS,
     Frozen,
@@ -27,6 +27,7 @@ from simulator.calibration import (
 )
 from simulator.calibration_figure import figure
 from simulator.difficulty import Difficulty
+from simulator.fingerprint import world_name
 from simulator.ladder import AGENTS, play
 from simulator.register import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
@@ -135,7 +136,7 @@ def test_the_command_writes_a_table_and_a_figure(capsys, tmp_path):
     out = capsys.readouterr().out
     record = json.loads((tmp_path / "a" / "calibration.json").read_text())
     assert code == (0 if record["is_kept"] else 1)
-    assert record["world_hash"] == world_hash() and record["overall"]["levels"] == [0, 0.3, 0.6, 1]
+    assert record["world"] == world_name("open") and record["overall"]["levels"] == [0, 0.3, 0.6, 1]
     assert set(record["families"]) == {str(family) for family in FAMILIES}
     assert "Spearman" in out and "each rung in its place" in out
     ElementTree.fromstring((tmp_path / "a" / "calibration.svg").read_text())

@@ -41,7 +41,7 @@ def begin_all_with(sweep, *overrides: str) -> None:
 @pytest.fixture
 def grid(tmp_path, monkeypatch):
     """A finished sweep of both seeds: means of the areas 32.5 and 36, 45.5 and 43.5."""
-    monkeypatch.setattr(choice, "world_hash", lambda: "aaaa")
+    monkeypatch.setattr(choice, "world_name", lambda: "aaaa")
     begin_all_with(made_sweep(tmp_path / "grid" / "sweep", FINALS))
     return tmp_path
 
@@ -131,7 +131,7 @@ def test_a_choice_is_made_once_and_not_anew_with_other_seeds(grid):
 
 def test_a_choice_made_in_another_world_is_made_anew(grid, monkeypatch):
     chosen(grid).keep(grid / "final" / "judged")
-    monkeypatch.setattr(choice, "world_hash", lambda: "bbbb")
+    monkeypatch.setattr(choice, "world_name", lambda: "bbbb")
     assert "was run in world aaaa, this is bbbb" in chosen(grid).why_not
 
 
@@ -141,7 +141,7 @@ def test_nothing_is_chosen_on_runs_that_are_missing_or_of_another_world(grid, mo
     assert found.rejected == set() and "lacks heldout.auc of fixed_0.1 with seed 1; run grid first" in found.why_not
     with pytest.raises(ConfigError, match=r"fixed_\*, linear_\* must be chosen before a run begins"):
         found.keep(grid / "final" / "judged")
-    monkeypatch.setattr(choice, "world_hash", lambda: "bbbb")
+    monkeypatch.setattr(choice, "world_name", lambda: "bbbb")
     assert "was run in world aaaa, this is bbbb" in chosen(grid, ("fixed_0.5", "linear_slow", "linear_fast")).why_not
 
 

@@ -12,7 +12,8 @@ from tiny_policy import save_tiny_policy
 
 from experiments.__main__ import main
 from experiments.config import load, to_yaml
-from simulator.bank import load_bank, world_hash
+from simulator.bank import load_bank
+from simulator.fingerprint import world_name
 from simulator.sage import write_profiles
 from simulator.scenario import Split
 
@@ -126,7 +127,7 @@ def test_an_unknown_experiment_is_refused_with_the_list(capsys):
 
 def make_saved_run(folder: Path, *, experiment: str = "smoke", world: str | None = None) -> Path:
     folder.mkdir(parents=True)
-    text = to_yaml(load(experiment, [f"runs={folder.parent.parent}"]), {"world_hash": world or world_hash()})
+    text = to_yaml(load(experiment, [f"runs={folder.parent.parent}"]), {"world": world or world_name()})
     (folder / "config.yaml").write_text(text)
     return folder
 
@@ -142,7 +143,7 @@ def test_what_is_said_to_a_resumed_run_is_about_the_kinds_it_has_and_not_those_o
     folder = tmp_path / "smoke" / "7"
     folder.mkdir(parents=True)
     ended = load("smoke", [f"runs={tmp_path}", "teacher.kind=yoked", f"teacher.trace={tmp_path}/before"])
-    (folder / "config.yaml").write_text(to_yaml(ended, {"world_hash": world_hash()}))
+    (folder / "config.yaml").write_text(to_yaml(ended, {"world": world_name()}))
     # Its trace has moved, and its name is a number; neither is known to the file, whose teacher replays nothing.
     message = refused(capsys, "smoke", f"runs={tmp_path}", "resume=7", f"teacher.trace={tmp_path}/now", "--dry-run")
     assert message.startswith("teacher.trace must ") and f"{tmp_path}/now" in message
@@ -180,7 +181,7 @@ def test_a_run_of_another_experiment_or_another_world_is_not_resumed(capsys, tmp
     other = make_saved_run(tmp_path / "adaptive_curriculum" / "a", experiment="adaptive_curriculum")
     assert "a run of adaptive_curriculum" in refused(capsys, "smoke", f"resume={other}")
     elsewhere = make_saved_run(tmp_path / "smoke" / "b", world="0123")
-    assert "got one of world 0123; start a new run" in refused(capsys, "smoke", f"resume={elsewhere}")
+    assert "got one of world '0123'; start a new run" in refused(capsys, "smoke", f"resume={elsewhere}")
 
 
 def with_model(server: FakeEndpoint, tmp_path: Path, *settings: str) -> list[str]:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from simulator.__main__ import main
-from simulator.bank import load_bank, world_hash
+from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.difficulty import VANILLA, Difficulty
+from simulator.fingerprint import world_name
 from simulator.ladder import AGENTS, play
 from simulator.moody_user import MoodyUser, MoodyUserConfig
 from simulator.register import Register
@@ -30,7 +31,7 @@ simulator:
   quantise: true
   kind: rule
 provenance:
-  world_hash: {world}
+  world: {world}
 """
 RECORDED = RuleUserConfig(register=Register.WORLD, start_emotion=30, momentum=0.5, quantise=True)
 GARBLE = "Who else knows about the keys on the keys?"
@@ -45,7 +46,7 @@ def played(*, index: int = 0, d: float = 0.5, agent: str = "L3", config: RuleUse
 def make_run(folder: Path, *, world: str | None = None) -> Path:
     """A run's folder with two groups of two training dialogues and one held-out dialogue, played under the settings of its config."""
     folder.mkdir(exist_ok=True)
-    (folder / "config.yaml").write_text(CONFIG.format(world=world or world_hash()))
+    (folder / "config.yaml").write_text(CONFIG.format(world=world or world_name()))
     groups = [
         {"step": 1 + i // 2, "uid": f"group{i // 2}", "sibling": i % 2, **played(index=i, config=RECORDED).to_dict()} for i in range(4)
     ]
@@ -187,7 +188,7 @@ def test_another_world_is_said(tmp_path, capsys):
     assert main(["explain", str(make_run(tmp_path / "run", world="01ab")), "--num", "0"]) == 0
     assert "note: recorded in world 01ab, replayed in world" in capsys.readouterr().out
     # A chat tells its world itself.
-    chat = write(tmp_path / "chat.jsonl", {"world_hash": "02ab", **played().to_dict()}, {"world_hash": world_hash(), **played().to_dict()})
+    chat = write(tmp_path / "chat.jsonl", {"world": "02ab", **played().to_dict()}, {"world": world_name(), **played().to_dict()})
     assert main(["explain", str(chat), "--register", "world", "--num", "0"]) == 0
     assert capsys.readouterr().out.count("note: recorded in world 02ab") == 1
 

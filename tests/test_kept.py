@@ -37,9 +37,10 @@ from experiments.sealed import Mark, check_sealed
 from experiments.sweep import keep_plan, run_arm, run_sweep
 from experiments.sweep_plan import Cell, load_sweep
 from experiments.taking_over import began_otherwise, is_done, kept_runs
-from simulator.bank import load_bank, world_hash
+from simulator.bank import load_bank
 from simulator.columns import read_columns, write_columns
 from simulator.difficulty import Difficulty
+from simulator.fingerprint import world_name
 from simulator.scenario import Split
 
 FINALS = {"frontier": (70.0, 80.0), "uniform": (60.0, 65.0)}
@@ -273,8 +274,8 @@ def earlier(write, tmp_path, prior):
     for cell in sweep.cells():
         if cell == Cell("fixed", 5):
             continue
-        place = made_result(sweep.folder, cell.arm, cell.seed, world=world_hash(), teacher=tasks(cell.seed / 100), metrics=steps_of())
-        config = {**to_plain(sweep.config(cell)), "provenance": {"world_hash": world_hash(), "git_commit": "c0ffee"}}
+        place = made_result(sweep.folder, cell.arm, cell.seed, world=world_name(), teacher=tasks(cell.seed / 100), metrics=steps_of())
+        config = {**to_plain(sweep.config(cell)), "provenance": {"world": world_name(), "git_commit": "c0ffee"}}
         config["provenance"]["initial_policy"] = fingerprint(prior)
         (place / "config.yaml").write_text(yaml.safe_dump(config))
     sweep.planned.keep(sweep.folder)
@@ -371,8 +372,8 @@ def test_kept_runs_of_other_settings_worlds_and_plans_are_left_with_the_reason(e
     assert len(said) == 1 and said[0].endswith(f"{cells}; algorithm.turn_credit was 0.0 and is 0.5")
     assert main_of_experiments(["made", "--dry-run", f"runs={earlier.runs}", "algorithm.turn_credit=0.5"]) == 0
     assert f"# {said[0]}" in capsys.readouterr().out
-    monkeypatch.setattr("experiments.taking_over.world_hash", lambda: "another")
-    assert all(f"the world was {world_hash()} and is another" in sentence for sentence in kept_runs(earlier).sentences(6))
+    monkeypatch.setattr("experiments.taking_over.world_name", lambda *_: "another")
+    assert all(f"the world was {world_name()} and is another" in sentence for sentence in kept_runs(earlier).sentences(6))
 
 
 def test_kept_runs_of_another_plan_are_left(earlier):
@@ -478,7 +479,7 @@ def test_a_record_that_lacks_a_setting_of_today_is_taken_over_and_what_copied_it
     other = load_sweep("other", [f"runs={earlier.runs}"])
     kept_runs(other).place(other)
     copy, leader = Cell("copied", 3), results_beside(earlier.runs) / "made" / "sweep" / "frontier" / "seed_5"
-    made_result(other.folder, "copied", 3, world=world_hash(), metrics=steps_of(), teacher=tasks(0.05))
+    made_result(other.folder, "copied", 3, world=world_name(), metrics=steps_of(), teacher=tasks(0.05))
     begin_with(other.run_folder(copy), other.config(copy))
     keep(other.folder)
     shutil.rmtree(earlier.runs)
@@ -523,7 +524,7 @@ def test_runs_of_another_experiment_are_not_taken_over_where_they_are_others_or_
 def test_the_best_arms_are_chosen_from_kept_runs_where_the_runs_are_gone(tmp_path):
     folder = tmp_path / "runs" / "fixed_vs_adaptive" / "sweep"
     arms = [f"fixed_{d}" for d in (0.1, 0.3, 0.5, 0.7, 0.9)] + ["linear_x0.5", "linear_x1", "linear_x2"]
-    made_sweep(folder, {arm: [50.0 + i] * 5 for i, arm in enumerate(arms)}, world=world_hash(), budget=600_000)
+    made_sweep(folder, {arm: [50.0 + i] * 5 for i, arm in enumerate(arms)}, world=world_name(), budget=600_000)
     origin = load_sweep("fixed_vs_adaptive", [f"runs={tmp_path / 'runs'}"])
     for cell in (Cell(arm, seed) for arm in arms for seed in origin.seeds):
         begin_with(origin.run_folder(cell), origin.config(cell))
@@ -538,7 +539,7 @@ def test_what_was_chosen_is_kept_and_not_chosen_anew_when_the_runs_are_gone(tmp_
         {"pattern": f"{kind}_*", "arm": f"{kind}_{best}", "means": {f"{kind}_{best}": 50.0}}
         for kind, best in (("fixed", 0.1), ("linear", "x1"))
     ]
-    facts = {"origin": "fixed_vs_adaptive/sweep", "seeds": "0-4", "endpoint": "heldout.auc", "world_hash": world_hash()}
+    facts = {"origin": "fixed_vs_adaptive/sweep", "seeds": "0-4", "endpoint": "heldout.auc", "world": world_name()}
     folder = made_sweep(tmp_path / "runs" / "confirmation" / "sweep", FINALS)
     (folder / "chosen.json").write_text(json.dumps({**facts, "candidates": {}, "picks": picks, "why_not": ""}))
     keep(folder)
@@ -549,7 +550,7 @@ def test_what_was_chosen_is_kept_and_not_chosen_anew_when_the_runs_are_gone(tmp_
 
 def leave_marks(runs: Path, *cells: str, seeds: tuple[int, ...] = (0, 1)) -> None:
     """Writes the marks of runs of the frontier teacher on the sealed half, each `<experiment>/<name>/<arm>/seed_<n>`."""
-    of = {"world_hash": world_hash(), "teacher": "frontier", "reward": "graded"}
+    of = {"world": world_name(), "teacher": "frontier", "reward": "graded"}
     facts = {**of, "seeds": list(seeds), "again": "", "time": "2026-01-01 00:00"}
     marks = [Mark(opening="/".join(cell.split("/")[:2]), run=cell, **facts) for cell in cells]
     (runs / MARKS).write_text("".join(json.dumps(vars(mark)) + "\n" for mark in marks))

@@ -16,14 +16,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from experiments.sweep_plan import load_sweep
 from policy.demonstrations import DemonstrationConfig, demonstrate
+from policy.model import load_model
 from policy.own_folder import LOCK
-from policy.prior import CHOICE_TOKENS, WORD_WEIGHT, build_model, build_prior, build_tokenizer, encode, prior_folder, words_told
+from policy.prior import CHOICE_TOKENS, WORD_WEIGHT, build_anew, build_model, build_prior, build_tokenizer, encode, prior_folder, words_told
 from policy.prior_config import PriorConfig
+from policy.prior_place import SHIPPED, recipe_of
+from policy.thinking import RECIPE
+from policy.thinking_demonstrations import thoughts
 from simulator import shown
 from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker
@@ -34,6 +39,8 @@ from simulator.scenario import Split
 from simulator.skills import Skill
 
 SCENARIOS = load_bank().scenarios(Split.TRAIN)
+DEMONSTRATED = "f36f31cd50a02720"
+"""Hash over what the first demonstrations of the default recipe say and think."""
 TINY = PriorConfig(num_tokens=20_000, vocab_size=600, hidden_size=32, num_layers=1, num_heads=2)
 
 
@@ -300,3 +307,44 @@ def test_open_and_veiled_users_are_shares_of_one_whole():
 def test_a_recipe_whose_lessons_cannot_be_given_is_refused(settings, complaint):
     with pytest.raises(ValueError, match=complaint):
         PriorConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "reply"),
+    [
+        (0, "You could talk to your boss openly."),
+        (1, "You could talk to your boss about the costume."),
+    ],
+)
+def test_the_default_prior_ships_and_replies_as_it_did(scenario: int, reply: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = build_prior(PriorConfig(), progress=False)
+    assert folder == SHIPPED and not any(tmp_path.iterdir())
+    model, tokenizer = load_model(folder)
+    said = [{"role": "user", "content": load_bank().scenarios(Split.HELDOUT)[scenario].opening}]
+    asked = tokenizer.apply_chat_template(said, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    ids = model.generate(**asked, max_new_tokens=24, do_sample=False)[0, asked["input_ids"].shape[1] :]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == reply
+
+
+def test_the_shipped_prior_names_the_recipe_that_it_was_built_from():
+    assert json.loads((SHIPPED / RECIPE).read_text()) == json.loads(json.dumps(recipe_of(PriorConfig())))
+    with safe_open(SHIPPED / "model.safetensors", framework="pt") as file:
+        assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.bfloat16}  # noqa: SIM118 (not a dict)
+
+
+def test_the_demonstrations_are_those_of_the_recipes_version():
+    digest = hashlib.sha256()
+    for demo in demonstrations(300):
+        texts = [turn.text for turn in demo.dialogue.turns] + [thought.text for thought in thoughts(demo, random.Random(0))]
+        digest.update("\0".join([*texts, ""]).encode())
+    assert digest.hexdigest()[:16] == DEMONSTRATED, (
+        "raise RECIPE_VERSION, build the prior again (`python -m policy prior --out`) and ship it"
+    )
+
+
+def test_a_prior_is_built_anew_where_it_is_asked_for_and_never_over_another(tiny: Path, tmp_path: Path):
+    built = build_anew(TINY, tmp_path / "prior", progress=False)
+    assert (built / "model.safetensors").read_bytes() == (tiny / "model.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="--out must be a folder that is not there yet"):
+        build_anew(TINY, built, progress=False)

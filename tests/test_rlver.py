@@ -261,7 +261,7 @@ def test_the_command_reads_a_sweep_marks_each_finding_and_keeps_them(tmp_path, c
     assert not is_table(["frontier", "ppo_think_vanilla"])
     assert "moderate users teach more than challenging ones" in out and "16 runs" in out and "reproduced" in out
     kept = json.loads((tmp_path / "rlver.json").read_text())
-    assert kept["num_runs"] == 16 and kept["world_hashes"] == ["aaaa"] and kept["notes"] == []
+    assert kept["num_runs"] == 16 and kept["worlds"] == ["aaaa"] and kept["notes"] == []
     first = kept["findings"][0]
     assert (first["claim"], first["value"], first["mark"]) == ("moderate users teach more than challenging ones", 12.0, "reproduced")
     assert main(["rlver", str(tmp_path / "ppo_think_vanilla")]) == 2

@@ -58,7 +58,7 @@ def test_another_teacher_another_world_and_the_held_out_half_are_free(at, monkey
     judge(*at("smoke/first"))
     judge(*at("smoke/second", "teacher.kind=uniform"))
     judge(*at("smoke/third", split="heldout"))
-    monkeypatch.setattr(sealed, "world_hash", lambda: "another")
+    monkeypatch.setattr(sealed, "world_name", lambda: "another")
     judge(*at("smoke/fourth"))
 
 

@@ -42,8 +42,8 @@ from experiments.sweep import (
 )
 from experiments.sweep_checks import torn_runs
 from experiments.sweep_plan import Cell, Sweep, describe
-from simulator.bank import world_hash
 from simulator.exit_code import ExitCode
+from simulator.fingerprint import world_name
 
 
 def test_a_run_by_itself_waits_for_the_run_that_it_replays(write, tmp_path):
@@ -59,7 +59,7 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_count(write, tmp_path
     write()
     sweep = planned(f"runs={tmp_path}", "arms=frontier,fixed", "seeds=3")
     for cell in sweep.cells():
-        place = made_result(sweep.folder, cell.arm, cell.seed, world=world_hash(), metrics=[{"step": 1, "perf/policy_tokens": 5000}])
+        place = made_result(sweep.folder, cell.arm, cell.seed, world=world_name(), metrics=[{"step": 1, "perf/policy_tokens": 5000}])
         begin_with(place, sweep.config(cell))
     (sweep.run_folder(Cell("fixed", 3)) / name).write_text(content)
     assert run_sweep(sweep) == ExitCode.FAILED
@@ -171,7 +171,7 @@ def test_a_run_begun_before_a_setting_existed_is_of_this_sweep_still(write, tmp_
     del saved["resampling"], saved["rollout"]["warmth"], saved["evaluation"]["best_of"]
     folder = sweep.run_folder(Cell("fixed", 3))
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump({**saved, "provenance": {"world_hash": world_hash()}}), encoding="utf-8")
+    (folder / "config.yaml").write_text(yaml.safe_dump({**saved, "provenance": {"world": world_name()}}), encoding="utf-8")
     refuse_other(sweep, Cell("fixed", 3))
     with pytest.raises(ConfigError, match=r"was run with resampling.max_rounds=0, this sweep wants 2"):
         refuse_other(planned(f"runs={tmp_path}", "arms=fixed,frontier", "resampling.max_rounds=2"), Cell("fixed", 3))
@@ -182,7 +182,7 @@ def test_a_run_of_a_sweep_that_lost_its_checkpoints_is_refused_and_keeps_its_rec
     sweep = planned(f"runs={tmp_path / 'runs'}")
     folder = sweep.run_folder(Cell("fixed", 3))
     folder.mkdir(parents=True)
-    saved = {**to_plain(sweep.config(Cell("fixed", 3))), "provenance": {"world_hash": world_hash()}}
+    saved = {**to_plain(sweep.config(Cell("fixed", 3))), "provenance": {"world": world_name()}}
     (folder / "config.yaml").write_text(yaml.safe_dump(saved), encoding="utf-8")
     (folder / "metrics.jsonl").write_text('{"step": 4}\n', encoding="utf-8")
     assert main(["made", f"runs={tmp_path / 'runs'}", "--cell", "fixed", "3"]) == 2
@@ -305,8 +305,8 @@ def test_later_sittings_add_seeds_to_the_plan_and_take_none_away(write, tmp_path
 
 def finished(sweep: Sweep, cell: Cell) -> Path:
     """A run that has ended, with its whole settings."""
-    folder = made_result(sweep.folder, cell.arm, cell.seed, world=world_hash())
-    config = {**to_plain(sweep.config(cell)), "provenance": {"world_hash": world_hash()}}
+    folder = made_result(sweep.folder, cell.arm, cell.seed, world=world_name())
+    config = {**to_plain(sweep.config(cell)), "provenance": {"world": world_name()}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     return folder
 
@@ -517,7 +517,7 @@ def test_a_sweep_runs_compares_and_is_done_when_asked_again(tmp_path):
     folder = tmp_path / "runs" / "fixed_vs_adaptive" / "sweep"
     summaries = {arm: json.loads((folder / arm / "seed_0" / "summary.json").read_text()) for arm in ("frontier", "fixed_0.5")}
     assert summaries["fixed_0.5"]["strictness"]["trace"] == [0.5, 0.5] and summaries["frontier"]["teacher"] == "frontier"
-    assert summaries["frontier"]["world_hash"] == summaries["fixed_0.5"]["world_hash"]
+    assert summaries["frontier"]["world"] == summaries["fixed_0.5"]["world"]
     starts = {yaml.safe_load((folder / arm / "seed_0" / "config.yaml").read_text())["provenance"]["initial_policy"] for arm in summaries}
     assert len(starts) == 1 and len(starts.pop()) == 16
     comparison = json.loads((folder / "comparison.json").read_text())

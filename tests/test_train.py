@@ -24,7 +24,7 @@ pytestmark = pytest.mark.engine
 ROOT = Path(__file__).resolve().parent.parent
 NUM_STEPS = 6
 SUMMARY_KEYS = (
-    "experiment, name, seed, steps, wall_s, cpu_s, policy_tokens, simulator_calls, world_hash, algorithm, teacher",
+    "experiment, name, seed, steps, wall_s, cpu_s, policy_tokens, simulator_calls, world, algorithm, teacher",
     "heldout, start, reference, entropy, reward_density, strictness, collapse, mismatch, errors, versions",
 )
 HELDOUT_KEYS = "score, score_ci95, auc, by_strictness, worst_cell, cvar20, success_rate, failure_rate, n_dialogues"

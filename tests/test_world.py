@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 
 import pytest
 
-from simulator.bank import DECIDING_FILES, FOLDER, PRESET_FILES, WORLD, load_bank, preset_hash, read_toml, world_hash
+from simulator.bank import WORLD, load_bank, read_toml
+from simulator.dialogue import Outcome
+from simulator.fingerprint import (
+    FINGERPRINTS,
+    PRESET_VERSION,
+    WORLD_VERSION,
+    behaviour_fingerprint,
+    fixed_dialogues,
+    is_current,
+    recorded_world,
+    world_name,
+)
 from simulator.fluency import words_of
 from simulator.reading import cue_heads
 from simulator.scenario import FAMILIES, Scenario, Split
 
-FROZEN = "5ad6837599ae0863"
-"""The world in which all published figures were measured."""
 EVENT_FILES = sorted(path.stem for split in Split for path in WORLD.glob(f"{split}*.toml"))
 
 
@@ -71,28 +79,39 @@ def test_an_unknown_scenario_is_named():
         load_bank().scenario("nowhere")
 
 
-def test_the_world_is_frozen():
-    assert world_hash() == FROZEN, (
-        f"the world was {FROZEN} and is now {world_hash()}: something that decides what users say or feel has changed. Every arm of every "
-        "comparison reruns in the new world, and the figures of README.md and docs/ are measured again, or the change is taken back; "
-        "only then does FROZEN take the new hash."
+@pytest.mark.parametrize("name", list(FINGERPRINTS))
+def test_users_say_and_feel_what_they_did_when_the_world_got_its_version(name: str):
+    assert behaviour_fingerprint(name) == FINGERPRINTS[name], (
+        f"users of {name} say or feel something else than in version {WORLD_VERSION.get(name, PRESET_VERSION)}. Take the change back, or "
+        "raise the version in simulator/fingerprint.py, put the new fingerprint there, and build and ship the prior again"
     )
 
 
-def test_the_hash_covers_every_module_that_the_embedded_user_is_made_of():
-    """Whatever `rule_user` imports, over any number of steps, but for the preset's parts and what only carries data."""
-    imported, waiting = set(), ["rule_user.py"]
-    while waiting:
-        name = waiting.pop()
-        if name not in imported:
-            imported.add(name)
-            waiting += [f"{module}.py" for module in re.findall(r"^from simulator\.(\w+) import", (FOLDER / name).read_text(), re.M)]
-    carriers = {"options.py", "suspicion.py", "user.py"}
-    assert imported - {*DECIDING_FILES, *PRESET_FILES} <= carriers
-    assert {*DECIDING_FILES} <= imported
+def test_the_fixed_dialogues_cover_families_difficulties_and_ways_to_end():
+    dialogues = list(fixed_dialogues("open"))
+    assert {dialogue.scenario.family for dialogue in dialogues} == set(FAMILIES)
+    assert {dialogue.outcome for dialogue in dialogues} == {Outcome.DELIGHTED, Outcome.LEFT, Outcome.FAREWELL, Outcome.MAX_TURNS}
+    assert len({dialogue.difficulty.strictness for dialogue in dialogues}) == 11
+    assert {dialogue.scenario.language for dialogue in dialogues} == {"en", "zh"}
 
 
-def test_the_preset_has_a_hash_of_its_own():
-    assert all((FOLDER / name).exists() for name in PRESET_FILES)
-    assert not {*PRESET_FILES} & {*DECIDING_FILES}
-    assert len(preset_hash()) == len(world_hash()) == 16 and preset_hash() != world_hash()
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        ("simulator.rule_user", "REMARK_PROB", 0.8),
+        ("simulator.rule_user", "HURT_BELOW", 45),
+        ("simulator.rule_user", "is_rebuff", lambda dialogue: False),
+    ],
+)
+def test_a_change_of_behaviour_changes_the_fingerprint(module: str, name: str, value: object, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(f"{module}.{name}", value)
+    assert behaviour_fingerprint.__wrapped__("world") != FINGERPRINTS["world"]
+
+
+def test_worlds_are_told_apart_by_register_and_version_and_old_hashes_map_to_the_first():
+    assert (world_name(), world_name("open"), world_name("open", "sage")) == ("world-1", "open-1", "open-1-sage-1")
+    assert recorded_world({"world": "world-7"}, {}) == "world-7"
+    assert recorded_world({"world_hash": "5ad6837599ae0863"}, {"simulator": {"register": "open"}}) == "open-1"
+    assert recorded_world({"world_hash": "5ad6837599ae0863"}, {}) == "world-1"
+    assert recorded_world({"world_hash": "aaaa"}, {}) == "aaaa" and recorded_world({}, {}) == ""
+    assert is_current("world-1") and not is_current("aaaa") and not is_current("world-7")

@@ -14,6 +14,7 @@ from analysis.drawing.heat_image import Picture, heat_image
 from analysis.runs import PROVENANCE, setting
 from analysis.teaching import Group, by_time
 from simulator.dialogue import Outcome
+from simulator.fingerprint import recorded_world
 
 IMAGE_EVERY = 10
 """Steps between two maps of what was issued."""
@@ -21,7 +22,7 @@ RECENT_STEPS = 10
 """Steps whose tasks tell how far hidden intentions lie apart: a single step has hardly a group for each hidden intention."""
 NUM_BINS = 10
 """Stretches of a run in a map: the images tab shows it small."""
-COMPARED = ("algorithm.kind", "arm", "learner.lr", "seed", "teacher.kind", "teacher.strictness", "teacher.target_success", "world_hash")
+COMPARED = ("algorithm.kind", "arm", "learner.lr", "seed", "teacher.kind", "teacher.strictness", "teacher.target_success", "world")
 """What may explain a score, few enough to be read beside it; `arm` is the folder that a sweep keeps a run in.
 
 The tab sorts them by name and shows the first five, so these are the ones that differ in most comparisons. A sweep adds its own.
@@ -115,6 +116,6 @@ def compared_settings(config: Mapping[str, Any], *, folder: Path, names: Iterabl
         config: its `config.yaml`, nested.
         folder: of the run.
     """
-    facts = {"arm": folder.absolute().parent.name, "world_hash": setting(config, f"{PROVENANCE}.world_hash")}
+    facts = {"arm": folder.absolute().parent.name, "world": recorded_world(config.get(PROVENANCE) or {}, config)}
     found = {name: facts.get(name) or setting(config, name) for name in names}
     return {name: value for name, value in found.items() if isinstance(value, bool | int | float | str)}

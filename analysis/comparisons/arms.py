@@ -33,7 +33,7 @@ def arm_record(arm: str, sweep: Sweep, *, threshold: float, resampling: Resampli
     runs = list(sweep.of(arm).values())
     record: dict[str, Any] = {
         "seeds": [run.seed for run in runs],
-        "runs": {str(run.seed): {**run.scalars, "world_hash": run.world_hash, "alarms": run.alarms} for run in runs},
+        "runs": {str(run.seed): {**run.scalars, "world": run.world, "alarms": run.alarms} for run in runs},
     }
     if not runs:
         return record, [no_run(arm)]

@@ -129,7 +129,7 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
             "bootstrap": {**plan.resampling, "resampled": "runs, whole"},
             "auc_ends": {str(budget): end for budget, end in sweep.auc_ends.items()},
         },
-        "world_hashes": sorted({run.world_hash for run in sweep.runs}),
+        "worlds": sorted({run.world for run in sweep.runs}),
         "notes": notes,
         "arms": arms,
         "contrasts": contrasts,
@@ -157,8 +157,8 @@ def tuned_before(contrasts: Sequence[Contrast], planned: Planned | None) -> list
 
 def worlds(sweep: Sweep) -> list[str]:
     """A remark if the runs come from more than one world, with the arms that have runs in each but the one of most runs."""
-    (_, *others) = Counter(run.world_hash for run in sweep.runs).most_common() or [("", 0)]
-    where = [f"{', '.join(dict.fromkeys(run.arm for run in sweep.runs if run.world_hash == world))} in {world}" for world, _ in others]
+    (_, *others) = Counter(run.world for run in sweep.runs).most_common() or [("", 0)]
+    where = [f"{', '.join(dict.fromkeys(run.arm for run in sweep.runs if run.world == world))} in {world}" for world, _ in others]
     says = f"The runs come from {len(others) + 1} worlds ({'; '.join(where)}); only runs of one world are set against each other."
     return [says] if others else []
 

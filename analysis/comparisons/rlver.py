@@ -316,7 +316,7 @@ def as_record(marks: Marks) -> dict[str, Any]:
     reading = marks.reading
     return {
         "num_runs": marks.num_runs,
-        "world_hashes": reading.world_hashes,
+        "worlds": reading.worlds,
         "notes": reading.notes,
         "cells": {
             "_".join(cell): {str(seed): asdict(figures) for seed, figures in sorted(reading.table[cell].items())}

@@ -75,7 +75,7 @@ class Reading:
     table: Table
     notes: list[str]
     """Which runs are left out or missing, and why."""
-    world_hashes: list[str]
+    worlds: list[str]
 
 
 def read_table(folder: Path) -> Reading:
@@ -107,8 +107,8 @@ def read_table(folder: Path) -> Reading:
         if lacking := sorted(everyone - found.keys()):
             notes.append(f"{'_'.join(cell)} lacks seed {', '.join(map(str, lacking))}; only seeds that all arms have are paired.")
     notes += [*unlike_starts(table), *unlike_steps(table)]
-    worlds = sorted({run.world_hash for run in runs})
-    return Reading(table=table, notes=notes, world_hashes=worlds)
+    worlds = sorted({run.world for run in runs})
+    return Reading(table=table, notes=notes, worlds=worlds)
 
 
 def unlike_steps(table: Table) -> list[str]:

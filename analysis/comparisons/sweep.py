@@ -24,6 +24,7 @@ from analysis.grades import Grade, curve_of, forgotten, lacks_dialogues, lacks_l
 from analysis.learning_curves import Curve, area_under_curves, check_curve, common_curves, hold_last
 from analysis.runs import OF_A_SITTING, Run, lacks_provenance, leaves, read_run, setting
 from analysis.teaching import moody_share
+from simulator.fingerprint import recorded_world
 from simulator.progress import progress
 
 BY_ITSELF = ("name", "seed", "resume", "runs", "experiment")
@@ -49,7 +50,8 @@ class RunResult:
 
     arm: str
     seed: int
-    world_hash: str
+    world: str
+    """Its name and version, `world-1`; of runs older than versions that are not mapped to one, a hash of source files."""
     settings: dict[str, Any]
     """By dotted name."""
     commits: tuple[str, ...]
@@ -198,7 +200,7 @@ def read_result(place: Path) -> RunResult:
     return RunResult(
         arm=place.parent.name,
         seed=seed_of(place),
-        world_hash=str(run.summary.get("world_hash")),
+        world=recorded_world(run.summary, run.config),
         settings=settings,
         commits=tuple(run.commits),
         initial_policy=str(run.provenance.get("initial_policy") or ""),
@@ -301,8 +303,8 @@ def why_not(a: RunResult, b: RunResult) -> str:
 
     A setting that only one of them knows is no difference: it did not exist when the other began, and stood at its default.
     """
-    if a.world_hash != b.world_hash:
-        return f"ran in different worlds ({a.world_hash} and {b.world_hash})"
+    if a.world != b.world:
+        return f"ran in different worlds ({a.world} and {b.world})"
     for name in BUDGETS:
         if allowed_of(a, name) != allowed_of(b, name):
             return f"had unequal budgets ({name}: {allowed_of(a, name)} and {allowed_of(b, name)})"

@@ -18,6 +18,7 @@ from analysis.pages.transcripts import side_by_side
 from analysis.runs import CONFIG, EVALUATION, METRICS, TEACHER, TRANSCRIPTS, Run, leaves, setting
 from analysis.teaching import Decision, in_words
 from analysis.wording import anew, duration, make_experiment, opened_again, text, two_columns, with_interval
+from simulator.fingerprint import recorded_world
 
 Figures = Mapping[str, Figure]
 """By name."""
@@ -175,7 +176,7 @@ def repeat(run: Run) -> str:
         notes.append("If other settings were given too, they are in the list below.")
     settings = "\n".join(f"{name}: {value}" for name, value in leaves(run.config))
     versions = setting(run.summary, "versions") or run.provenance.get("versions") or {}
-    world = setting(run.summary, "world_hash") or run.provenance.get("world_hash") or "not recorded"
+    world = recorded_world(run.summary or run.provenance, run.config) or "not recorded"
     code = ", ".join(run.commits) or "not recorded"
     rows = [("code", code), ("world", world), *versions.items()]
     return (

@@ -23,6 +23,7 @@ from analysis.pages.sweep_course import Course, Courses
 from analysis.pages.transcripts import transcript
 from analysis.runs import EVALUATION, leaves, setting
 from analysis.wording import anew, count, duration, grid_table, make_experiment, opened_again, text, two_columns
+from simulator.fingerprint import recorded_world
 from simulator.scenario import Split
 
 NBSP = "\N{NO-BREAK SPACE}"
@@ -251,7 +252,7 @@ def repeat(
     """
     arms, seeds = courses.arms(), sorted({course.seed for course in courses.runs})
     commits = distinct(commit for course in courses.runs for commit in course.run.commits)
-    worlds = distinct(course.run.provenance.get("world_hash") or setting(course.run.summary, "world_hash") for course in courses.runs)
+    worlds = distinct(recorded_world(course.run.provenance or course.run.summary or {}, course.run.config) for course in courses.runs)
     name = anew(sweep)
     given = planned.overrides if planned else None
     splits = distinct(setting(course.run.config, "evaluation.split") for course in courses.runs)

@@ -19,7 +19,6 @@ from experiments.agents.who import Agent, Kind
 from experiments.keys import ConfigError
 from experiments.preflight import check_writable
 from experiments.summary import git_commit, versions
-from simulator.bank import preset_hash, world_hash
 
 EXPERIMENT = "evaluate"
 PROMPTS_HASH = "setting.user.prompts_hash"
@@ -101,7 +100,7 @@ def config_of(options: argparse.Namespace, agent: Agent, setting: Setting) -> di
         "agent": {"kind": str(agent.kind), "source": agent.source, "model": options.model, "fingerprint": agent.fingerprint, **spoken},
         "setting": setting.to_dict(),
         "simulator": {"kind": setting.user_kind, **asdict(setting.user_config)},
-        PROVENANCE: {"versions": versions(), "git_commit": git_commit(), "world_hash": world_hash(), "preset_hash": preset_hash()},
+        PROVENANCE: {"versions": versions(), "git_commit": git_commit()},
     }
     return dict(json.loads(json.dumps(config)))
 

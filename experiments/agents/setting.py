@@ -17,10 +17,11 @@ from experiments.agents.who import Agent, Kind
 from experiments.evaluate import EvaluationTask, are_distinct, grid_tasks, spread
 from experiments.keys import ConfigError
 from simulator.asking import prompts_hash
-from simulator.bank import Bank, load_bank, preset_hash, world_hash
+from simulator.bank import Bank, load_bank
 from simulator.endpoint_config import DECIDE_NOTHING
+from simulator.fingerprint import world_name, world_of
 from simulator.llm_user import LLMUserConfig
-from simulator.native_user import NativeUser, native_hash
+from simulator.native_user import NativeUser
 from simulator.register import Register
 from simulator.rule_user import Preset, RuleUserConfig
 from simulator.sage import read_profiles
@@ -78,9 +79,7 @@ class Setting:
         """JSON-able: everything that two evaluations must share to be compared."""
         user = {key: value for key, value in asdict(self.user_config).items() if key not in NO_DIFFERENCE}
         if isinstance(self.user_config, RuleUserConfig):
-            fitted = {"preset_hash": preset_hash()} if self.user_config.preset is Preset.SAGE else {}
-            spoken = {"native_hash": native_hash()} if self.is_native else {}
-            decided = {"world_hash": world_hash(), **fitted, **spoken}
+            decided = {"world": world_of(self.user_config)}
         else:
             decided = {"prompts_hash": prompts_hash()}
         chosen = hashlib.sha256("\n".join(scenario.scenario_id for scenario in self.scenarios).encode()).hexdigest()[:16]
@@ -142,7 +141,7 @@ def make_setting(options: argparse.Namespace, agent: Agent) -> Setting:
 def bank_of(options: argparse.Namespace) -> tuple[Bank, str, str]:
     """The scenarios, what to call them, and 16 hex digits of what they say."""
     if options.profiles is None:
-        return load_bank(), BUILT_IN, world_hash()
+        return load_bank(), BUILT_IN, world_name(Register.WORLD)
     if options.split != "heldout":
         raise ConfigError(f"--split goes with the built-in world, got {options.split!r} with --profiles")
     path = Path(options.profiles).expanduser()

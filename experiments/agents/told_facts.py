@@ -32,7 +32,8 @@ from policy.demonstrations import Demonstration, DemonstrationConfig, demonstrat
 from policy.model import load_model
 from policy.thinking import OPEN, learnt_to_think
 from policy.thinking_demonstrations import NOTHING_HINTED, TAKEN_UP
-from simulator.bank import load_bank, read_toml, world_hash
+from simulator.bank import load_bank, read_toml
+from simulator.fingerprint import world_name
 from simulator.progress import progress
 from simulator.scenario import Split
 
@@ -94,7 +95,7 @@ def told_facts(tokenizer: Any, *, num: int, seed: int, thinking: bool = False) -
 
 def probe_hash(facts: Sequence[ToldFact]) -> str:
     """16 hex digits over the questions and the world they are made of."""
-    return hashlib.sha256(repr([world_hash(), *facts]).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr([world_name("world"), *facts]).encode()).hexdigest()[:16]
 
 
 Chosen = tuple[list[Item], dict[str, dict[str, float]], str]
