@@ -1,0 +1,78 @@
+"""What must not change while code is moved: recorded figures, bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from curriculum.__main__ import main as curriculum
+from experiments.__main__ import main as experiments
+from simulator.__main__ import main as simulator
+
+GOLDEN = Path(__file__).parent / "golden"
+TIMED = ("timing_s/", "perf/", "rollout/tokens_per_s", "rollout/engine_busy_share")
+RECORDED_ON = "AMD EPYC"
+"""Processor of the recorded runs. On another one sums are taken in another order, and a sampled token may differ."""
+ONE_SEED = ["--seeds", "1", "--jobs", "1"]
+
+
+def processor() -> str:
+    names = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return names[0] if names else ""
+
+
+def recorded(name: str) -> dict:
+    return json.loads((GOLDEN / name).read_text())
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(processor() != RECORDED_ON, reason=f"recorded on {RECORDED_ON}")
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo", "rloo", "reinforce_pp"])
+def test_a_deterministic_run_has_the_recorded_metrics(algorithm: str, tmp_path: Path):
+    words = ["smoke", "rollout.deterministic=true", f"algorithm.kind={algorithm}", f"runs={tmp_path}", "name=run"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    done = subprocess.run([sys.executable, "-m", "experiments", *words], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [json.loads(line) for line in (tmp_path / "smoke" / "run" / "metrics.jsonl").read_text().splitlines()]
+    wanted = [json.loads(line) for line in (GOLDEN / f"smoke_{algorithm}.jsonl").read_text().splitlines()]
+    for now, before in zip(found, wanted, strict=True):
+        assert {name: value for name, value in now.items() if not name.startswith(TIMED)} == before
+
+
+def test_four_teachers_do_as_well_with_toy_students_as_they_did(tmp_path: Path):
+    wanted, out = recorded("benchmark.json"), tmp_path / "benchmark.json"
+    teachers = list(next(iter(wanted.values())))
+    assert curriculum(["benchmark", "--teachers", *teachers, "--students", *wanted, *ONE_SEED, "--out", str(out)]) == 0
+    found = json.loads(out.read_text())
+    for student, rows in wanted.items():
+        for teacher, measures in rows.items():
+            assert {name: found[student][teacher][name]["mean"] for name in measures} == measures, (student, teacher)
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("evaluated") / "L3"
+    assert experiments(["evaluate", "L3", "--num-scenarios", "8", "--strictness", "0.3", "0.6", "--out", str(folder)]) == 0
+    return folder
+
+
+def test_the_third_rung_is_evaluated_as_it_was(evaluated: Path):
+    wanted = recorded("L3.json")
+    assert {name: value for name, value in json.loads((evaluated / "agent.json").read_text()).items() if name in wanted} == wanted
+
+
+def test_its_dialogues_and_their_conversion_to_sage_are_the_recorded_ones(evaluated: Path, tmp_path: Path):
+    dialogues, converted = evaluated / "dialogues.jsonl", tmp_path / "sage.jsonl"
+    assert simulator(["convert", str(dialogues), str(converted)]) == 0
+    assert sha256(dialogues) == "14834092f025b63cf741dd65ad2407081d6aa99990211f3b96352e3f735594db"
+    assert sha256(converted) == "7ae3c58ff8b66f445beb09f0a3be983bc1f01ddbc7d92f64d22580d1cd8fe20a"
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
