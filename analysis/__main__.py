@@ -11,6 +11,7 @@ from pathlib import Path
 from analysis.comparisons.options import comparison_options
 from analysis.personas.options import persona_options
 from simulator.exit_code import ExitCode, ended
+from simulator.study_commands import add_study_commands
 
 LOOPBACK = "127.0.0.1"
 
@@ -28,12 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     keep.add_argument("folder", type=Path, metavar="FOLDER", help="the sweep's folder, runs/<experiment>/<name>")
     keep.add_argument("--out", type=Path, metavar="FOLDER", help="where to (docs/results/<experiment>/<name>, where the sweep finds them)")
     comparison_options(commands.add_parser("compare", help="set the arms of a sweep against each other and write comparison.json"))
-    rlver = commands.add_parser("rlver", help="hold RLVER's findings against a sweep of its table (experiment rlver_matrix)")
-    rlver.add_argument("folder", type=Path, metavar="FOLDER", help="the sweep's folder, runs/rlver_matrix/<name>")
-    rlver.add_argument("--out", type=Path, metavar="FILE.json", help="default FOLDER/rlver.json")
-    law = commands.add_parser("entropy-law", help="fit what reward costs in entropy on the probe panel, for each run and over runs")
-    law.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="runs, sweeps, or folders that hold them")
-    law.add_argument("--out", type=Path, metavar="FILE.json", help="write every figure there too")
     ranking = commands.add_parser("leaderboard", help="evaluated and probed agents beside each other: one HTML page, and a CSV beside it")
     ranking.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="evaluations, or folders that hold them (runs/evaluate)")
     ranking.add_argument("--out", type=Path, metavar="FILE.html", help="the page (leaderboard.html, in the folder where there is one)")
@@ -41,16 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     board = commands.add_parser("tensorboard", help="start TensorBoard, reachable from this machine only")
     board.add_argument("--logdir", type=Path, default=Path("runs"), help="a run's folder or one that holds runs (default runs)")
     board.add_argument("--port", type=int, default=6006, help="1 to 65535 (default 6006)")
-    fidelity = commands.add_parser("fidelity", help="how faithful the embedded user (preset SAGE) is to recorded users, as JSON")
-    fidelity.add_argument("--transcripts", type=Path, required=True, metavar="FOLDER", help="native SAGE result files, plain or gzipped")
-    fidelity.add_argument("--profiles", type=Path, required=True, metavar="FILE", help="the native profiles of these dialogues")
-    fidelity.add_argument("--out", type=Path, metavar="FILE.json", help="write the figures there too")
-    fidelity.add_argument("--bootstrap", type=int, default=1000, help="draws over profiles for the intervals; 0 leaves them out (1000)")
-    fidelity.add_argument("--seed", type=int, default=0, help="of these draws (0)")
     persona_options(commands.add_parser("persona", help="whether simulated users stay who they are, over turns and by strictness"))
+    arguments = sys.argv[1:] if arguments is None else arguments
+    of_study = add_study_commands("analysis", parser, commands, arguments)
     options = parser.parse_args(arguments)
 
     def work() -> int:
+        if of_study:
+            return of_study(options)
         COMMANDS[options.command](options)
         return ExitCode.FINISHED
 
@@ -91,22 +84,6 @@ def compare(options: argparse.Namespace) -> None:
     print(comparison(options))
 
 
-def hold_against_rlver(options: argparse.Namespace) -> None:
-    """Prints each published finding with its mark, and writes the file."""
-    from analysis.comparisons.rlver import hold_against
-
-    print(hold_against(options.folder, out=options.out))
-
-
-def fit_law(options: argparse.Namespace) -> None:
-    """Prints the entropy law of each run and over runs."""
-    from analysis.entropy_law import entropy_law
-    from simulator.output import check_out
-
-    check_out(options.out)
-    print(entropy_law(options.folders, out=options.out))
-
-
 def rank(options: argparse.Namespace) -> None:
     """Writes the leaderboard, says who is not on it, and where it is."""
     from analysis.agents.leaderboard_files import write_leaderboard
@@ -116,13 +93,6 @@ def rank(options: argparse.Namespace) -> None:
     beside = options.folders[0] if len(options.folders) == 1 and options.folders[0].is_dir() else Path()
     page, table, left_out = write_leaderboard(options.folders, options.out or beside / "leaderboard.html", seed=options.seed)
     print("\n".join([*left_out, str(page), str(table)]))
-
-
-def measure_fidelity(options: argparse.Namespace) -> None:
-    """Prints the figures of fidelity."""
-    from analysis.fidelity import fidelity
-
-    print(fidelity(options))
 
 
 def judge(options: argparse.Namespace) -> None:
@@ -157,11 +127,8 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "transcripts": write_viewer,
     "keep": keep,
     "compare": compare,
-    "entropy-law": fit_law,
-    "rlver": hold_against_rlver,
     "leaderboard": rank,
     "tensorboard": serve,
-    "fidelity": measure_fidelity,
     "persona": judge,
 }
 

@@ -1,4 +1,4 @@
-"""The door to teachers: list them, compare them on toy students, and say what the alarms of collapse are worth."""
+"""The door to teachers: list them, and compare them on toy students; `--help` lists what studies add."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from curriculum import TEACHERS, alarm_study
+from curriculum import TEACHERS
 from curriculum.arms import parse_arms
 from curriculum.benchmark import Job, Results, check_jobs, read, run_jobs, summarise, write
 from curriculum.standings import tables
 from curriculum.students import STUDENTS
-from curriculum.tradeoff import draw, panel
 from simulator.output import check_out
 from simulator.progress import progress
+from simulator.study_commands import add_study_commands
 
 EXAMPLES = """examples:
   python -m curriculum benchmark --teachers all --students all --seeds 8 --out teachers.json
@@ -38,15 +38,10 @@ def main(argv: list[str] | None = None) -> int:
     teachers = commands.add_parser("teachers", help="list teachers with their settings, defaults, ranges and effects")
     teachers.add_argument("kind", nargs="*", metavar="KIND", help=f"only these ({', '.join(TEACHERS)})")
     add_benchmark(commands.add_parser("benchmark", help="compare teachers on toy students", epilog=EXAMPLES, formatter_class=Raw))
-    planes = commands.add_parser("tradeoff", help="draw where two figures of a benchmark pull apart (needs matplotlib)")
-    planes.add_argument(
-        "--panel", nargs=3, action="append", required=True, metavar=("FILE.json", "X", "Y"), help="a benchmark and two STUDENT:FIGURE of it"
-    )
-    planes.add_argument("--out", type=Path, required=True, metavar="FILE.svg", help="the picture, .svg or .png")
-    alarms = commands.add_parser("alarms", help="precision, recall and lead time of the collapse alarms over runs or toy students")
-    alarm_study.add_arguments(alarms)
+    argv = sys.argv[1:] if argv is None else argv
+    of_study = add_study_commands("curriculum", parser, commands, argv)
     args = parser.parse_args(argv)
-    return COMMANDS[args.command](args)
+    return of_study(args) if of_study else COMMANDS[args.command](args)
 
 
 def list_teachers(args: argparse.Namespace) -> int:
@@ -80,20 +75,6 @@ def benchmark(args: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(tables(results, markdown=args.markdown))
-    return 0
-
-
-def tradeoff(args: argparse.Namespace) -> int:
-    """Draws the panels and says where."""
-    try:
-        check_out(args.out)
-        if args.out.suffix not in (".svg", ".png"):
-            raise ValueError(f"--out must end in .svg or .png, got {str(args.out)!r}")
-        draw([panel(Path(path), x, y) for path, x, y in args.panel], args.out)
-    except (ValueError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(args.out)
     return 0
 
 
@@ -156,8 +137,6 @@ def setting_notes(config: type) -> dict[str, str]:
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "teachers": list_teachers,
     "benchmark": benchmark,
-    "tradeoff": tradeoff,
-    "alarms": alarm_study.run,
 }
 
 

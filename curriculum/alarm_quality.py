@@ -21,6 +21,8 @@ LOW_MARGIN = 0.05
 LOW_UPDATES = 20
 CELLS = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
 """Series that the label looks at, by indicator."""
+LABELS: Mapping[str, Sequence[str]] = {"whole or a third": CELLS, "whole": CELLS[:1]}
+"""Labels by name: the cells of the panel whose fall makes a collapse. The first is the one that the table is about."""
 
 
 @dataclass(frozen=True, kw_only=True)

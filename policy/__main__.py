@@ -1,4 +1,4 @@
-"""The door of this package: `python -m policy prior | reads`."""
+"""The door of this package: `python -m policy prior`; `--help` lists what studies add."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from simulator.study_commands import add_study_commands
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -21,13 +23,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prior.add_argument("--narrow", action="store_true", help="demonstrations with a single wording for each move")
     prior.add_argument("--num-tokens", type=int, help="tokens to train on (default: the recipe's)")
     prior.add_argument("--thinking", action="store_true", help="with a thought before every reply (policy.thinking=true)")
-    reads = commands.add_parser("reads", help="whether a policy reads hints and nouns, by its own likelihoods on training scenarios")
-    reads.add_argument("model", nargs="?", help="a Hugging Face folder, such as a run's checkpoint (default: the prior)")
-    reads.add_argument("--num", type=int, default=600, help="replies for each measure (default 600, some minutes)")
-    reads.add_argument("--seed", type=int, default=99, help="of the demonstrations (default 99)")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    of_study = add_study_commands("policy", parser, commands, arguments)
     options = parser.parse_args(arguments)
     try:
-        print({"prior": build, "reads": read_report}[options.command](options))
+        if of_study:
+            return of_study(options)
+        print(build(options))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -51,21 +53,6 @@ def build(options: argparse.Namespace) -> str:
     if options.out:
         return str(build_anew(config, options.out))
     return str(build_prior(config))
-
-
-def read_report(options: argparse.Namespace) -> str:
-    """Measures a policy's reading and returns the tables."""
-    if options.num < 1:
-        raise ValueError(f"--num must be at least 1, got {options.num}")
-    from policy.model import find_model
-    from policy.prior import PriorConfig, build_prior
-    from policy.reads import report
-    from policy.thinking import learnt_to_think
-
-    folder = find_model(options.model) if options.model else build_prior(PriorConfig())
-    if learnt_to_think(folder):
-        raise ValueError(f"model must speak without thoughts, whose replies follow the user's words at once, got {str(folder)!r}")
-    return report(folder, num=options.num, seed=options.seed)
 
 
 if __name__ == "__main__":

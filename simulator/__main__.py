@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from simulator.exit_code import ExitCode, ended
-from simulator.options import adversaries_options, calibrate_options, chat_options, convert_options, explain_options, finite, fit_options
+from simulator.options import adversaries_options, calibrate_options, chat_options, convert_options, explain_options, finite
+from simulator.study_commands import add_study_commands
 
 GRID = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
@@ -34,18 +35,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skills.add_argument("--by", choices=("step", "strictness"), default="step", help="a row for ten steps, or for a tenth of strictness")
     skills.add_argument("--from-step", type=int, default=0, help="leave out what came before (default 0)")
     skills.add_argument("--register", choices=("open", "world"), help="what counts as clear (default: as recorded, else world)")
-    reading = commands.add_parser("reading", help="how well support strategies are heard in labelled replies, by strategy")
-    reading.add_argument("file", type=Path, help="JSONL, each line a reply with its text and its labels")
-    reading.add_argument("--half", choices=["dev", "test"], help="only the replies of one half, where the lines say which is theirs")
     calibrate_options(commands.add_parser("calibrate", help="realised against commanded strictness, on frozen dialogues judged again"))
     adversaries_options(commands.add_parser("adversaries", help="agents that try to be paid for nothing, beside the ladder"))
     chat_options(commands.add_parser("chat", help="talk to a simulated user in the terminal, or watch a scripted agent do it"))
     explain_options(commands.add_parser("explain", help="replay recorded dialogues and show, step by step, how each change comes about"))
     convert_options(commands.add_parser("convert", help="transcripts into SAGE's format, or from it"))
-    fit_options(commands.add_parser("fit", help="fit the preset SAGE on recorded conversations, and say how it does on others"))
+    arguments = sys.argv[1:] if arguments is None else arguments
+    of_study = add_study_commands("simulator", parser, commands, arguments)
     options = parser.parse_args(arguments)
 
     def work() -> int:
+        if of_study:
+            return of_study(options)
         if options.command in ACTIONS:
             return ACTIONS[options.command](options)
         print(TABLES[options.command](options))
@@ -153,19 +154,6 @@ def skill_shares(options: argparse.Namespace) -> str:
     return table_of_shares(in_order, header=options.by, register=Register(next(iter(registers), Register.WORLD)))
 
 
-def reading_scores(options: argparse.Namespace) -> str:
-    """Rows are strategies, columns precision, recall, F1 and how often each was labelled."""
-    from simulator.reading_score import read_labelled, scores, table_of_scores
-
-    if not options.file.is_file():
-        raise ValueError(f"FILE must hold labelled replies, got {str(options.file)!r}, which is not there")
-    replies = list(read_labelled(options.file, half=options.half))
-    if not replies:
-        which = f"which has none of the half {options.half}" if options.half else "which is empty"
-        raise ValueError(f"FILE must hold labelled replies, got {str(options.file)!r}, {which}")
-    return table_of_scores(scores(replies))
-
-
 def chat(options: argparse.Namespace) -> int:
     """A conversation in the terminal."""
     from simulator.chat import converse
@@ -201,21 +189,12 @@ def converted(options: argparse.Namespace) -> str:
     return convert(options)
 
 
-def fitted(options: argparse.Namespace) -> str:
-    """The numbers of the preset SAGE, fitted anew."""
-    from simulator.fit import fit_command
-
-    return fit_command(options)
-
-
 TABLES: dict[str, Callable[[argparse.Namespace], str]] = {
     "ladder": ladder_table,
     "scenarios": cards,
     "play": transcript,
     "skills": skill_shares,
-    "reading": reading_scores,
     "convert": converted,
-    "fit": fitted,
 }
 """Commands that answer with a text."""
 ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {

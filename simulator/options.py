@@ -111,12 +111,3 @@ def adversaries_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--register", choices=("open", "world"), help="only this register (default both)")
     parser.add_argument("--agent", nargs="+", metavar="NAME", help="only these adversaries")
     parser.add_argument("--seed", type=int, default=0, help="chooses scenarios and what users leave to chance (default 0)")
-
-
-def fit_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `fit`."""
-    parser.add_argument("--transcripts", type=Path, required=True, metavar="FOLDER", help="native SAGE result files, plain or gzipped")
-    parser.add_argument("--profiles", type=Path, metavar="FILE", help="native profiles, instead of those told in the transcripts")
-    parser.add_argument("--seed", type=int, default=0, help="of what is held back and of the intervals (0)")
-    parser.add_argument("--bootstrap", type=int, default=1000, help="draws over profiles for the intervals (1000)")
-    parser.add_argument("--out", type=Path, default=FITTED, metavar="FILE", help="where the numbers go (those that the preset reads)")

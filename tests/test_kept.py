@@ -19,7 +19,6 @@ from analysis.__main__ import main
 from analysis.comparisons.comparison import compare
 from analysis.comparisons.comparison_plan import Plan
 from analysis.comparisons.planned import Planned, read_planned
-from analysis.comparisons.rlver_table import figures_of
 from analysis.comparisons.sweep import read_sweep
 from analysis.copies import digest_of_tasks
 from analysis.kept import keep_plan as keep_plan_of
@@ -42,6 +41,7 @@ from simulator.columns import read_columns, write_columns
 from simulator.difficulty import Difficulty
 from simulator.fingerprint import world_name
 from simulator.scenario import Split
+from studies.rlver_replication.rlver_table import figures_of
 
 FINALS = {"frontier": (70.0, 80.0), "uniform": (60.0, 65.0)}
 

@@ -11,8 +11,6 @@ from analysis.comparisons.comparison import compare, write_json
 from analysis.comparisons.comparison_plan import COMPARISON, plan_of
 from analysis.comparisons.contrast_words import MEANING, answer_in_words, count_of_yes, on_contrast
 from analysis.comparisons.planned import KeptPlan, Planned, read_kept_plan
-from analysis.comparisons.rlver import RLVER, Marks, is_table, read_marks
-from analysis.comparisons.rlver import section as findings_of_rlver
 from analysis.comparisons.sweep import Sweep, read_sweep
 from analysis.drawing.figures import FOLDER, Figure, write_figures
 from analysis.drawing.page import write_page
@@ -55,7 +53,7 @@ def write_sweep_report(folder: Path, *, with_files: bool = True) -> Path:
 
     Args:
         with_files: also each figure by itself, and `verdict.csv` and `arms.csv`; without them the page stands alone, with
-            `comparison.json` beside it (and `rlver.json` where the sweep is RLVER's table).
+            `comparison.json` beside it.
 
     Raises:
         ValueError: the folder holds no arms, or not one run that can be read.
@@ -73,10 +71,7 @@ def write_sweep_report(folder: Path, *, with_files: bool = True) -> Path:
             write_tables(folder, found)
     elif found is not None:
         write_json(found, folder / COMPARISON)
-    marks = read_marks(folder) if found is not None and is_table(courses.arms()) else None
-    if marks is not None and not with_files:
-        marks.keep(folder / RLVER)
-    body = page(folder, courses, sweep, found, figures, marks=marks, with_files=with_files)
+    body = page(folder, courses, sweep, found, figures, with_files=with_files)
     return write_page(folder / REPORT, title=f"{folder.absolute().parent.name}/{folder.absolute().name}", body=body)
 
 
@@ -121,14 +116,9 @@ def page(
     found: Mapping[str, Any] | None,
     figures: Mapping[str, Figure],
     *,
-    marks: Marks | None = None,
     with_files: bool = True,
 ) -> str:
-    """Everything below the title of the window.
-
-    Args:
-        marks: RLVER's findings where the sweep is its table.
-    """
+    """Everything below the title of the window."""
     place = folder.absolute()
 
     def drawn(*names: str) -> str:
@@ -136,7 +126,6 @@ def page(
 
     plan = sweep.plan if sweep is not None else read_kept_plan(folder)
     parts = [head(courses, sweep, found, plan, experiment=place.parent.name, name=place.name), drawn("contrasts")]
-    parts += [findings_of_rlver(marks)] if marks is not None else []
     parts.append(f"<h2>How the arms learned</h2>{drawn('learning_curves', 'courses')}")
     if found is not None:
         dots = f'<div class="grid-2">{drawn("area", "final")}</div>'

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from html import unescape
 
 import pytest
 from made_run import played, scenarios
 from made_sweep import BUDGET, made_result
 
 from analysis.__main__ import main
-from analysis.comparisons.rlver import by_judge, findings, is_table, read_marks, section
-from analysis.comparisons.rlver_table import CELLS, USERS, Cell, Figures, figures_of, heard, read_table, unlike_steps
 from analysis.replies import replies_in
 from experiments.recorder import dialogue_record
+from studies.rlver_replication.rlver import by_judge, findings
+from studies.rlver_replication.rlver_table import CELLS, USERS, Cell, Figures, figures_of, heard, read_table, unlike_steps
 
 
 def figures(score: float, *, gain: float = 30.0, gain_at_equal_length: float = 28.0, num_steps: int = 30) -> Figures:
@@ -252,13 +251,6 @@ def test_the_command_reads_a_sweep_marks_each_finding_and_keeps_them(tmp_path, c
             made_run(tmp_path, cell, seed)
     assert main(["rlver", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    # The sweep's page has the same marks.
-    part = unescape(section(read_marks(tmp_path)))
-    told = json.loads((tmp_path / "rlver.json").read_text())["findings"]
-    assert all(finding["claim"] in part for finding in told) and part.count(">reproduced<") == [one["mark"] for one in told].count(
-        "reproduced"
-    )
-    assert not is_table(["frontier", "ppo_think_vanilla"])
     assert "moderate users teach more than challenging ones" in out and "16 runs" in out and "reproduced" in out
     kept = json.loads((tmp_path / "rlver.json").read_text())
     assert kept["num_runs"] == 16 and kept["worlds"] == ["aaaa"] and kept["notes"] == []

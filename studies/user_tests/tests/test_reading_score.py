@@ -10,9 +10,9 @@ import pytest
 from simulator.__main__ import main
 from simulator.chinese import language_of
 from simulator.ears import lexicon
-from simulator.reading_score import NAMES, Labelled, Score, macro_f1, read_labelled, scores, table_of_scores
+from studies.user_tests.reading_score import NAMES, Labelled, Score, macro_f1, read_labelled, scores, table_of_scores
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).resolve().parents[3] / "tests" / "data"
 STRATEGIES = [ear.strategy for ear in lexicon().ears]
 
 

@@ -11,12 +11,12 @@ from earlier_file import EARLIER, earlier
 from native_files import profile, transcript, write, write_folder
 
 from analysis.__main__ import main
-from simulator.agreement import Followed
 from simulator.dialogue import Dialogue
-from simulator.follow import follow
 from simulator.recorded import read_recorded
+from studies.user_fidelity.agreement import Followed
+from studies.user_fidelity.follow import follow
 
-SAGE = Path(__file__).resolve().parents[2] / "shared" / "sage"
+SAGE = Path(__file__).resolve().parents[4] / "shared" / "sage"
 RELEASED = pytest.mark.skipif(not SAGE.is_dir(), reason="the released files are not here")
 KEYS = {
     *("turn_pearson", "sign_accuracy", "first_turn_pearson", "change_distribution_tv", "momentum_curve_mae", "agents", "agent_spearman"),

@@ -11,7 +11,7 @@ import yaml
 from earlier_file import EARLIER, earlier
 
 from analysis.__main__ import main
-from analysis.entropy_law import as_text, law_of, over_runs
+from studies.entropy_law.entropy_law import as_text, law_of, over_runs
 
 ENTROPIES = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3]
 

@@ -9,7 +9,7 @@ import pytest
 from earlier_file import EARLIER, earlier
 
 from curriculum.__main__ import main
-from curriculum.tradeoff import is_default, panel
+from studies.alarm_quality.tradeoff import is_default, panel
 
 
 def summary(mean: float | None, half: float | None = None) -> dict:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,12 +25,11 @@ from scipy import stats
 
 from analysis.clusters import NOTHING, Estimate
 from analysis.comparisons.comparison import write_json
-from analysis.comparisons.rlver_table import ALGORITHMS, CELLS, MODES, USERS, Cell, Figures, Reading, Table, read_table
 from analysis.comparisons.text import columns
 from analysis.paired import mean_difference
 from analysis.stats import LEVEL
-from analysis.wording import grid_table
 from simulator.output import check_out
+from studies.rlver_replication.rlver_table import ALGORITHMS, CELLS, MODES, USERS, Cell, Figures, Reading, Table, read_table
 
 RLVER = "rlver.json"
 
@@ -296,6 +295,18 @@ def mean_of(values: Iterable[float]) -> float:
     return float(np.mean(list(values)))
 
 
+def add_arguments(parser: ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the sweep's folder, runs/rlver_matrix/<name>")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="default FOLDER/rlver.json")
+
+
+def run(options: Namespace) -> int:
+    """Prints each published finding with its mark, and writes the file."""
+    print(hold_against(options.folder, out=options.out))
+    return 0
+
+
 def hold_against(folder: Path, *, out: Path | None = None) -> str:
     """Runs the command: writes the findings and returns what is printed.
 
@@ -338,25 +349,6 @@ def finding_rows(found: Sequence[Finding]) -> list[list[str]]:
         between = "–" if math.isnan(d.low) else f"[{d.low:.2f}, {d.high:.2f}]"
         rows.append([finding.claim, finding.measure, "–" if math.isnan(d.value) else f"{d.value:+.2f}", between, finding.mark])
     return rows
-
-
-def is_table(arms: Iterable[str]) -> bool:
-    """Whether a sweep is one of RLVER's table: all of its arms are cells of it."""
-    return set(arms) <= {"_".join(cell) for cell in CELLS}
-
-
-def section(marks: Marks) -> str:
-    """The findings as a part of the sweep's page."""
-    header, *rows = finding_rows(marks.findings)
-    why = [f"{one.claim}: {one.reason}." for one in marks.findings if one.reason]
-    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in [*why, *filter(None, [by_judge(marks.reading.table)])])
-    lead = (
-        f"Reproduced is what has its 95 % interval above 0, not reproduced what has it at or below 0 ({marks.num_runs} runs). "
-        "Each mark is of one interval by itself, uncorrected over the seven, and of few seeds: it describes. "
-        "What presupposes something that is not sure is undecided whatever its number, and not reproduced where it claims that very thing "
-        "and the opposite is sure."
-    )
-    return f"<h2>RLVER's findings</h2><p>{lead}</p>{grid_table(header, rows)}{notes}"
 
 
 def cell_rows(table: Table) -> list[list[str]]:

@@ -17,22 +17,22 @@ from simulator.bank import load_bank
 from simulator.dialogue import START_EMOTION, Dialogue, Speaker, Turn
 from simulator.difficulty import VANILLA
 from simulator.emotion import QUANTA
-from simulator.fit import Recorded, held_out, line, maker, read
-from simulator.follow import follow
 from simulator.ladder import AGENTS, play
 from simulator.options import FITTED
 from simulator.recorded import read_recorded
-from simulator.regression import Recipe, regress, scores
 from simulator.replay import replay
-from simulator.rolling import matched_thresholds, roll
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage_emotion import Momentum, SageNumbers, calibrated, weigh
 from simulator.scenario import HiddenIntention, Split
 from simulator.signs import signs
 from simulator.wording import STEP
-from simulator.wording_fit import regress_wording
+from studies.user_fidelity.fit import Recorded, held_out, line, maker, read
+from studies.user_fidelity.follow import follow
+from studies.user_fidelity.regression import Recipe, regress, scores
+from studies.user_fidelity.rolling import matched_thresholds, roll
+from studies.user_fidelity.wording_fit import regress_wording
 
-SAGE = Path(__file__).resolve().parents[2] / "shared" / "sage"
+SAGE = Path(__file__).resolve().parents[4] / "shared" / "sage"
 RELEASED = pytest.mark.skipif(not SAGE.is_dir(), reason="the released files are not here")
 SAGE_USER = RuleUserConfig(preset=Preset.SAGE)
 
@@ -124,7 +124,7 @@ def test_nobody_is_judged_by_numbers_that_know_the_agent_or_the_profile(recorded
         fitted_on.append(rows)
         return calibrated()
 
-    monkeypatch.setattr("simulator.fit.fit_numbers", watched)
+    monkeypatch.setattr("studies.user_fidelity.fit.fit_numbers", watched)
     groups = [maker(agent) for agent in recorded.agents]
     followed = held_out(recorded, Recipe(), groups, seed=0)
     assert sorted((f.simulator.split()[0], f.agent, f.profile) for f in followed) == sorted(

@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.regression import Recipe, Table, regress, scores
 from simulator.sage_emotion import SageNumbers
 from simulator.wording import Wording
+from studies.user_fidelity.regression import Recipe, Table, regress, scores
 
 
 def regress_all(table: Table, rows: NDArray[np.bool_], recipe: Recipe) -> SageNumbers:

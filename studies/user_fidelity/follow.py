@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from simulator.agreement import Followed
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, START_EMOTION, Dialogue, Speaker
+from studies.user_fidelity.agreement import Followed
 
 Feels = Callable[[Dialogue, str], int]
 """The change of emotion, [-10, 10], that a reply brings to a dialogue in which it does not stand yet."""

@@ -12,21 +12,19 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from curriculum.alarm_quality import CELLS, LOW_UPDATES, Course, Share, Verdict, judge, quality
+from curriculum.alarm_quality import CELLS, LABELS, LOW_UPDATES, Course, Share, Verdict, judge, quality
 from curriculum.arms import RECORDED, Arm, configure, parse_arms
 from curriculum.benchmark import check_jobs
 from curriculum.collapse import RULES, CollapseConfig
-from curriculum.courses import course_of_run, course_of_student, runs_in
 from curriculum.evidence import INDICATOR_METRICS
 from curriculum.students import STUDENTS
 from simulator.drafts import write_whole
 from simulator.output import check_out
+from studies.alarm_quality.courses import course_of_run, course_of_student, runs_in
 
 BY_STRICTNESS = ("S2_improving", "S2_slow", "S2_noisy_ceiling", "S2_delay16", "S3_forgetting", "S4_collapse", "non_monotone", "dense")
 """Students that learn and are examined by strictness: those on which a run can be labelled."""
 ARMS = ("fixed:strictness=0.1", "fixed:strictness=0.2", "fixed:strictness=0.5", "fixed:strictness=0.9", "uniform", "frontier")
-LABELS: Mapping[str, Sequence[str]] = {"whole or a third": CELLS, "whole": CELLS[:1]}
-"""Labels by name: the cells of the panel whose fall makes a collapse. The first is the one that the table is about."""
 
 
 class Judged(NamedTuple):

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from simulator.agreement import agent_scores, figures, intervals, names_of_agents, plain
 from simulator.drafts import write_whole
-from simulator.follow import Feels, follow
 from simulator.output import check_out
 from simulator.progress import progress
 from simulator.recorded import RecordedFile, read_recorded, with_profiles
 from simulator.sage_emotion import change_by_sage
+from studies.user_fidelity.agreement import agent_scores, figures, intervals, names_of_agents, plain
+from studies.user_fidelity.follow import Feels, follow
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--transcripts", type=Path, required=True, metavar="FOLDER", help="native SAGE result files, plain or gzipped")
+    parser.add_argument("--profiles", type=Path, required=True, metavar="FILE", help="the native profiles of these dialogues")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="write the figures there too")
+    parser.add_argument("--bootstrap", type=int, default=1000, help="draws over profiles for the intervals; 0 leaves them out (1000)")
+    parser.add_argument("--seed", type=int, default=0, help="of these draws (0)")
+
+
+def run(options: Namespace) -> int:
+    """Prints the figures of fidelity."""
+    print(fidelity(options))
+    return 0
 
 
 def fidelity(options: Namespace) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -12,6 +14,7 @@ from curriculum import TEACHERS
 from curriculum.arms import configure, parse_arms
 from curriculum.benchmark import read
 from simulator.drafts import draft_of
+from simulator.output import check_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +23,28 @@ SIZE = (4.2, 3.6)
 """Inches of a panel."""
 LINE, DEFAULT = "#0072b2", "#d55e00"
 """Blue and vermilion, which colour-blind readers tell apart."""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument(
+        "--panel", nargs=3, action="append", required=True, metavar=("FILE.json", "X", "Y"), help="a benchmark and two STUDENT:FIGURE of it"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.svg", help="the picture, .svg or .png")
+
+
+def run(args: Namespace) -> int:
+    """Draws the panels and says where."""
+    try:
+        check_out(args.out)
+        if args.out.suffix not in (".svg", ".png"):
+            raise ValueError(f"--out must end in .svg or .png, got {str(args.out)!r}")
+        draw([panel(Path(path), x, y) for path, x, y in args.panel], args.out)
+    except (ValueError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(args.out)
+    return 0
 
 
 @dataclass(frozen=True, kw_only=True)

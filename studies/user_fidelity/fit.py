@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -21,16 +21,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.agreement import Followed, figures, intervals, plain
 from simulator.dialogue import Dialogue
 from simulator.drafts import write_whole
-from simulator.follow import follow
+from simulator.options import FITTED
 from simulator.output import check_out
 from simulator.recorded import RecordedFile, read_recorded, with_profiles
-from simulator.regression import Recipe, Table, scores, table_of
-from simulator.rolling import chosen_momentum, matched_thresholds
 from simulator.sage_emotion import SageNumbers, change_by_sage
-from simulator.wording_fit import regress_all
+from studies.user_fidelity.agreement import Followed, figures, intervals, plain
+from studies.user_fidelity.follow import follow
+from studies.user_fidelity.regression import Recipe, Table, scores, table_of
+from studies.user_fidelity.rolling import chosen_momentum, matched_thresholds
+from studies.user_fidelity.wording_fit import regress_all
 
 Rows = NDArray[np.bool_]
 
@@ -56,6 +57,21 @@ class Recorded:
     def profiles(self) -> list[str]:
         """Of each dialogue."""
         return [dialogue.scenario.scenario_id for dialogue in self.dialogues]
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--transcripts", type=Path, required=True, metavar="FOLDER", help="native SAGE result files, plain or gzipped")
+    parser.add_argument("--profiles", type=Path, metavar="FILE", help="native profiles, instead of those told in the transcripts")
+    parser.add_argument("--seed", type=int, default=0, help="of what is held back and of the intervals (0)")
+    parser.add_argument("--bootstrap", type=int, default=1000, help="draws over profiles for the intervals (1000)")
+    parser.add_argument("--out", type=Path, default=FITTED, metavar="FILE", help="where the numbers go (those that the preset reads)")
+
+
+def run(options: Namespace) -> int:
+    """Prints what the numbers, fitted anew, are worth."""
+    print(fit_command(options))
+    return 0
 
 
 def fit_command(options: Namespace) -> str:

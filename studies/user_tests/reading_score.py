@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,3 +106,21 @@ def table_of_scores(by_strategy: Mapping[str, Score]) -> str:
     for strategy, score in by_strategy.items():
         lines.append(f"{strategy:18}  {score.precision:9.3f}  {score.recall:6.3f}  {score.f1:5.3f}  {score.labelled:7}")
     return "\n".join([*lines, f"{'macro':18}  {'':9}  {'':6}  {macro_f1(by_strategy):5.3f}"])
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("file", type=Path, help="JSONL, each line a reply with its text and its labels")
+    parser.add_argument("--half", choices=["dev", "test"], help="only the replies of one half, where the lines say which is theirs")
+
+
+def run(options: Namespace) -> int:
+    """Prints rows of strategies: precision, recall, F1 and how often each was labelled."""
+    if not options.file.is_file():
+        raise ValueError(f"FILE must hold labelled replies, got {str(options.file)!r}, which is not there")
+    replies = list(read_labelled(options.file, half=options.half))
+    if not replies:
+        which = f"which has none of the half {options.half}" if options.half else "which is empty"
+        raise ValueError(f"FILE must hold labelled replies, got {str(options.file)!r}, {which}")
+    print(table_of_scores(scores(replies)))
+    return 0

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.agreement import curve_mae, total_variation
 from simulator.dialogue import DELIGHTED_AT, START_EMOTION
 from simulator.emotion import QUANTA
-from simulator.regression import Table
 from simulator.sage_emotion import Momentum, Thresholds
+from studies.user_fidelity.agreement import curve_mae, total_variation
+from studies.user_fidelity.regression import Table
 
 Floats = NDArray[np.float64]
 

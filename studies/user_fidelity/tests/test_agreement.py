@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simulator.agreement import Followed, figures, intervals, names_of_agents
+from studies.user_fidelity.agreement import Followed, figures, intervals, names_of_agents
 
 
 def followed(true: list[int], predicted: list[int], **changes: Any) -> Followed:

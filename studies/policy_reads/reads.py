@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,9 @@ from tqdm import tqdm
 
 from policy.chat import Chat
 from policy.demonstrations import DemonstrationConfig, demonstrate
-from policy.model import load_model
+from policy.model import find_model, load_model
+from policy.prior import PriorConfig, build_prior
+from policy.thinking import learnt_to_think
 from simulator.bank import load_bank, read_toml
 from simulator.dialogue import Dialogue, Speaker
 from simulator.emotion import hint_in
@@ -48,6 +51,24 @@ class HintCase:
     reply: str
     kind: str
     wish: HiddenIntention
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("model", nargs="?", help="a Hugging Face folder, such as a run's checkpoint (default: the prior)")
+    parser.add_argument("--num", type=int, default=600, help="replies for each measure (default 600, some minutes)")
+    parser.add_argument("--seed", type=int, default=99, help="of the demonstrations (default 99)")
+
+
+def run(options: Namespace) -> int:
+    """Measures a policy's reading and prints the tables."""
+    if options.num < 1:
+        raise ValueError(f"--num must be at least 1, got {options.num}")
+    folder = find_model(options.model) if options.model else build_prior(PriorConfig())
+    if learnt_to_think(folder):
+        raise ValueError(f"model must speak without thoughts, whose replies follow the user's words at once, got {str(folder)!r}")
+    print(report(folder, num=options.num, seed=options.seed))
+    return 0
 
 
 def report(folder: Path, *, num: int, seed: int) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from curriculum.indicators import EntropyLaw, fit_entropy_law
 from simulator.columns import columns_of
 from simulator.drafts import write_whole
 from simulator.json_values import jsonable
+from simulator.output import check_out
 
 ENTROPY, REWARD = "probe/entropy_sampled", "probe/reward"
 """Metrics of a look."""
@@ -114,6 +116,19 @@ def over_runs(laws: Sequence[LawOfRun]) -> dict[str, Any]:
 def foretold(laws: Sequence[LawOfRun]) -> list[LawOfRun]:
     """The runs whose first half has a law: only there can both ways to foretell the second be compared."""
     return [law for law in laws if not math.isnan(law.forecast_error)]
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="runs, sweeps, or folders that hold them")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="write every figure there too")
+
+
+def run(options: Namespace) -> int:
+    """Prints the entropy law of each run and over runs."""
+    check_out(options.out)
+    print(entropy_law(options.folders, out=options.out))
+    return 0
 
 
 def entropy_law(folders: Sequence[Path], *, out: Path | None = None) -> str:

@@ -1,0 +1,37 @@
+"""Commands that studies add to the doors (`python -m simulator`, `policy`, `curriculum`, `analysis`), imported when they are asked for."""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+
+STUDIES = Path(__file__).resolve().parent.parent / "studies"
+"""Beside the packages in a checkout; a wheel goes without."""
+
+Run = Callable[[argparse.Namespace], int]
+"""Does the work of a command and returns its exit code."""
+
+
+def add_study_commands(
+    door: str, parser: argparse.ArgumentParser, commands: argparse._SubParsersAction, arguments: Sequence[str]
+) -> Run | None:
+    """Adds to a door the commands that `studies/*/commands.toml` names for it, and returns the work of the one that is asked for.
+
+    A command is a table [<door>.<command>] with its `help` and the `module` that has `add_arguments(parser)` and `run(options)`.
+    """
+    wanted = arguments[0] if arguments else "--help"
+    asked: Run | None = None
+    for path in sorted(STUDIES.glob("*/commands.toml")):
+        for name, entry in tomllib.loads(path.read_text(encoding="utf-8")).get(door, {}).items():
+            command = commands.add_parser(name, help=entry["help"])
+            if name == wanted:
+                module = import_module(entry["module"])
+                module.add_arguments(command)
+                asked = module.run
+    if not STUDIES.is_dir() and not wanted.startswith("-") and wanted not in commands.choices:
+        known = ", ".join(commands.choices)
+        parser.error(f"COMMAND must be one of {known}, got {wanted!r}; the commands of studies need a checkout of Attune, with studies/")
+    return asked

@@ -1,0 +1,1 @@
+"""Does reward cost entropy by the law R = -a exp(H) + b?"""

@@ -1,0 +1,1 @@
+"""Does a policy read hints and nouns, before any reinforcement?"""

@@ -1,0 +1,1 @@
+"""Does the embedded user hear the support strategies that people hear?"""
