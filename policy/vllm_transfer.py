@@ -1,6 +1,7 @@
 """The trainer's end of vLLM's weight transfer: a group of NCCL ranks with the trainer as its first.
 
 Source: vLLM, distributed/weight_transfer (0.32).
+Untested on GPUs, like `policy/nccl.py`.
 """
 
 from __future__ import annotations
