@@ -9,10 +9,11 @@ unexport PYTHONDONTWRITEBYTECODE
 SIDE_BY_SIDE := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 HOST ?= 127.0.0.1
 PORT ?= 6006
+EXPERIMENTS := $(basename $(notdir $(sort $(wildcard experiments/*.yaml)) $(sort $(wildcard studies/*/*.yaml))))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-dev setup-lora setup-bench test experiment tensorboard report keep transcripts chat bench bench-gpu lint format requirements clean run-named
+.PHONY: help setup setup-dev setup-lora setup-bench test experiment tensorboard report keep transcripts chat bench bench-gpu lint format requirements clean run-named experiment-known
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -29,7 +30,7 @@ setup-lora setup-bench: setup-%: setup # also what policy.lora or the comparison
 test: setup-dev ## the whole test suite (ARGS="-m 'not engine'" leaves out what starts engines)
 	@OMP_NUM_THREADS=1 $(RUN_PYTHON) -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
-experiment: experiments/$(EXP).yaml setup ## train and evaluate: EXP=adaptive_curriculum ARGS="seed=1 ..."
+experiment: experiment-known setup ## train and evaluate: EXP=adaptive_curriculum ARGS="seed=1 ..."
 	@$(RUN_PYTHON) -m experiments $(EXP) $(ARGS)
 
 tensorboard: setup ## the dashboards of all runs, on loopback (RUN=runs/... for one, PORT=6006)
@@ -70,8 +71,8 @@ clean: ## remove .venv and caches; runs/ stays
 run-named:
 	@$(if $(RUN),:,echo "RUN must name the folder of a run or a sweep, got ''; e.g. make report RUN=runs/adaptive_curriculum/<name>" >&2; exit 2)
 
-experiments/$(EXP).yaml:
-	@echo "EXP must be one of $(patsubst experiments/%.yaml,%,$(wildcard experiments/*.yaml)), got '$(EXP)'" >&2; exit 2
+experiment-known:
+	@$(if $(filter $(EXP),$(EXPERIMENTS)),:,echo "EXP must be one of $(EXPERIMENTS), got '$(EXP)'" >&2; exit 2)
 
 simulator/chat.py:
 	@echo "make $(MAKECMDGOALS) needs $@, which is not built yet" >&2; exit 2

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog="`evaluate AGENT` evaluates any agent, `reliability AGENT` says what training cost it (see their --help). "
         "What each experiment costs and found is in docs/experiments.md, all of it in docs/experiments/<name>.md.",
     )
-    parser.add_argument("experiment", nargs="?", help="name of a file in experiments/, without .yaml")
+    parser.add_argument("experiment", nargs="?", help="name of a YAML file in experiments/ or studies/*/, without .yaml")
     parser.add_argument("overrides", nargs="*", metavar="setting=value", help="dotted settings, e.g. teacher.kind=fixed budget.steps=10")
     parser.add_argument("--cell", nargs=2, metavar=("ARM", "SEED"), help="of a sweep, only this run of it, in this process")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and the resolved settings, and start nothing")

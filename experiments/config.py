@@ -19,7 +19,7 @@ from analysis.kept import is_json
 from analysis.runs import OF_A_SITTING, PROVENANCE, in_a_line, leaves, setting
 from curriculum import TEACHERS
 from curriculum.collapse import CollapseConfig
-from experiments.catalogue import experiments, path_of
+from experiments.catalogue import experiments, import_study, path_of
 from experiments.contradictions import require_consistent
 from experiments.evaluate import EvaluationConfig
 from experiments.keys import ConfigError, refuse_non_finite, refuse_of_other_kinds, refuse_unknown, refusing, wanted
@@ -162,6 +162,7 @@ def load(experiment: str, overrides: Sequence[str] = ()) -> ExperimentConfig:
         ConfigError: the experiment or a setting is unknown, or a value is of the wrong type or out of range.
     """
     require_known(experiment)
+    import_study(experiment)
     return compose(read_experiment(experiment), parse_overrides(overrides), experiment=experiment)
 
 
@@ -226,6 +227,7 @@ def load_saved(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     saved = read_yaml(path)
     saved.pop(PROVENANCE, None)
     experiment = str(saved.get("experiment", ""))
+    import_study(experiment)
     config = compose(saved, {}, experiment=experiment)
     if not overrides:
         return config
