@@ -5,8 +5,8 @@ observed so far and c_l that count when l was last observed, over the cells l th
 
     P_replay(l) = (1 - rho) rank(S_l) ** (-1 / beta) / Z + rho (c - c_l) / Z',     P(l) = replay P_replay(l) + (1 - replay) / C
 
-Equal scores share their ranks. Nothing is replayed before a share `fill` of all cells, of each family's own with scope=own, has been seen:
-until then all groups are of the random share. Scores (`score`), from the group alone as there is no critic:
+Scores that are equal to nine digits share their ranks. Nothing is replayed before a share `fill` of all cells, of each family's own with
+scope=own, has been seen: until then all groups are of the random share. Scores (`score`), from the group alone as there is no critic:
     positive_advantage   mean max(r - mean r, 0): the analogue of positive value loss; p (1 - p) where rewards are 0 or 1
     max_minus_mean       max r - mean r: the analogue of MaxMC regret; prefers cells that are hardly ever solved
     learnability         the unbiased p (1 - p) of success, whatever the rewards
@@ -130,7 +130,9 @@ class PlrTeacher(CellTeacher):
 
 
 def ranks(scores_N: np.ndarray) -> np.ndarray:
-    """[N] 1 for the highest; equal scores have the mean of the ranks that they take up."""
-    falling_N = np.sort(-scores_N)
-    num_higher_N, num_not_lower_N = (np.searchsorted(falling_N, -scores_N, side=side) for side in ("left", "right"))
+    """[N] 1 for the highest; scores that are equal to nine digits have the mean of the ranks that they take up."""
+    # Scores that are equal by algebra, such as those of 3 and of 5 successes in 8, may differ in their last bit.
+    rounded_N = np.round(scores_N, 9)
+    falling_N = np.sort(-rounded_N)
+    num_higher_N, num_not_lower_N = (np.searchsorted(falling_N, -rounded_N, side=side) for side in ("left", "right"))
     return (num_higher_N + 1 + num_not_lower_N) / 2.0

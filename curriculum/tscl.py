@@ -84,7 +84,7 @@ class TsclTeacher(CellTeacher):
 
     def preferences(self, cells: slice) -> np.ndarray:
         """[N] by |Q|."""
-        size_N = np.abs(self.q.values_C[cells])
+        size_N = np.round(np.abs(self.q.values_C[cells]), 9)  # what is equal by algebra may differ in its last bit
         if self.config.temperature == 0.0:
             return (size_N == size_N.max()) / np.count_nonzero(size_N == size_N.max())
         return softmax(size_N, self.config.temperature)

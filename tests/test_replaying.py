@@ -7,6 +7,7 @@ import pytest
 from tiny_student import make_outcome, make_task, make_teacher, mean_distance, practise, teach
 
 from curriculum.plr import Score, ranks
+from curriculum.scores import positive_advantage
 from curriculum.teacher import Mode
 
 
@@ -68,6 +69,17 @@ def test_plr_ranks_ages_and_mixes_by_hand():
 
 def test_equal_scores_share_their_ranks():
     assert ranks(np.array([0.1, 0.5, 0.1, 0.9, 0.1])).tolist() == [4.0, 2.0, 4.0, 1.0, 4.0]
+
+
+@pytest.mark.parametrize("group_size", range(2, 17))
+def test_k_successes_and_k_failures_share_a_rank(group_size):
+    # Both score p (1 - p), whichever way round the sums are taken.
+    teacher = make_teacher("plr", num_bins=2, group_size=group_size)
+    for k in range(group_size + 1):
+        task, other = make_task(teacher, 0.1), make_task(teacher, 0.9)
+        scores = [positive_advantage(make_outcome(task, k)), positive_advantage(make_outcome(other, group_size - k))]
+        assert scores == pytest.approx([k * (group_size - k) / group_size**2] * 2)
+        assert ranks(np.array(scores)).tolist() == [1.5, 1.5]
 
 
 def test_plr_keeps_the_newest_score_unless_told_to_average():

@@ -65,5 +65,6 @@ def realised_strictness(score: float, strictness_K: Sequence[float], calibration
 
 
 def _ranks(values_N: np.ndarray) -> np.ndarray:
-    _, inverse_N, counts_U = np.unique(values_N, return_inverse=True, return_counts=True)
+    # Means that are equal by algebra may differ in their last bit.
+    _, inverse_N, counts_U = np.unique(np.round(values_N, 9), return_inverse=True, return_counts=True)
     return (np.cumsum(counts_U) - (counts_U - 1) / 2.0)[inverse_N]
