@@ -63,6 +63,15 @@ def test_no_more_groups_are_alike_than_chance_makes_of_independent_coins():
     assert alike_excess(coins, [0.3] * len(coins)) == pytest.approx(0.0, abs=0.01)
 
 
+def test_odds_that_differ_among_neighbours_look_like_siblings_that_act_as_one():
+    # Independent siblings with odds from Beta(2, 2): all alike in 2 B(10, 2) / B(2, 2) = 6 / 55 of the groups, 2 / 256 at even odds.
+    rng = np.random.default_rng(0)
+    groups = rng.random((20_000, 8)) < rng.beta(2.0, 2.0, size=(20_000, 1))
+    assert alike_excess(groups, [0.5] * len(groups)) == pytest.approx(6 / 55 - 2 / 256, abs=0.01)
+    some = groups[:2000]
+    assert 0.05 < alike_excess(some, neighbours_success(rng.random(len(some)), some)) < 0.23
+
+
 def test_siblings_that_act_as_one_exceed_chance():
     # Two of three groups alike; by chance each is with .5^2 + .5^2 = .5 for two and .125 for four survivors.
     groups = [[1.0, 1.0], [0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 0.0]]

@@ -80,7 +80,7 @@ CURRICULUM = Page(
         sometimes("Offset by hidden intention", "curriculum/offset/.*"),
         sometimes("Share of the most practised family", "curriculum/largest_family_share"),
         sometimes("Share that goes back for what was forgotten", "curriculum/replay_share"),
-        chart("Groups alike beyond chance: above 0 siblings act as one", "curriculum/alike_excess"),
+        chart("Groups alike beyond chance: independent siblings give .05 to .23", "curriculum/alike_excess"),
         chart("How much a group differs within", "curriculum/(within_group_std|best_of_k_gain)"),
         chart("Rollouts that count in a group", "curriculum/effective_group_size"),
         chart("Share of the groups that carry a step", "curriculum/groups_effective_share"),
