@@ -124,8 +124,9 @@ def turn_advantages(
     """Each reply's discounted return, minus what its siblings' replies of the same turn brought, over the spread of these in the group.
 
     A reply answers for what it could still change, not for what came before. With discount 1 the returns of a dialogue's turns tell its
-    final reward apart without adding to it. The spread is the root mean square of the deviations of all the group's turns that at least
-    two siblings reached; the others have advantage 0.
+    final reward apart without adding to it. The spread is the unbiased standard deviation about the turns' own means, pooled over the
+    group's turns that at least two siblings reached: sqrt(sum of squared deviations / sum over turns of (siblings there - 1)), the same
+    estimator as of the ends, so that `turn_credit` means the same in groups of every size. The other turns have advantage 0.
 
     Args:
         turn_rewards_BK: NaN where a rollout has no such turn.
@@ -139,7 +140,8 @@ def turn_advantages(
         return advantages_BK
     for group_id in group_ids_B.unique():
         rows = group_ids_B == group_id
-        spread = (advantages_BK[rows].square().sum() / compared_BK[rows].sum().clamp(min=1)).sqrt()
+        freedom = (compared_BK[rows].sum(dim=0) - 1).clamp(min=0).sum()
+        spread = (advantages_BK[rows].square().sum() / freedom.clamp(min=1)).sqrt()
         advantages_BK[rows] = advantages_BK[rows] / (spread + EPSILON)
     return advantages_BK
 

@@ -7,7 +7,14 @@ import math
 import pytest
 import torch
 
-from policy.advantages import group_advantages, leave_one_out_advantages, to_tokens, turn_advantages, turns_to_tokens, whiten
+from policy.advantages import (
+    group_advantages,
+    leave_one_out_advantages,
+    to_tokens,
+    turn_advantages,
+    turns_to_tokens,
+    whiten,
+)
 
 
 def advantages(rewards: list[float], groups: list[int], valid: list[bool] | None = None, **options: bool) -> list[float]:
@@ -73,11 +80,20 @@ def test_a_turn_that_only_one_sibling_reached_has_no_advantage_and_no_part_in_th
 
 
 def test_turn_advantages_are_divided_by_the_groups_spread() -> None:
-    # deviations +-0.3, +-0.1: root mean square sqrt((0.09 + 0.01) / 2)
+    # deviations +-0.3, +-0.1, of two turns with one degree of freedom each: sqrt(2 (0.09 + 0.01) / 2)
     got = turns([[0.4, 0.2], [-0.2, 0.4]], [0, 0], discount=0.0, std_normalise=True)
-    assert got[0] == pytest.approx([0.3 / math.sqrt(0.05), -0.1 / math.sqrt(0.05)], rel=1e-4)
+    assert got[0] == pytest.approx([0.3 / math.sqrt(0.1), -0.1 / math.sqrt(0.1)], rel=1e-4)
     # A turn that nobody else reached has no deviation and no part in the spread.
-    assert turns([[0.4, 0.2], [-0.2, math.nan]], [0, 0], discount=0.0, std_normalise=True)[0] == pytest.approx([1.0, 0.0], rel=1e-4)
+    alone = turns([[0.4, 0.2], [-0.2, math.nan]], [0, 0], discount=0.0, std_normalise=True)
+    assert alone[0] == pytest.approx([math.sqrt(0.5), 0.0], rel=1e-4)
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_ends_and_turns_are_measured_by_one_spread(size: int) -> None:
+    # Dialogues of one turn: what it brought is how they ended, so any share of turn credit gives the same advantages.
+    rewards = [i * i / 100 for i in range(size)]
+    by_turn = turns([[reward] for reward in rewards], [0] * size, discount=0.0, std_normalise=True)
+    assert [turn for (turn,) in by_turn] == pytest.approx(advantages(rewards, [0] * size), rel=1e-9)
 
 
 def test_turn_advantages_fall_on_the_tokens_of_their_turn() -> None:
