@@ -12,6 +12,8 @@ from policy.advantages import (
     leave_one_out_advantages,
     to_tokens,
     turn_advantages,
+    turn_deviations,
+    turn_returns,
     turns_to_tokens,
     whiten,
 )
@@ -117,3 +119,37 @@ def test_whitened_values_have_mean_0_and_unbiased_variance_1_under_the_mask() ->
     assert got.tolist() == [pytest.approx([-1.0, 0.0, 0.0], abs=1e-6), pytest.approx([1.0, 0.0, 0.0], abs=1e-6)]
     assert not whiten(torch.tensor([[5.0, 5.0]]), torch.tensor([[True, False]])).any()
     assert not whiten(torch.tensor([[0.1, 0.1]]), torch.tensor([[True, True]])).any()
+
+
+def test_a_turns_tokens_answer_for_its_own_return_alone() -> None:
+    # What happened before turn 1, and how many turns followed elsewhere, leaves its advantage as it is.
+    calm = turns([[0.1, 0.4, 0.2], [0.3, -0.2, math.nan]], [0, 0], discount=0.5)
+    wild = turns([[-0.9, 0.4, 0.2], [0.7, -0.2, math.nan]], [0, 0], discount=0.5)
+    # returns from turn 1 on: 0.4 + 0.1 and -0.2
+    assert [row[1] for row in calm] == [row[1] for row in wild] == pytest.approx([0.35, -0.35])
+
+
+def test_where_the_agent_decides_when_to_stop_turn_advantages_keep_the_gradient() -> None:
+    """All outcomes of two siblings that stop at once (probability 1 - go) or go on to a second turn, which works with probability win.
+
+    Turn 1 brings 0.3; stopping brings nothing more, a second turn 1 where it works and -0.2 where not. With one parameter a turn (logits of
+    `go` and `win`), the policy gradient of the expected total is
+        turn 1    go (1 - go) (win - 0.2 (1 - win))
+        turn 2    go win (1 - win) (1 + 0.2), of which a sibling's being there as well leaves the share go
+    """
+    go, win, first = 0.4, 0.7, 0.3
+    # turn rewards, probability, and the derivatives of the log-probability by either logit
+    outcomes = [
+        ([first, math.nan], 1 - go, (-go, 0.0)),
+        ([first, 1.0], go * win, (1 - go, 1 - win)),
+        ([first, -0.2], go * (1 - win), (1 - go, -win)),
+    ]
+    gradient = torch.zeros(2, dtype=torch.float64)
+    for mine, p_mine, slopes in outcomes:
+        for other, p_other, _ in outcomes:
+            rewards_BK = torch.tensor([mine, other], dtype=torch.float64)
+            returns_BK, has_BK = turn_returns(rewards_BK, torch.tensor([True, True]), discount=1.0)
+            deviations_BK, _ = turn_deviations(returns_BK, has_BK, torch.tensor([0, 0]), leave_one_out=True)
+            gradient += p_mine * p_other * deviations_BK[0] * torch.tensor(slopes, dtype=torch.float64)
+    by_hand = [go * (1 - go) * (win - 0.2 * (1 - win)), go * go * win * (1 - win) * 1.2]
+    assert gradient.tolist() == pytest.approx(by_hand, abs=1e-12)
