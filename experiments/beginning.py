@@ -13,6 +13,7 @@ from experiments.parts import model_folder
 from experiments.same_run import words_for
 from experiments.summary import git_commit, versions
 from simulator.fingerprint import fingerprint_of, world_of
+from simulator.users import contents_of
 
 
 def settings_text(config: ExperimentConfig, folder: Path) -> str:
@@ -23,6 +24,7 @@ def settings_text(config: ExperimentConfig, folder: Path) -> str:
         **earlier_commits(config, folder),
         "world": world_of(config.simulator),
         "world_fingerprint": fingerprint_of(config.simulator),
+        **contents_of(config.simulator),
         "initial_policy": initial_policy(config, folder),
         "overrides": words_for(config),
         **copied_tasks(config, folder),

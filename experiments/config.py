@@ -150,9 +150,11 @@ class ExperimentConfig:
 EXTRA_BODY = "simulator.extra_body"
 """A setting that is JSON as text."""
 DEFAULT_KINDS = {"teacher": "frontier", "algorithm": "grpo", "simulator": "rule"}
-MAY_CHANGE = ("budget.", "teacher.trace", *OF_A_SITTING)
+PLACES = ("teacher.trace", "simulator.profiles", "simulator.heldout_profiles")
+"""Files that may have moved since a run began: what they hold must be the same, which is looked at apart."""
+MAY_CHANGE = ("budget.", *PLACES, *OF_A_SITTING)
 """Settings that a resumed run may change, because nothing already trained depends on them. One exception: with `learner.lr_end` below 1,
-earlier step sizes followed the old budget. A trace may have moved; the teacher checks that it says the same."""
+earlier step sizes followed the old budget."""
 
 
 def load(experiment: str, overrides: Sequence[str] = ()) -> ExperimentConfig:

@@ -12,6 +12,7 @@ from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, rea
 from experiments.config import ExperimentConfig, PolicyConfig, require_known
 from experiments.keys import ConfigError, checked_name, refusing
 from experiments.one_writer import check_no_writer
+from experiments.same_run import other_users
 from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
 from policy.capacity import check_capacity
@@ -62,7 +63,7 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     Raises:
         ConfigError: the run exists, its folder cannot be written or another process does, it has ended, or has steps to go on from and no
             whole checkpoint; the GPU, the model or a package for it is not there, memory does not suffice, the simulated user lacks
-            something, the teacher cannot teach this run, or the sealed half has judged it before.
+            something or is not the one that the run began with, the teacher cannot teach this run, or the sealed half has judged it before.
     """
     if not resuming and folder.exists():
         raise ConfigError(f"name must be new, got {folder.name!r}; {folder} is there: take another name, or go on with resume={folder}")
@@ -83,6 +84,8 @@ def check_start(config: ExperimentConfig, folder: Path, *, resuming: bool, asks_
     if resuming:
         check_checkpoint(folder)
         check_unfinished(config, folder)
+        if other := other_users(read_config(folder / CONFIG), config):
+            raise ConfigError(other)
     check_needs(config)
     if asks_teacher:
         check_teacher(config)

@@ -13,6 +13,7 @@ from analysis.runs import CONFIG, METRICS, PROVENANCE, leaves, read_config, read
 from experiments.config import (
     DEFAULT_KINDS,
     MAY_CHANGE,
+    PLACES,
     ExperimentConfig,
     defaults_for,
     load,
@@ -23,11 +24,12 @@ from experiments.config import (
 )
 from experiments.keys import ConfigError
 from simulator.fingerprint import recorded_world, world_of
+from simulator.users import contents_of
 
 if TYPE_CHECKING:
     from experiments.sweep_plan import Cell, Sweep
 
-MAY_DIFFER = (*(name for name in MAY_CHANGE if name not in ("budget.", "teacher.trace")), "name", "experiment", "sealed.again")
+MAY_DIFFER = (*(name for name in MAY_CHANGE if name not in ("budget.", *PLACES)), "name", "experiment", "sealed.again")
 """Settings that change nothing about how a run comes out, by the beginnings of their names. A trace is the same if it lies in the same
 place beneath the runs."""
 OF_A_PLACE = ("cluster.", "checkpoint.", "resume", "runs", "name", "experiment", "sealed.")
@@ -67,6 +69,8 @@ def refuse_other(sweep: Sweep, cell: Cell) -> None:
         ) from error
     if began_in != (world := world_of(sweep.config(cell).simulator)):
         raise ConfigError(f"{folder} was run in world {began_in}, this is {world}; take another name= for the sweep")
+    if other := other_users(read_config(folder / CONFIG), sweep.config(cell)):
+        raise ConfigError(f"{folder} was run with other users: {other}; or take another name= for the sweep")
     # Through the schema, so that a setting which did not exist then stands at its default; all runs together may have moved.
     if found := next(differences(relocated(saved, str(saved["runs"]), str(sweep.runs)), sweep.config(cell)), None):
         name, before, now = found
@@ -77,6 +81,44 @@ def refuse_other(sweep: Sweep, cell: Cell) -> None:
         raise TornRun(f"{cell} cannot be read: {error}; delete {folder} to run it anew") from error
     if reason:
         raise ConfigError(f"{cell} cannot be used: {reason}; delete {folder} for that")
+
+
+FILES = {"profiles_hash": "simulator.profiles", "heldout_profiles_hash": "simulator.heldout_profiles"}
+"""The setting that names the file, by what `config.yaml` calls its contents."""
+SPOILT = {
+    "profiles_hash": "what was learned so far and what the teacher knows are of the first ones",
+    "heldout_profiles_hash": "scores before and after would be of different users",
+}
+
+
+def other_users(written: Mapping[str, Any], config: ExperimentConfig) -> str:
+    """Why the users are not those that a run began with, with the remedy; empty where they are, or where it did not say who they were.
+
+    Args:
+        written: its `config.yaml`.
+    """
+    before, now = setting(written, PROVENANCE, {}), contents_of(config.simulator)
+    for name, place in FILES.items():
+        path, known = setting(to_plain(config), place, ""), before.get(name)
+        if name in now and not known and path != (began := setting(written, place, "")):
+            return f"{place} must stay {began!r}, as this run did not write down what it held, got {path!r}; name the first file"
+        if known and not now.get(name):
+            return (
+                f"{place} must be there as the run began with it, got {path!r}, which cannot be read; bring it back, or say with "
+                f"{place}=FILE where it lies now"
+            )
+        if known and now[name] != known:
+            return (
+                f"{place} must hold the people that the run began with (contents {known}), got others in {path} (contents {now[name]}): "
+                f"{SPOILT[name]}; bring the first file back, or start a new run"
+            )
+    for name, place in {"prompts_hash": "the prompts of the model as user", "numbers_hash": "the numbers of simulator.preset=sage"}.items():
+        if before.get(name) and name in now and now[name] != before[name]:
+            return (
+                f"{place} must be those that the run began with ({before[name]}), got others ({now[name]}), which is another world; bring "
+                "the first ones back, or start a new run"
+            )
+    return ""
 
 
 def differences(saved: Mapping[str, object], config: ExperimentConfig) -> Iterator[tuple[str, object, object]]:

@@ -24,7 +24,7 @@ from analysis.results import RUNS, results_beside, results_of
 from analysis.runs import CONFIG, KEPT, PROVENANCE, SUMMARY, leaves, read_config, read_summary, setting
 from experiments.agents.who import fingerprint
 from experiments.config import ExperimentConfig, load_saved, to_plain
-from experiments.same_run import differences, says_the_same
+from experiments.same_run import differences, other_users, says_the_same
 from experiments.sweep_plan import Cell, Sweep
 from policy.prior_place import prior_folder
 from simulator.fingerprint import recorded_world, world_name
@@ -215,6 +215,8 @@ def why_not(sweep: Sweep, cell: Cell, record: Path, kept: KeptRuns) -> str:
         world = recorded_world(written.get(PROVENANCE) or {}, written)
         if world != world_name():
             return f"the world was {world} and is {world_name()}"
+        if other := other_users(written, sweep.config(cell)):
+            return other.partition(";")[0]
         if found := first_difference(record, written, sweep.config(cell)):
             name, before, now = found
             return f"{name} was {before!r} and is {now!r}"

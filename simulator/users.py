@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import Any
 
+from simulator.asking import prompts_hash
 from simulator.bank import Bank, load_bank
 from simulator.endpoints import check_endpoints
 from simulator.llm_user import LLMUser, LLMUserConfig
 from simulator.moody_user import MoodyUser, MoodyUserConfig
-from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.options import FITTED
+from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage import profile_bank
 from simulator.user import UserSimulator
 
@@ -39,6 +43,26 @@ def make_bank(config: Any) -> Bank:
     if isinstance(config, LLMUserConfig) and config.profiles:
         return profile_bank(train=config.profiles, heldout=config.heldout_profiles)
     return load_bank()
+
+
+def contents_of(config: Any) -> dict[str, str]:
+    """First 16 hex digits of the SHA-256 of each file that decides, besides the world, who the users of this config are and what they say.
+
+    Returns:
+        By name: `profiles_hash` and `heldout_profiles_hash` of a config with files of profiles, "" for one that cannot be read;
+        `prompts_hash` of a model as user; `numbers_hash` of the preset SAGE.
+    """
+    if isinstance(config, LLMUserConfig):
+        files = {name: getattr(config, name) for name in ("profiles", "heldout_profiles")} if config.profiles else {}
+        return {**{f"{name}_hash": _hash_of(path) for name, path in files.items()}, "prompts_hash": prompts_hash()}
+    return {"numbers_hash": _hash_of(FITTED)} if getattr(config, "preset", None) is Preset.SAGE else {}
+
+
+def _hash_of(path: str | Path) -> str:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+    except OSError:
+        return ""
 
 
 def check_user(config: Any) -> None:
