@@ -114,7 +114,7 @@ def says(name: str, what: str, value: Any) -> str:
 INTERVAL = (NUMBER, NUMBER)
 SCORES: Shape = {
     **dict.fromkeys(("score", "worst_cell", "cvar20", "auc"), POINTS),
-    **dict.fromkeys(("success_rate", "failure_rate", "n_dialogues"), NUMBER),
+    **dict.fromkeys(("success_rate", "failure_rate", "cut_short", "n_dialogues"), NUMBER),
     "score_ci95": INTERVAL,
     "by_strictness": {EACH_NUMBER: POINTS},
 }
@@ -122,7 +122,7 @@ CHANGE: Shape = {"before": NUMBER, "after": NUMBER, "change": NUMBER, "change_ci
 ENDS: Mapping[str, Any] = {"start": NUMBER, "end": NUMBER}
 TRIED: Shape = {"by_k": [NUMBER]}
 SUMMARY_SHAPE: Shape = {
-    **dict.fromkeys(("seed", "steps", "wall_s", "cpu_s", "policy_tokens", "simulator_calls", "simulator_cost"), NUMBER),
+    **dict.fromkeys(("seed", "steps", "wall_s", "cpu_s", "policy_tokens", "simulator_calls", "simulator_cost", "cut_short"), NUMBER),
     "errors": {EACH: NUMBER},
     "heldout": SCORES,
     "start": SCORES,

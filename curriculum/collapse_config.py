@@ -99,7 +99,7 @@ class CollapseConfig:
     length_ratio: float = 3.0
     """[1, 100]: replies so many times longer or shorter than at the start. Our proposal; twice the length is common in healthy runs."""
     truncated_high: float = 0.05
-    """(0, 1]: share of dialogues cut off counts from here, and only if also twice its start. Our proposal."""
+    """(0, 1]: share of dialogues cut off counts from here, and only if also twice its start; from .1 on always. Our proposal."""
     strategies_low: float = 0.5
     """(0, 1]: share of its start below which the entropy of strategies counts as narrowed. Our proposal."""
     dependence_low: float = 0.25

@@ -67,6 +67,8 @@ UNLEARNED_FALL = 0.05
 """Mean reward by which a look at a cell of the panel must lie below its best to count as low, besides being a small share of it."""
 CLEARLY_MORE = 0.2
 """By how much a share must have grown since the start to count, besides being high."""
+MUCH_CUT_OFF = 0.1
+"""Share of dialogues cut off that counts whatever it was at the start."""
 RETRIEVABLE = 0.25
 """Share of replies that must be told by their context at the start, or there is nothing to lose; by chance it is 1 in 16."""
 DEPENDENT = 0.02
@@ -216,10 +218,14 @@ def _few_groups(watched: Watched) -> str | None:
 
 
 def _truncated(watched: Watched) -> str | None:
-    if not watched.ready("truncated"):
+    if "truncated" not in watched.now:
         return None
     now, start = watched.now["truncated"], watched.start["truncated"]
-    says = f"{now:.0%} of the dialogues are cut off for want of tokens ({start:.0%} at the start)."
+    says = f"{now:.0%} of the dialogues are cut off, as no further reply fits their context ({start:.0%} at the start)."
+    if now >= MUCH_CUT_OFF:  # also where it was so from the first
+        return says
+    if not watched.ready("truncated"):
+        return None
     return says if now > max(watched.config.truncated_high, 2.0 * start) else ""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from analysis.clusters import mean_interval
+from analysis.cut_short import CutShort
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Outcome
 from simulator.difficulty import Difficulty
 from simulator.scenario import HiddenIntention, Scenario
@@ -99,6 +100,12 @@ class Graded:
         )
 
 
+def cut_short(dialogues: Iterable[Dialogue]) -> CutShort:
+    """How many dialogues ended because their context was full; those that broke count nowhere."""
+    whole = (dialogue for dialogue in dialogues if dialogue.outcome is not Outcome.ERROR)
+    return CutShort.of((str(dialogue.outcome), [(str(turn.speaker), turn.text) for turn in dialogue.turns]) for dialogue in whole)
+
+
 def are_distinct(strictness: Sequence[float]) -> bool:
     """Whether no two of them are the same to four digits, as seeds and names of dialogues have them."""
     return len({f"{d:.4f}" for d in strictness}) == len(strictness)
@@ -157,6 +164,7 @@ def summarise(graded: Sequence[Graded], *, seed: int = 0) -> dict[str, Any]:
         "cvar20": worst_mean(per_scenario),
         "success_rate": mean(emotions >= DELIGHTED_AT),
         "failure_rate": mean(emotions < LEFT_BELOW),
+        "cut_short": mean(np.array([item.outcome is Outcome.TRUNCATED for item in valid], dtype=float)),
         "n_dialogues": len(valid),
     }
 

@@ -11,7 +11,7 @@ from analysis.best_of import TRIES
 from analysis.grades import area_of, grades_of, looks
 from analysis.runs import EVALUATION, read_lines
 from experiments.cost import LOOKS
-from experiments.evaluate import EvaluationConfig, EvaluationTask, Graded, grid_tasks, spread, summarise
+from experiments.evaluate import EvaluationConfig, EvaluationTask, Graded, cut_short, grid_tasks, spread, summarise
 from experiments.faults import first_traceback
 from experiments.recorder import Recorder, dialogue_record, thoughts_of
 from policy.rollout import RolloutGroup, Task
@@ -65,6 +65,8 @@ class HeldOut:
         self._temperature = config.temperature
         self._max_error_share = max_error_share
         self._should_stop = should_stop
+        self.cut_short = cut_short([])
+        """Of the latest grid."""
 
     def play(self, pool: Pool, recorder: Recorder, *, tally: Tally, full: bool) -> dict[str, Any] | None:
         """Plays a grid with the pool's present weights; returns its summary, or None when it was abandoned, and the pool with it.
@@ -90,6 +92,7 @@ class HeldOut:
         recorder.evaluation(tally.step, lines)
         grades = {task.uid: Graded.of(rollout.dialogue, strictness=task.strictness) for task, rollout in pairs}
         # The full grid holds the small one: its curve begins and ends there.
+        self.cut_short = cut_short(rollout.dialogue for _, rollout in pairs)
         summaries = {"during": summarise([grade for uid, grade in grades.items() if uid in during])}
         if full:
             summaries["full"] = summarise(list(grades.values()))

@@ -13,7 +13,7 @@ from typing import Any
 from analysis.boards.dashboard import Dashboard
 from analysis.boards.maps import COMPARED, IMAGE_EVERY, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
 from analysis.comparisons.planned import read_kept_plan
-from analysis.pages.transcripts import ENDINGS
+from analysis.pages.transcripts import ending_of
 from analysis.results import RUNS
 from analysis.runs import (
     CONFIG,
@@ -201,8 +201,7 @@ def thoughts_of(rollout: Rollout) -> dict[str, list[str]]:
 
 def as_markdown(record: Mapping[str, Any]) -> str:
     """A transcript for a person: who said what, how the user felt, and why."""
-    ending = ENDINGS.get(record["outcome"], record["outcome"])
-    head = f"**{record['scenario_id']}** ({record['family']}), strictness {record['difficulty']['strictness']:.2f}: {ending}"
+    head = f"**{record['scenario_id']}** ({record['family']}), strictness {record['difficulty']['strictness']:.2f}: {ending_of(record)}"
     turns = map(turn_as_markdown, turns_with_thoughts(record))
     return "\n\n".join([head, f"*hidden wish: {record['hidden_intention']}*", *turns])
 

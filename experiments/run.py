@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from analysis.cut_short import CutShort
 from analysis.pages.report import write_report
 from analysis.runs import CONFIG, SUMMARY, read_summary
 from analysis.wording import with_interval
@@ -134,6 +135,7 @@ class RunLoop:
             should_stop=lambda: interruption.requested,
         )
         self._saved: tuple[int, int] | None = None
+        self._told_cut_short: set[str] = set()
         self._marked_wall_s, self._marked_cpu_s = time.monotonic(), cpu_seconds()
 
     def run(self, *, to_go_on: str, torn: Sequence[str] = ()) -> ExitCode:
@@ -185,6 +187,7 @@ class RunLoop:
             self.progress.step(self.tally.step, metrics, spent=self.training.spent())
             for reason in self.training.parts.learner.why_skipped:
                 self.progress.say(f"SKIPPED an optimiser step in step {self.tally.step}: {reason}")
+            self.say_cut_short(self.training.cut_short, of="training dialogues")
             for alarm in alarms:
                 self.progress.say(f"ALARM {alarm.name} at step {alarm.step}: {alarm.message}")
 
@@ -198,7 +201,17 @@ class RunLoop:
         self.tally.tenth = tenth_of(self.training.spent())
         played = f"{summary['n_dialogues']} dialogues in {time.monotonic() - started:.0f} s"
         self.progress.say(f"step {self.tally.step:>4}  held-out {with_interval(summary)}  {played}")
+        self.say_cut_short(self.heldout.cut_short, of="held-out dialogues")
         return True
+
+    def say_cut_short(self, cut_short: CutShort, *, of: str) -> None:
+        """Warns of a score, or of rewards, that are those of dialogues whose context was full; once of each kind."""
+        if not cut_short.is_much or of in self._told_cut_short:
+            return
+        self._told_cut_short.add(of)
+        rollout = self.config.rollout
+        bounds = {"context": f"rollout.max_context={rollout.max_context}", "reply": f"rollout.max_new_tokens={rollout.max_new_tokens}"}
+        self.progress.say(f"WARNING at step {self.tally.step}: {cut_short.share:.0%} of the {of} were {cut_short.words(**bounds)}")
 
     def save(self) -> None:
         """Writes a checkpoint, unless there is one of just this moment."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.best_of import before_and_after
+from analysis.cut_short import MOST_CUT_SHORT
 from analysis.runs import EVALUATION, METRICS, read_lines
 from analysis.wording import way_covered, with_interval
 from experiments.evaluate import mean
@@ -40,6 +41,7 @@ def summarise_run(
         "reference": {name: {"score": score} for name, score in reference.items()},
         "entropy": ends(series(lines, "actor/entropy")),
         "reward_density": ends(series(lines, "curriculum/reward_density")),
+        "cut_short": mean(series(lines, "dialogue/truncated")),
         "strictness": {**ends(trace), "trace": [round(value, 4) for value in trace]},
         "collapse": {"alarms": list(alarms), "first_step": min((alarm["step"] for alarm in alarms), default=None)},
         "mismatch": {
@@ -65,6 +67,7 @@ def closing_words(summary: Mapping[str, Any], *, folder: Path, report: Path | No
             "",
             f"held-out score  {with_interval(start)} before, {with_interval(end)} after  (same grid{beside})",
             "   ".join([*gained, f"worst cell {start['worst_cell']:.1f} -> {end['worst_cell']:.1f}"]),
+            *cut_short_in_words(summary),
             f"{summary['steps']} steps, {summary['policy_tokens']:,} tokens, {summary['wall_s']:.0f} s, {summary['cpu_s']:.0f} CPU-s",
             f"alarms      {alarms or 'none'}",
             f"results     {folder}",
@@ -72,6 +75,15 @@ def closing_words(summary: Mapping[str, Any], *, folder: Path, report: Path | No
             f"dashboards  make tensorboard    (or: tensorboard --logdir {runs} --host 127.0.0.1)",
         ]
     )
+
+
+def cut_short_in_words(summary: Mapping[str, Any]) -> list[str]:
+    """A line on dialogues that were cut short, once a tenth of those of any kind were."""
+    shares = [summary.get("cut_short"), summary["start"].get("cut_short"), summary["heldout"].get("cut_short")]
+    if not any(share is not None and share >= MOST_CUT_SHORT for share in shares):
+        return []
+    trained, before, after = (f"{share:.0%}" if share is not None and share == share else "none" for share in shares)
+    return [f"CUT SHORT   {before} of the held-out dialogues before, {after} after, {trained} in training: their context was full"]
 
 
 def series(lines: Sequence[Mapping[str, Any]], key: str) -> list[float]:

@@ -15,6 +15,7 @@ from curriculum.teacher import GroupOutcome, Mode, TaskSpec
 from experiments.ahead import Ahead
 from experiments.arrival import canaries, largest_difference, require_agreement, require_arrival
 from experiments.config import ExperimentConfig
+from experiments.evaluate import cut_short
 from experiments.measure import collapse_values, dialogue_metrics, measure, probe_metrics, signal_metrics, update_stats
 from experiments.parts import Parts
 from experiments.probe import as_heard, probe_tasks
@@ -80,6 +81,8 @@ class TrainingRun:
         self.config, self.parts, self.recorder, self.tally = config, parts, recorder, tally
         self._pool_before: dict[str, float] = parts.pool.stats()
         self._users_before: dict[str, float] = parts.pool.user_counts()
+        self.cut_short = cut_short([])
+        """Of the latest step."""
         # Where Ray was there before, nobody can tell.
         self._may_share_gpu = bool(config.cluster.address) or engines_beside(config.learner.device, config.rollout, config.cluster) > 0
         self._cost_before = self._users_before.get("cost", 0.0)
@@ -135,7 +138,9 @@ class TrainingRun:
         on_panel = played[len(planned.tasks) :]
         practice = Practice(issued=issued, groups=groups, outcomes=outcomes, stale=stale, on_panel=on_panel)
         with self.left_behind(practice):
-            return replace(practice, num_rounds=self.play_anew(issued, groups, outcomes))
+            practice = replace(practice, num_rounds=self.play_anew(issued, groups, outcomes))
+        self.cut_short = cut_short([rollout.dialogue for group in groups for rollout in group.rollouts])
+        return practice
 
     def teach(self, practice: Practice) -> list[GroupOutcome]:
         """Tells the teacher how its tasks went; returns what it heard of the probe panel besides.

@@ -38,7 +38,7 @@ class OwnPool:
         facts = {"token_ids": sampled, "logprobs": tuple(logprobs), "text": self.chat.decode(sampled)}
         return Completion(**facts, finish_reason=reason, policy_version=self.learner.policy_version)
 
-    def submit(self, tasks, *, lane=""):
+    def submit(self, tasks, *, lane="", temperature=None):
         async def all_groups():
             talk = {"user": self.user, "generate": self.generate, "chat": self.chat, "config": self.config.rollout}
             return [await roll_out_group(task, self.bank.scenario(task.scenario_id), **talk) for task in tasks]

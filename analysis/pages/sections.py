@@ -28,6 +28,7 @@ SCORES = (
     ("worst fifth of the scenarios", "cvar20", "{:.1f}"),
     ("delighted users", "success_rate", "{:.0%}"),
     ("users who left", "failure_rate", "{:.0%}"),
+    ("dialogues cut short, as their context was full", "cut_short", "{:.0%}"),
 )
 """Rows of the held-out table: label, key in the summary, form."""
 NO_TRANSCRIPTS = "This run was kept without its transcripts."
@@ -142,6 +143,7 @@ def cost(run: Run) -> str:
         *([("cost of the simulator", f"{paid:,.2f}")] if (paid := setting(summary, "simulator_cost")) else []),
         ("a step", shares_of_time(run)),
         ("errors", errors or "none"),
+        ("dialogues cut short", f"{text(setting(summary, 'cut_short'), '{:.1%}')} in training, mean over steps"),
         ("trainer against engine", f"{text(setting(summary, 'mismatch.mean_abs_logprob'), '{:.1e}')} nats, mean difference of logprobs"),
     ]
     return f"<h2>Cost</h2>{two_columns(rows)}"

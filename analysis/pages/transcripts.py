@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from analysis.cut_short import CUT_SHORT, user_share
 from analysis.drawing.sparkline import sparkline
 from analysis.pages.before_after import Pair
 from analysis.runs import turns_with_thoughts
@@ -16,7 +17,7 @@ ENDINGS = {
     "left": "the user gave up and left",
     "farewell": "the user said goodbye",
     "max_turns": "the turns were used up",
-    "truncated": "the agent ran out of tokens",
+    "truncated": "the context was full (rollout.max_context)",
     "error": "something broke",
 }
 
@@ -29,9 +30,18 @@ def side_by_side(pair: Pair) -> str:
 def transcript(record: Mapping[str, Any], title: str) -> str:
     """A recorded dialogue with its emotions and thoughts."""
     emotions = [turn["emotion"] for turn in record["turns"] if turn.get("emotion") is not None]
-    course = f"emotion {' → '.join(map(str, (*emotions[:1], record['emotion'])))}; {ENDINGS.get(record['outcome'], record['outcome'])}"
+    course = f"emotion {' → '.join(map(str, (*emotions[:1], record['emotion'])))}; {ending_of(record)}"
     head = f"<h3>{escape(title)}</h3>{sparkline(emotions)}<p>{escape(course)}</p>"
     return f'<article class="transcript"><header>{head}</header>{"".join(map(turn_html, turns_with_thoughts(record)))}</article>'
+
+
+def ending_of(record: Mapping[str, Any]) -> str:
+    """Why a recorded dialogue ended; of one that was cut short also whose words filled the context."""
+    ending = ENDINGS.get(record["outcome"], str(record["outcome"]))
+    if record["outcome"] != CUT_SHORT:
+        return ending
+    of_user = user_share([(turn["speaker"], turn["text"]) for turn in record["turns"]])
+    return f"{ending}: {of_user:.0%} of what was said are the user's words" if of_user == of_user else ending
 
 
 def turn_html(turn: Mapping[str, Any]) -> str:

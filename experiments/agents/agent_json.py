@@ -10,6 +10,7 @@ from typing import Any
 
 from analysis.agents.evaluated import AGENT_JSON, FORMAT, read_object
 from analysis.clusters import Estimate
+from analysis.cut_short import CutShort
 from analysis.wording import with_interval
 from experiments.agents.capabilities import capabilities
 from experiments.agents.cognition import plane, strategy_shares
@@ -135,6 +136,16 @@ def in_words(found: Mapping[str, Any], folder: Path) -> str:
     if broken["cut_short"]:
         said = "dialogues ran out of context (--max-context) and are scored as they stood"
         lines.append(f"cut short   {broken['cut_short']} of {broken['planned']} {said}")
+        cut = CutShort(
+            share=broken["cut_short"] / max(broken["planned"] - broken["not_played"] - broken["excluded_dialogues"], 1),
+            by_user=broken["cut_short_by_user"],
+            replies=broken["cut_short_replies"],
+        )
+        if cut.is_much:
+            why = cut.words(
+                context=f"--max-context={found['agent'].get('max_context')}", reply=f"--max-tokens={found['agent'].get('max_new_tokens')}"
+            )
+            lines.append(f"WARNING     {cut.share:.0%} of the dialogues were {why}")
     if found["capabilities"].get("num_errors"):
         lines.append(ungraded(found["capabilities"], num_dialogues=found["n_dialogues"]))
     return "\n".join([*lines, f"results     {folder / AGENT_JSON}", f"transcripts make transcripts RUN={folder}"])

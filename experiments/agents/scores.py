@@ -12,7 +12,7 @@ from analysis.personas.wording import in_options
 from experiments.agents.intervals import ratio, resampled
 from experiments.agents.players import Played
 from experiments.agents.wording import last_line
-from experiments.evaluate import Graded, summarise, worst_cell, worst_mean
+from experiments.evaluate import Graded, cut_short, summarise, worst_cell, worst_mean
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Outcome
 
 MAX_REASONS = 10
@@ -90,6 +90,7 @@ def errors(played: Sequence[Played], *, planned: int) -> dict[str, Any]:
 
     The agent's own complaints speak of its options already; any other setting they name is the user's.
     """
+    cut = cut_short(one.dialogue for one in played)
     reasons = Counter(in_options(last_line(one.dialogue.error), "--user-") for one in played if one.dialogue.outcome is Outcome.ERROR)
     return {
         "planned": planned,
@@ -97,4 +98,5 @@ def errors(played: Sequence[Played], *, planned: int) -> dict[str, Any]:
         "excluded_dialogues": sum(reasons.values()),
         "reasons": dict(reasons.most_common(MAX_REASONS)),
         "cut_short": sum(one.dialogue.outcome is Outcome.TRUNCATED for one in played),
+        **({"cut_short_by_user": cut.by_user, "cut_short_replies": cut.replies} if cut.share > 0.0 else {}),
     }
