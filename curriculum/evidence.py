@@ -24,7 +24,7 @@ INDICATOR_METRICS = {
     "effective_share": "training/effective_share",
     "kl": "actor/kl_loss",
     "gradient_norm": "actor/grad_norm",
-    "update_kl": "actor/ppo_kl",
+    "update_kl": "actor/approx_kl",
     "reward": "reward/mean",
     "emotion": "reward/emotion",
     "reward_density": "curriculum/reward_density",
@@ -56,6 +56,8 @@ INDICATOR_METRICS = {
 }
 """What is watched, by name, and the metric of a run (docs/metrics.md) that it is; a step may leave some out or give NaN."""
 
+FORMER = {"actor/approx_kl": "actor/ppo_kl"}
+"""What a metric was called in runs recorded before."""
 SHARES = frozenset(
     "effective_share all_low_share all_high_share groups_effective bounds_share repetition own_overlap bleu_siblings bleu_prompts"
     " distinct_2 truncated retrieval reward emotion probe_reward probe_easy probe_middle probe_hard".split()

@@ -1,7 +1,7 @@
 """The policy gradient's losses: how far a token's advantage may move the policy in one update.
 
 In all of them A is a token's advantage, r = exp(logp - logp_old) its probability now over that before the update, and the loss a sum
-over tokens by their weights. What is clipped has no gradient. `actor/pg_clipfrac` counts the tokens whose gradient was held or bounded.
+over tokens by their weights. What is clipped has no gradient. `actor/clip_fraction` counts the tokens whose gradient was held or bounded.
 """
 
 from __future__ import annotations
@@ -105,10 +105,10 @@ def _told(scores: TokenScores, losses_N: Tensor, held_N: Tensor, ratios_N: Tenso
     ratios_N = ratios_N.detach()
     sums = {
         "actor/pg_loss": losses_N.detach().sum(),
-        "actor/pg_clipfrac": held_N.sum(),
-        "actor/pg_clipfrac_lower": (held_N & (scores.advantages_N < 0)).sum(),
-        "actor/pg_clipfrac_upper": (held_N & (scores.advantages_N > 0)).sum(),
-        "actor/ppo_kl": k3(scores.old_logprobs_N, scores.logprobs_N.detach()).sum(),
+        "actor/clip_fraction": held_N.sum(),
+        "actor/clip_fraction_negative": (held_N & (scores.advantages_N < 0)).sum(),
+        "actor/clip_fraction_positive": (held_N & (scores.advantages_N > 0)).sum(),
+        "actor/approx_kl": k3(scores.old_logprobs_N, scores.logprobs_N.detach()).sum(),
         "actor/ratio_mean": ratios_N.sum(),
     }
     return TokenLoss(total=scores.summed(losses_N), sums=sums, maxima={"actor/ratio_max": ratios_N.max()})

@@ -36,13 +36,13 @@ def test_surrogate_holds_back_only_steps_that_go_further_out() -> None:
     loss.total.backward()
     # the gradient of -A ratio in log-space is -A ratio, and 0 where the ratio is held
     assert tokens.logprobs_N.grad.tolist() == pytest.approx([-1.0, 0.0, -0.5, 1.5, 0.0])
-    assert float(loss.sums["actor/pg_clipfrac_upper"]) == 1
-    assert float(loss.sums["actor/pg_clipfrac_lower"]) == 1
-    assert float(loss.sums["actor/pg_clipfrac"]) == 2
+    assert float(loss.sums["actor/clip_fraction_positive"]) == 1
+    assert float(loss.sums["actor/clip_fraction_negative"]) == 1
+    assert float(loss.sums["actor/clip_fraction"]) == 2
     assert float(loss.sums["actor/ratio_mean"]) == pytest.approx(5.0)
     assert float(loss.maxima["actor/ratio_max"]) == pytest.approx(1.5)
     # KL(old, now), k3 of tokens that the old policy sampled: ratio - 1 - log ratio. An alarm reads it.
-    assert float(loss.sums["actor/ppo_kl"]) == pytest.approx(2 * (0.5 - math.log(1.5)) + 2 * (-0.5 - math.log(0.5)))
+    assert float(loss.sums["actor/approx_kl"]) == pytest.approx(2 * (0.5 - math.log(1.5)) + 2 * (-0.5 - math.log(0.5)))
 
 
 def test_on_policy_gradient_is_the_plain_policy_gradient() -> None:

@@ -65,7 +65,7 @@ def test_no_loss_and_no_average_depends_on_how_a_step_is_cut(loss: Surrogate, ag
     assert metrics[0]["actor/ratio_max"] > 1.01
     for student, measured in zip(students[1:], metrics[1:], strict=True):
         torch.testing.assert_close(gradient(student), gradient(students[0]), rtol=1e-3, atol=1e-5)
-        for key in ("actor/pg_loss", "actor/pg_clipfrac", "actor/kl_loss", "actor/grad_norm", "actor/ppo_kl"):
+        for key in ("actor/pg_loss", "actor/clip_fraction", "actor/kl_loss", "actor/grad_norm", "actor/approx_kl"):
             assert measured[key] == pytest.approx(metrics[0][key], rel=1e-3, abs=1e-5), key
 
 
@@ -138,7 +138,7 @@ def test_picked_tokens_are_those_of_the_whole_step_by_the_weights_before_it() ->
     metrics = update(student, batch)
     assert torch.cat([logprobs_N for logprobs_N, _ in asked]).sort().values.tolist() == pytest.approx(before.sort().values.tolist())
     expected = sum(max(1, int(0.1 * len(logprobs_N))) for logprobs_N, _ in asked) / batch.num_trained
-    assert metrics["actor/pg_clipfrac"] == pytest.approx(expected)
+    assert metrics["actor/clip_fraction"] == pytest.approx(expected)
 
 
 # Engine and trainer -----------------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_the_random_tokens_reach_every_branch_of_every_loss() -> None:
     for seed in range(3):
         for name in ("ppo", "gspo", "cispo"):
             sums = PolicyLoss(settings(Aggregation.TOKEN_MEAN, **LOSSES[name][0])).loss(random_step(seed).scores()).sums
-            assert 0 < sums["actor/pg_clipfrac"] < Rows.num_trained, name
+            assert 0 < sums["actor/clip_fraction"] < Rows.num_trained, name
 
 
 @pytest.mark.parametrize("aggregation", AVERAGES)
@@ -124,7 +124,7 @@ def test_a_dual_clip_bounds_the_loss_of_what_was_bad_and_has_become_likely() -> 
     assert float(loss.total.detach()) == pytest.approx(3.0 + 2.0 - 1.28 + 0.8)
     loss.total.backward()
     assert scores.logprobs_N.grad.tolist() == pytest.approx([0.0, 2.0, 0.0, 0.0])
-    assert float(loss.sums["actor/pg_clipfrac"]) == 3
+    assert float(loss.sums["actor/clip_fraction"]) == 3
 
 
 def test_cispo_bounds_the_weight_and_keeps_every_gradient() -> None:

@@ -124,8 +124,8 @@ POLICY = Page(
     charts=(
         chart("Policy loss", "actor/pg_loss"),
         chart("Gradient norm before clipping", "actor/grad_norm"),
-        chart("Clipped share of tokens", "actor/pg_clipfrac.*"),
-        chart("KL from the policy before the update, nats", "actor/ppo_kl"),
+        chart("Clipped share of tokens", "actor/clip_fraction.*"),
+        chart("KL from the policy before the update, nats", "actor/approx_kl"),
         sometimes("KL from the reference, nats", "actor/kl_(loss|reward)"),
         chart("Probability ratio", "actor/ratio_.*"),
         chart("Learning rate", "actor/lr"),

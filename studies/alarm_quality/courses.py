@@ -6,12 +6,13 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from curriculum.alarm_quality import Course
 from curriculum.arms import Arm, resolve
-from curriculum.evidence import INDICATOR_METRICS
+from curriculum.evidence import FORMER, INDICATOR_METRICS
 from curriculum.indicators import at_bounds_share, spearman
 from curriculum.signals import alike_excess, best_of_k_gain, effective_groups, neighbours_success, survivors, within_group_std
 from curriculum.strictness_students import CollapseProne
@@ -65,8 +66,13 @@ def course_of_run(folder: Path) -> Course:
     if last < num_steps:
         raise ValueError(f"{folder / METRICS} ends at step {last} of the {num_steps} that the summary counts")
     keys = INDICATOR_METRICS.items()
-    values = [{name: float(line[key]) for name, key in keys if _is_measured(line.get(key))} for line in lines]
+    values = [{name: float(value) for name, key in keys if _is_measured(value := _named(line, key))} for line in lines]
     return Course(name=str(folder), steps=[line["step"] for line in lines], values=values)
+
+
+def _named(line: Mapping[str, Any], key: str) -> Any:
+    """What a line has of a metric, under its present name or the one before."""
+    return line.get(key, line.get(FORMER.get(key, key)))
 
 
 def _is_measured(value: object) -> bool:
