@@ -33,7 +33,7 @@ SURROGATES: dict[Surrogate, Callable[[TokenScores, PolicyLossConfig], TokenLoss]
         scores, clip_low=config.clip_low, clip_high=config.clip_high, dual_clip=config.dual_clip
     ),
     Surrogate.GSPO: lambda scores, config: gspo_surrogate(scores, clip_low=config.sequence_clip_low, clip_high=config.sequence_clip_high),
-    Surrogate.CISPO: lambda scores, config: cispo_surrogate(scores, clip_low=config.clip_low, clip_high=config.clip_high),
+    Surrogate.CISPO: lambda scores, config: cispo_surrogate(scores, clip_high=config.clip_high),
     Surrogate.CLIP_COV: lambda scores, config: clip_cov_surrogate(scores, clip_low=config.clip_low, clip_high=config.clip_high),
     Surrogate.KL_COV: lambda scores, config: kl_cov_surrogate(scores, coef=config.kl_cov_coef),
 }

@@ -107,9 +107,10 @@ class PolicyLossConfig:
         """A setting that nothing reads would be taken for one that was tried."""
         loss, usual = self.policy_loss, {item.name: item.default for item in fields(PolicyLossConfig)}
         read_with = {
+            "algorithm.policy_loss=ppo or clip_cov": (loss in (Surrogate.PPO, Surrogate.CLIP_COV), ("clip_low",)),
             "algorithm.policy_loss=ppo, cispo or clip_cov": (
                 loss in (Surrogate.PPO, Surrogate.CISPO, Surrogate.CLIP_COV),
-                ("clip_low", "clip_high"),
+                ("clip_high",),
             ),
             "algorithm.policy_loss=gspo": (loss is Surrogate.GSPO, ("sequence_clip_low", "sequence_clip_high")),
             "algorithm.policy_loss=clip_cov or kl_cov": (loss in (Surrogate.CLIP_COV, Surrogate.KL_COV), ("cov_share",)),

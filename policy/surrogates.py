@@ -53,13 +53,15 @@ def gspo_surrogate(scores: TokenScores, *, clip_low: float, clip_high: float) ->
     return _told(scores, losses_N, held_N, ratios_N)
 
 
-def cispo_surrogate(scores: TokenScores, *, clip_low: float, clip_high: float) -> TokenLoss:
-    """-sg(clip(r, 1 - clip_low, 1 + clip_high)) A logp: REINFORCE with a bounded importance weight, so that no token loses its gradient.
+def cispo_surrogate(scores: TokenScores, *, clip_high: float) -> TokenLoss:
+    """-sg(min(r, 1 + clip_high)) A logp: REINFORCE with a bounded importance weight, so that no token loses its gradient.
+
+    The weight has no lower bound, as in the paper's runs (its formula has one, which they set so low that it never held) and in TRL.
 
     Source: CISPO (MiniMax-M1), arXiv 2506.13585, section 3.1.
     """
     ratios_N = _ratios(scores).detach()
-    weights_N = ratios_N.clamp(1 - clip_low, 1 + clip_high)
+    weights_N = ratios_N.clamp(max=1 + clip_high)
     return _told(scores, -weights_N * scores.advantages_N * scores.logprobs_N, weights_N != ratios_N, ratios_N)
 
 

@@ -340,9 +340,10 @@ def test_a_state_of_another_version_is_refused() -> None:
         ({"kl_horizon": 0.0}, r"algorithm\.kl_horizon must be > 0 and finite, got 0\.0"),
         (
             {"policy_loss": Surrogate.GSPO, "clip_low": 3e-4},
-            r"clip_low is read with .*ppo, cispo or clip_cov alone, got 0\.0003 .*gspo reads algorithm\.sequence_clip_low",
+            r"clip_low is read with .*ppo or clip_cov alone, got 0\.0003 .*gspo reads algorithm\.sequence_clip_low",
         ),
         ({"policy_loss": Surrogate.KL_COV, "clip_high": 0.4}, r"clip_high is read with .* alone, got 0\.4 without it$"),
+        ({"policy_loss": Surrogate.CISPO, "clip_low": 0.3}, r"clip_low is read with .*ppo or clip_cov alone, got 0\.3 without it$"),
         ({"sequence_clip_high": 0.1}, r"sequence_clip_high is read with algorithm\.policy_loss=gspo alone, got 0\.1"),
         ({"cov_share": 0.1}, r"cov_share is read with algorithm\.policy_loss=clip_cov or kl_cov alone, got 0\.1"),
         ({"policy_loss": Surrogate.KL_COV, "cov_seed": 1}, r"cov_seed is read with algorithm\.policy_loss=clip_cov alone, got 1"),

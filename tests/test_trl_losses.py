@@ -35,7 +35,7 @@ CASES = {
         {"loss_type": "grpo", "importance_sampling_level": "sequence"},
     ),
     # TRL bounds the weight from above alone, at epsilon_high itself.
-    "cispo": ({"policy_loss": Surrogate.CISPO, "clip_low": 1.0 - 1e-9}, {"loss_type": "cispo", "epsilon_high": 1.28}),
+    "cispo": ({"policy_loss": Surrogate.CISPO, "clip_high": 0.28}, {"loss_type": "cispo", "epsilon_high": 1.28}),
 }
 
 

@@ -96,10 +96,10 @@ def gspo(step: Step, i: int, t: int, *, low: float, high: float) -> Tensor:
     return -min(ratio * advantage, clip(ratio, 1 - low, 1 + high) * advantage)
 
 
-def cispo(step: Step, i: int, t: int, *, low: float, high: float) -> Tensor:
-    """-sg(clip(r)) A log p."""
+def cispo(step: Step, i: int, t: int, *, high: float) -> Tensor:
+    """-sg(min(r, 1 + high)) A log p."""
     ratio = float((step.logprobs[i][t].detach() - step.old[i][t]).exp())
-    return -min(max(ratio, 1 - low), 1 + high) * step.advantages[i][t] * step.logprobs[i][t]
+    return -min(ratio, 1 + high) * step.advantages[i][t] * step.logprobs[i][t]
 
 
 def clip_cov(step: Step, i: int, t: int, *, low: float, high: float) -> Tensor:
