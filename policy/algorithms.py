@@ -54,7 +54,12 @@ class Algorithm(Protocol):
         """
         ...
 
-    def select(self, old_logprobs_N: Tensor, advantages_N: Tensor) -> Tensor:
+    @property
+    def selects_unclipped(self) -> bool:
+        """Whether `select` wants the logprobs by the present weights, too."""
+        ...
+
+    def select(self, old_logprobs_N: Tensor, advantages_N: Tensor, logprobs_N: Tensor | None = None) -> Tensor:
         """The tokens that the loss is to treat in a way of its own, bool, out of all those of an optimiser step."""
         ...
 

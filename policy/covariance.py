@@ -2,7 +2,8 @@
 
 Entropy changes by about minus the step size times the covariance of logprob and advantage (arXiv 2505.22617), and a few
 tokens make up most of it. They are picked out of all tokens of an optimiser step, by their logprobs before the update: so neither the
-cut into micro-batches nor their order has a part in it. The authors' code picks out of a micro-batch.
+cut into micro-batches nor their order has a part in it. The authors' code picks out of a micro-batch, by the present logprobs. Clip-Cov
+draws among the tokens that PPO's clip does not already hold, as theirs does: the others have no gradient to lose.
 """
 
 from __future__ import annotations

@@ -192,7 +192,10 @@ class Learner:
 
     def _with_selection(self, work: Work) -> Work:
         """The work of one optimiser step, with what the algorithm picks out of all its tokens."""
-        return work.with_selection(self.algorithm.select) if self.algorithm.selects else work
+        if not self.algorithm.selects:
+            return work
+        logprobs_BT = self.scorer.logprobs(self.model, work.batch) if self.algorithm.selects_unclipped else None
+        return work.with_selection(self.algorithm.select, logprobs_BT)
 
     def _minibatches(self, batch: Batch) -> Sequence[Tensor]:
         rows = batch.needed_B.nonzero().squeeze(1)

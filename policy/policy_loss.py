@@ -18,7 +18,7 @@ from policy.learner_config import LearnerConfig
 from policy.losses import TokenLoss, TokenScores
 from policy.policy_loss_config import PolicyLossConfig, Surrogate
 from policy.reference import KlPlace, kl_of_tokens, kl_to_reference, penalised
-from policy.surrogates import cispo_surrogate, clip_cov_surrogate, clipped_surrogate, gspo_surrogate, kl_cov_surrogate
+from policy.surrogates import cispo_surrogate, clip_cov_surrogate, clipped_surrogate, gspo_surrogate, held_by_clip, kl_cov_surrogate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,13 +74,25 @@ class PolicyLoss:
         """Whether the loss treats some tokens of an optimiser step otherwise than others, and `select` is to say which."""
         return self._loss.policy_loss in (Surrogate.CLIP_COV, Surrogate.KL_COV)
 
-    def select(self, old_logprobs_N: Tensor, advantages_N: Tensor) -> Tensor:
-        """The tokens that are picked out of all those of an optimiser step, bool."""
+    @property
+    def selects_unclipped(self) -> bool:
+        """Whether `select` wants the logprobs by the present weights, too."""
+        return self._loss.policy_loss is Surrogate.CLIP_COV
+
+    def select(self, old_logprobs_N: Tensor, advantages_N: Tensor, logprobs_N: Tensor | None = None) -> Tensor:
+        """The tokens that are picked out of all those of an optimiser step, bool.
+
+        Args:
+            logprobs_N: by the present weights, of which clip_cov picks no token that the clip already holds. None: the old ones.
+        """
         config, covariances_N = self._loss, covariances(old_logprobs_N, advantages_N)
         if config.policy_loss is Surrogate.KL_COV:
             return pick_highest(covariances_N, share=config.cov_share)
         rng = np.random.default_rng((config.cov_seed, self._num_picks))
         self._num_picks += 1
+        if logprobs_N is not None:
+            held_N = held_by_clip(logprobs_N, old_logprobs_N, advantages_N, clip_low=config.clip_low, clip_high=config.clip_high)
+            covariances_N = covariances_N.masked_fill(held_N, -math.inf)
         return pick_between(covariances_N, share=config.cov_share, low=config.cov_low, high=config.cov_high, rng=rng)
 
     def denominator(self, batch: Batch) -> float:

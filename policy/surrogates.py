@@ -68,6 +68,8 @@ def cispo_surrogate(scores: TokenScores, *, clip_high: float) -> TokenLoss:
 def clip_cov_surrogate(scores: TokenScores, *, clip_low: float, clip_high: float) -> TokenLoss:
     """The clipped loss without the selected tokens: some of those whose covariance with the advantage drives entropy down.
 
+    They are picked among the tokens that the clip leaves their gradient (`PolicyLoss.select`), as in the authors' code.
+
     Source: Clip-Cov, arXiv 2505.22617, section 4.
     """
     assert scores.selected_N is not None, "Clip-Cov needs the tokens that were picked"
@@ -91,6 +93,12 @@ def kl_cov_surrogate(scores: TokenScores, *, coef: float) -> TokenLoss:
 
 def _ratios(scores: TokenScores) -> Tensor:
     return (scores.logprobs_N - scores.old_logprobs_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+
+
+def held_by_clip(logprobs_N: Tensor, old_logprobs_N: Tensor, advantages_N: Tensor, *, clip_low: float, clip_high: float) -> Tensor:
+    """Where PPO's clip stops the gradient, bool."""
+    ratios_N = (logprobs_N - old_logprobs_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    return _pessimistic(ratios_N, advantages_N, clip_low=clip_low, clip_high=clip_high)[1]
 
 
 def _pessimistic(ratios_N: Tensor, advantages_N: Tensor, *, clip_low: float, clip_high: float) -> tuple[Tensor, Tensor]:

@@ -35,16 +35,17 @@ class Work:
         given = {name: column[rows_R, :length] for name, column in columns.items() if column is not None}
         return replace(self, batch=batch, **given)
 
-    def with_selection(self, select: Callable[[Tensor, Tensor], Tensor]) -> Work:
+    def with_selection(self, select: Callable[..., Tensor], logprobs_BT: Tensor | None = None) -> Work:
         """The same with a mark on the tokens that are picked.
 
         Args:
-            select: (logprobs before the update [N], advantages [N]) -> bool [N].
+            select: (logprobs before the update [N], advantages [N], and by the present weights [N] where these are given) -> bool [N].
         """
         assert self.old_logprobs_BT is not None, "tokens are picked by their logprobs before the update"
         mask_BT = self.batch.loss_mask_BT
         selected_BT = torch.zeros_like(mask_BT)
-        selected_BT[mask_BT] = select(self.old_logprobs_BT[mask_BT], self.advantages_BT[mask_BT])
+        columns = (self.old_logprobs_BT, self.advantages_BT, *(() if logprobs_BT is None else (logprobs_BT,)))
+        selected_BT[mask_BT] = select(*(column_BT[mask_BT] for column_BT in columns))
         return replace(self, selected_BT=selected_BT)
 
     def scores(self, logprobs_N: Tensor, entropies_N: Tensor) -> TokenScores:

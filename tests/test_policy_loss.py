@@ -129,6 +129,32 @@ def test_clip_cov_draws_anew_each_step_and_goes_on_where_it_was_saved() -> None:
     assert all(torch.equal(second.select(*columns), draw) for draw in draws[2:])
 
 
+def test_clip_cov_picks_no_token_that_the_clip_already_holds() -> None:
+    generator = torch.Generator().manual_seed(0)
+    old_N, advantages_N = -torch.rand(400, generator=generator), torch.randn(400, generator=generator)
+    ratios_N = 0.4 + 1.2 * torch.rand(400, generator=generator)
+    held_N = ((advantages_N > 0) & (ratios_N > 1.28)) | ((advantages_N < 0) & (ratios_N < 0.8))
+    config = GrpoConfig(policy_loss=Surrogate.CLIP_COV, cov_share=1.0, cov_low=-100.0, cov_high=100.0)
+    # Everything may be picked, so what is picked is just what the clip leaves its gradient.
+    picked_N = Grpo(config).select(old_N, advantages_N, old_N + ratios_N.log())
+    assert 50 < int(held_N.sum()) < 350 and torch.equal(picked_N, ~held_N)
+    assert bool(Grpo(config).select(old_N, advantages_N).all())
+
+
+def test_a_second_step_of_clip_cov_spends_no_pick_on_clipped_tokens() -> None:
+    loss = {"policy_loss": Surrogate.CLIP_COV, "cov_share": 1.0, "cov_low": -100.0, "cov_high": 100.0}
+    student = learner(loss=loss, epochs=2, lr=3e-2, max_grad_norm=1e9)
+    asked: list[tuple[Tensor, ...]] = []
+    select = student.algorithm.select
+    student.algorithm.select = lambda *columns: asked.append(columns) or torch.zeros_like(select(*columns))
+    update(student, random_batch(seed=0))
+    (old_N, _, first_N), (again_N, advantages_N, second_N) = asked
+    assert torch.allclose(old_N, first_N, atol=1e-5) and torch.equal(old_N, again_N)
+    ratios_N = (second_N - old_N).exp()
+    held_N = ((advantages_N > 0) & (ratios_N > 1.28)) | ((advantages_N < 0) & (ratios_N < 0.8))
+    assert held_N.any() and not (select(again_N, advantages_N, second_N) & held_N).any()
+
+
 def test_picked_tokens_are_those_of_the_whole_step_by_the_weights_before_it() -> None:
     student, batch = learner(loss={"policy_loss": Surrogate.KL_COV, "cov_share": 0.1}, num_minibatches=2, lr=1e-2), random_batch(seed=0)
     asked: list[tuple[Tensor, Tensor]] = []
