@@ -9,7 +9,7 @@ from tiny_student import make_outcome, make_task, make_teacher, teach
 
 from curriculum.cells import Scope
 from curriculum.progress import reweigh
-from curriculum.tscl import Variant, slope
+from curriculum.tscl import Variant, chances_of_greatest, slope
 
 
 def practise_two(teacher, prob_of_first, *, num_steps: int, num_groups: int = 16, seed: int = 0) -> list[float]:
@@ -69,7 +69,40 @@ def test_greedy_tscl_takes_the_greatest_beside_epsilon():
     assert teacher.shares("one")[0] == pytest.approx([0.05, 0.85, 0.05, 0.05])
 
 
-@pytest.mark.parametrize("settings", [{}, {"variant": Variant.WINDOW}])
+def test_naive_tscl_takes_in_slopes_after_each_block_of_steps():
+    teacher = make_teacher("tscl", num_bins=2, variant=Variant.NAIVE, window=2, rate=0.1)
+    teach(teacher, 0.2, 4)
+    teach(teacher, 0.2, 8)
+    assert teacher.q.values_C.tolist() == [0.0, 0.0]
+    teach(teacher, 0.2, 8)
+    # Steps 1 and 2: from .5 to 1 in the first cell; nobody went to the second, which counts as a slope of 1.
+    assert teacher.q.values_C == pytest.approx([0.1 * 0.5, 0.1 * 1.0])
+    teach(teacher, 0.2, 8)
+    teach(teacher, 0.2, 8)
+    assert teacher.q.values_C == pytest.approx([0.9 * 0.05, 0.9 * 0.1 + 0.1])
+
+
+def test_sampling_tscl_draws_by_the_chance_that_a_recent_change_is_the_greatest():
+    teacher = make_teacher("tscl", num_bins=2, variant=Variant.SAMPLING, window=2)
+    assert teacher.preferences(slice(None)).tolist() == [0.5, 0.5]
+    for num_successes in (8, 4, 0, 8):
+        teach(teacher, 0.2, num_successes)
+    # The first cell's last two changes are -.5 and 1; the second's is 1 as long as it was not seen twice.
+    assert teacher.preferences(slice(None)) == pytest.approx([0.25, 0.75])
+    assert teacher.q.values_C[0] == pytest.approx(0.25)
+
+
+def test_the_chance_of_being_greatest_by_hand_and_by_drawing():
+    assert chances_of_greatest([np.array([1.0]), np.array([0.5, 2.0])]).tolist() == pytest.approx([0.5, 0.5])
+    assert chances_of_greatest([np.array([1.0]), np.array([1.0]), np.array([0.0])]).tolist() == pytest.approx([0.5, 0.5, 0.0])
+    rng = np.random.default_rng(0)
+    values = [rng.integers(0, 6, size=5) / 5 for _ in range(7)]
+    drawn_NC = np.stack([rng.choice(each, size=40_000) for each in values], axis=1) + 1e-6 * rng.random((40_000, 7))
+    shares = np.bincount(drawn_NC.argmax(axis=1), minlength=7) / 40_000
+    assert chances_of_greatest(values) == pytest.approx(shares, abs=0.01)
+
+
+@pytest.mark.parametrize("settings", [{}, {"variant": Variant.WINDOW}, {"variant": Variant.NAIVE}, {"variant": Variant.SAMPLING}])
 def test_tscl_goes_where_reward_changes(settings):
     # A step response, so that change can be told from the noise of eight coins: 0 until step 20, then up by .05 a step.
     shares = practise_two(make_teacher("tscl", num_bins=2, **settings), lambda step: min(max(step - 20, 0) * 0.05, 1.0), num_steps=40)
