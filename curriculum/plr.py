@@ -11,6 +11,9 @@ scope=own, has been seen: until then all groups are of the random share. Scores 
     max_minus_mean       max r - mean r: the analogue of MaxMC regret; prefers cells that are hardly ever solved
     learnability         the unbiased p (1 - p) of success, whatever the rewards
 
+Staleness counts from when a cell was last heard of, which also holds for outcomes that come late or not at all. In the paper and in dcd it
+counts from when a level was last drawn: the same but for groups under way, whose cells go on ageing here until they come back.
+
 `robust` is robust PLR: groups of the random share are played to be scored and the policy does not learn from them. A teacher has no say
 over gradients, so it marks them `Mode.UNLEARNED`, and the trainer leaves them out of its batch; a trainer that does not look at the mode
 trains on them and gets plain PLR. They are billed all the same.

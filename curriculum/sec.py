@@ -11,6 +11,10 @@ Advantages are those of GRPO, divided by the standard deviation of their group, 
 signal (a toy student with dense rewards ended at .82 instead of .66). Nothing tells noise from learning: where cells of all families are
 drawn together, a family that succeeds by the toss of a coin looks like the best of all.
 
+A cell that was not heard of keeps its value, as for the categories that the paper updates. The public code gives it a reward of 0 instead,
+so that its Q decays by 1 - a a step: there all of a few categories come each step, here most of many cells do not, and their values would
+be gone before they came again.
+
 Defaults: rate .5 as in all public scripts; they set the temperature to 1, .4 or .2 by task, ours is .2.
 Source: arXiv 2505.14970; public scripts (a 0.5).
 """

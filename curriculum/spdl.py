@@ -17,6 +17,10 @@ It needs a target, so it fits where the difficulty of real users is known; with 
 
 Cost: an update takes 6 ms of CPU with one axis and 18 ms with three (SLSQP from scipy): .3 and .55 ms per group at the default, all told.
 
+The public code differs: it bounds KL(old || p), the paper (and this) KL(p || old); its objective is the mean of KL(p || t) and an estimate
+from samples of t; and once E_old[V] has reached delta it never goes back to the second problem, where this one does whenever return falls
+below delta again.
+
 Defaults: kl_step .25, 40 groups per update as the public code has for its point mass; delta and the widths are ours, in units of our
 difficulty and reward. In the paper covariances are full, weights are not divided by their sum, and no outcome is late.
 Source: Klink et al. 2020, 2021 (arXiv 2004.11812, arXiv 2102.13176); github.com/psclklnk/currot.

@@ -31,7 +31,7 @@ def mutual_information(labels: Sequence[Hashable], contexts: Sequence[Hashable])
     contexts it is the Jensen-Shannon divergence between the bands, weighted by their size. Labels of one dialogue hang together, which
     leaves some upward bias: compare values of one run, not of runs of different size.
 
-    Source: RAGEN-2's template collapse; correction, Miller 1955.
+    Source: RAGEN-2 (arXiv 2604.06268), template collapse; correction, Miller 1955.
 
     Args:
         contexts: one for each label.
@@ -48,7 +48,7 @@ def retrieval_accuracy(logprobs_NN: np.ndarray) -> float:
 
     It falls to 1 / N when the agent answers everybody alike, in whatever words, and needs no labels of strategies.
 
-    Source: RAGEN-2's test for template collapse.
+    Source: RAGEN-2 (arXiv 2604.06268), its test for template collapse.
 
     Args:
         logprobs_NN: logprob of reply i (rows) in context j (columns), nats.
