@@ -192,6 +192,16 @@ def test_a_build_that_fails_says_so_and_leaves_nothing_behind(tmp_path: Path, mo
     assert not any((tmp_path / "attune").iterdir())
 
 
+def test_a_cache_that_cannot_be_written_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    from policy.__main__ import main
+
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert main(["prior", "--seed", "1"]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith("error: ") and message.count("\n") == 1 and "XDG_CACHE_HOME" in message
+
+
 def test_what_killed_builds_of_any_recipe_left_goes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("policy.prior.build_apart", lambda config, folder, **_: (folder / "weights").touch())

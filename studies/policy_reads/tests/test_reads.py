@@ -73,16 +73,6 @@ def test_every_noun_that_is_asked_for_was_told():
     assert sum(shares["that"]) / len(shares["that"]) < 0.2
 
 
-def test_a_cache_that_cannot_be_written_is_said_in_a_sentence(tmp_path, monkeypatch, capsys):
-    from policy.__main__ import main
-
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert main(["prior"]) == 1
-    message = capsys.readouterr().err
-    assert message.startswith("error: ") and message.count("\n") == 1 and "XDG_CACHE_HOME" in message
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"), [(["reads", "--num", "0"], "--num must be at least 1"), (["reads", "/no/such"], "policy.model")]
 )
