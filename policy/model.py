@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +19,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
+from simulator.api_key import why_no_key
+
 LOGIT_CHUNK_MB = 64
 """MiB of float32 logits in one piece: 2,800 tokens of the embedded policy's vocabulary, 110 of one of 150 thousand."""
+HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors", "*.bin")
 
 
@@ -136,6 +140,10 @@ def _from_hub(name: str) -> Path:
             return cached
     except (OSError, HFValidationError):
         pass  # not in the cache: the Hub may have it
+    for variable in HUB_TOKENS:
+        # Its client takes whitespace off, and repeats what it cannot send.
+        if wrong := why_no_key(os.environ.get(variable, "none").strip()):
+            raise ValueError(f"{variable} must hold a token, got one that {wrong} (not shown)")
     try:
         return Path(snapshot_download(name, allow_patterns=MODEL_FILES, etag_timeout=5))
     except (OSError, HfHubHTTPError, HFValidationError) as error:

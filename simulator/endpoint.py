@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.api_key import hide
 from simulator.asking import Messages, Schema, Unusable, whole_text
 from simulator.endpoint_config import AnswerFormat, EndpointConfig
 from simulator.retrying import Circuit, retry_after_s
@@ -29,8 +30,8 @@ RAN_OUT = re.compile(r"max_tokens or model output limit was reached", re.IGNOREC
 HTTP_ERROR = re.compile("[45][0-9][0-9]")
 """A code in an error's body that is a status of HTTP."""
 CUT_OFF = "the answer was cut off; raise simulator.max_tokens"
-MAX_QUOTED = 200
-"""Characters of a server's words that a complaint repeats."""
+MAX_QUOTED, MAX_READ = 200, 8000
+"""Characters of a server's words that a complaint repeats, and that are looked at for it."""
 
 
 OF_THE_CLIENT = "OPENAI_"
@@ -290,9 +291,8 @@ class Server:
 
     def clean(self, text: str) -> str:
         """One line of a server's words that can be written anywhere, short and without the key, which some servers repeat."""
-        text = " ".join(text.split()).encode("utf-8", "backslashreplace").decode("utf-8")
-        if self._key:
-            text = text.replace(self._key, "***")
+        text = " ".join(text[:MAX_READ].split()).encode("utf-8", "backslashreplace").decode("utf-8")
+        text = hide(text, self._key)
         return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
+
+from simulator.api_key import read_key
 
 DECIDE_NOTHING = (
     *("urls", "api_key_env", "concurrency", "timeout_s", "retries", "retry_share", "max_wait_s", "first_backoff_s", "max_backoff_s"),
@@ -125,13 +126,9 @@ class EndpointConfig:
         """The key from the environment; empty when none is sent.
 
         Raises:
-            ValueError: the variable is not set here.
+            ValueError: the variable is not set here, or holds no key.
         """
-        key = os.environ.get(self.api_key_env, "") if self.api_key_env else ""
-        if self.api_key_env and not key:
-            got = f"got {self.api_key_env!r}; export it first"
-            raise ValueError(f"simulator.api_key_env must name an environment variable that is set, {got}")
-        return key
+        return read_key(self.api_key_env) if self.api_key_env else ""
 
 
 def check_url(url: str) -> None:
