@@ -40,7 +40,12 @@ class HFEngine(SteppedEngine):
         self._stop_ids = {self._chat.end_of_turn_id, self.tokenizer.eos_token_id}
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         dtype = getattr(torch, str(self._config.dtype))
-        self._model = AutoModelForCausalLM.from_pretrained(self._folder, dtype=dtype).to(self._device).eval().requires_grad_(False)
+        self._model = (
+            AutoModelForCausalLM.from_pretrained(self._folder, dtype=dtype, trust_remote_code=False)
+            .to(self._device)
+            .eval()
+            .requires_grad_(False)
+        )
         # As vLLM, which stops where the folder says, too.
         ends = getattr(self._model.generation_config, "eos_token_id", None)
         self._stop_ids |= {ends} if isinstance(ends, int) else set(ends or ())

@@ -19,10 +19,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
+from policy.model_folder import check_gguf, check_model_folder
 from simulator.api_key import why_no_key
 
 LOGIT_CHUNK_MB = 64
 """MiB of float32 logits in one piece: 2,800 tokens of the embedded policy's vocabulary, 110 of one of 150 thousand."""
+OURS_ALONE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+"""Nothing is asked for on the Hub, and no code of a model's own is run, nor asked about on the terminal."""
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors", "*.bin")
 
@@ -41,7 +44,7 @@ def load_model(folder_or_id: str | Path) -> tuple[PreTrainedModel, PreTrainedTok
     folder = find_model(folder_or_id)
     try:
         with no_progress_bars():
-            model, loading = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", local_files_only=True, output_loading_info=True)
+            model, loading = AutoModelForCausalLM.from_pretrained(folder, dtype="float32", **OURS_ALONE, output_loading_info=True)
             tokenizer = load_tokenizer(folder)
     except (OSError, ValueError, SafetensorError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0]
@@ -81,7 +84,7 @@ def _settle_generation(model: PreTrainedModel, called: str) -> None:
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a model's folder; nothing is asked for on the Hub."""
-    return _tokenizer_class(folder).from_pretrained(folder, local_files_only=True)
+    return _tokenizer_class(folder).from_pretrained(folder, **OURS_ALONE)
 
 
 def _tokenizer_class(folder: Path) -> type[AutoTokenizer] | type[PreTrainedTokenizerFast]:
@@ -112,11 +115,13 @@ def find_model(folder_or_id: str | Path) -> Path:
     """
     folder = Path(folder_or_id).expanduser()
     if folder.exists():
+        check_gguf(folder)
         lacking = next(_lacking_files(folder), None)
         if lacking:
             raise ValueError(
                 f"policy.model must be a folder with config.json, weights and a tokenizer, got {str(folder_or_id)!r} without {lacking}"
             )
+        check_model_folder(folder)
         return folder
     name = str(folder_or_id)
     if isinstance(folder_or_id, Path) or name.startswith((".", "~", "/")) or name.count("/") != 1:
@@ -137,7 +142,7 @@ def _from_hub(name: str) -> Path:
     try:
         cached = Path(snapshot_download(name, allow_patterns=MODEL_FILES, local_files_only=True))
         if next(_lacking_files(cached), None) is None:
-            return cached
+            return _checked(cached)
     except (OSError, HFValidationError):
         pass  # not in the cache: the Hub may have it
     for variable in HUB_TOKENS:
@@ -145,7 +150,7 @@ def _from_hub(name: str) -> Path:
         if wrong := why_no_key(os.environ.get(variable, "none").strip()):
             raise ValueError(f"{variable} must hold a token, got one that {wrong} (not shown)")
     try:
-        return Path(snapshot_download(name, allow_patterns=MODEL_FILES, etag_timeout=5))
+        return _checked(Path(snapshot_download(name, allow_patterns=MODEL_FILES, etag_timeout=5)))
     except (OSError, HfHubHTTPError, HFValidationError) as error:
         raise ValueError(
             f"policy.model must be a folder that exists or a Hugging Face id, "
@@ -153,9 +158,14 @@ def _from_hub(name: str) -> Path:
         ) from error
 
 
+def _checked(folder: Path) -> Path:
+    check_model_folder(folder)
+    return folder
+
+
 def has_tied_head(folder: Path) -> bool:
     """Whether a model's settings make its output head the embedding."""
-    return bool(AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config().tie_word_embeddings)
+    return bool(AutoConfig.from_pretrained(folder, **OURS_ALONE).get_text_config().tie_word_embeddings)
 
 
 def recompute_layers(model: PreTrainedModel) -> None:

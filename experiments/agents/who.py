@@ -13,6 +13,7 @@ from typing import Any
 from analysis.results import RUNS
 from analysis.runs import CONFIG, KEPT, METRICS, read_config, setting
 from experiments.keys import ConfigError, refusing
+from policy.model_folder import check_gguf, check_model_folder, weights_of
 from policy.prior_config import EMBEDDED, PriorConfig
 from policy.prior_place import prior_folder
 from policy.thinking import RECIPE
@@ -23,7 +24,6 @@ PRIOR = "prior"
 """First part of a run's folder: a mistyped one is no id of the hub."""
 ENDS = 2**20
 """Bytes from either end of a file of weights that its fingerprint is taken of: training moves every weight."""
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
 
 class Kind(StrEnum):
@@ -126,10 +126,14 @@ def from_folder(folder: Path, *, name: str | None) -> Agent:
         if newest is None:
             raise ConfigError(f"AGENT must have a whole checkpoint, got the run {str(folder)!r}, in which none is whole")
         folder = newest
+    with refusing():
+        check_gguf(folder, called="AGENT")
     if not (folder / "config.json").is_file():
         raise ConfigError(f"AGENT must be a run's folder, a checkpoint or a Hugging Face model, got {str(folder)!r} without config.json")
     if not any(weights_of(folder)):
         raise ConfigError(f"AGENT must hold weights (*.safetensors), got {str(folder)!r}, which has none")
+    with refusing():
+        check_model_folder(folder, called="AGENT")
     run = folder.absolute().parents[1] if folder.absolute().parent.name == "checkpoints" else None
     is_of_run = run is not None and (run / CONFIG).is_file()
     with refusing():
@@ -153,11 +157,6 @@ def name_in(run: Path, config: Mapping[str, Any], *, step: str) -> str:
     """
     experiment = str(config.get("experiment") or "")
     return "-".join(filter(None, (experiment if experiment != run.parent.name else "", run.parent.name, run.name, step)))
-
-
-def weights_of(folder: Path) -> list[Path]:
-    """The files of a model's weights, in order."""
-    return sorted(path for pattern in WEIGHTS for path in folder.glob(pattern))
 
 
 def fingerprint(folder: Path) -> str:
