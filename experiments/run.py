@@ -34,6 +34,7 @@ from experiments.sealed import opening_sealed
 from experiments.summary import closing_words, summarise_run
 from experiments.train import Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
+from policy.disk import why_full
 from simulator.endpoint_config import EndpointConfig
 from simulator.exit_code import ExitCode
 from simulator.fingerprint import world_of
@@ -158,7 +159,7 @@ class RunLoop:
                 self.finish()
                 code = ExitCode.FINISHED
         except (RuntimeError, OSError) as error:
-            self.progress.say(f"stopped in step {self.tally.step + 1}: {error}")
+            self.progress.say(f"stopped in step {self.tally.step + 1}: {why_full(error, self.folder) or error}")
             self.progress.note(traceback.format_exc())
             code = ExitCode.FAILED
         except KeyboardInterrupt:

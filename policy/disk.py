@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +20,28 @@ def open_as_its_folder(path: Path) -> None:
     """
     with suppress(OSError):
         path.chmod(path.parent.stat().st_mode & 0o666)
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+TORCH_WROTE = re.compile(
+    r"inline_container|PytorchStreamWriter|iostream error|No space left|os error (28|122|27)\b|quota exceeded", re.IGNORECASE
+)
+"""How torch, safetensors and tokenizers say that what they wrote was not taken."""
+
+
+def why_full(error: BaseException, folder: Path) -> str:
+    """That the disk under a folder is full and what to do, in a sentence; empty for an error that says nothing of the kind."""
+    seen: BaseException | None = error
+    while seen is not None:
+        is_full = seen.errno in FULL if isinstance(seen, OSError) and seen.errno else bool(TORCH_WROTE.search(str(seen)))
+        if is_full:
+            place = Path(str(seen.filename)) if isinstance(seen, OSError) and seen.filename else folder
+            there = next((path for path in (place, *place.absolute().parents) if path.is_dir()), folder)
+            with suppress(OSError):
+                return f"the disk must have room for {place}, got {shutil.disk_usage(there).free >> 20} MiB free in {there}; make room"
+            return f"the disk must have room for {place}; make room"
+        seen = seen.__cause__ or seen.__context__
+    return ""
 
 
 @contextmanager
