@@ -7,13 +7,15 @@ NO_PYTHON = Python must be 3.11, 3.12 or 3.13, got none of these on the PATH; in
 unexport PYTHONDONTWRITEBYTECODE
 # Two processes with a thread each, files whole: fixtures of a file start engines.
 SIDE_BY_SIDE := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+# Recipes read it from the environment, where no space or quotation mark in it means anything.
+export RUN
 HOST ?= 127.0.0.1
 PORT ?= 6006
 EXPERIMENTS := $(basename $(notdir $(sort $(wildcard experiments/*.yaml)) $(sort $(wildcard studies/*/*.yaml))))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-dev setup-lora setup-bench test experiment tensorboard report keep transcripts chat bench bench-gpu lint format requirements clean run-named experiment-known
+.PHONY: help setup setup-dev setup-lora setup-bench test experiment tensorboard report keep transcripts chat bench bench-gpu lint format requirements clean run-named experiment-known run-there
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -33,18 +35,18 @@ test: setup-dev ## the whole test suite (ARGS="-m 'not engine'" leaves out what 
 experiment: experiment-known setup ## train and evaluate: EXP=adaptive_curriculum ARGS="seed=1 ..."
 	@$(RUN_PYTHON) -m experiments $(EXP) $(ARGS)
 
-tensorboard: setup ## the dashboards of all runs, on loopback (RUN=runs/... for one, PORT=6006)
+tensorboard: run-there setup ## the dashboards of all runs, on loopback (RUN=runs/... for one, PORT=6006)
 	@echo "open http://$(HOST):$(PORT)/#custom_scalars"
-	@$(RUN_PYTHON) -m tensorboard.main --logdir $(or $(RUN),runs) --host $(HOST) --port $(PORT)
+	@$(RUN_PYTHON) -m tensorboard.main --logdir "$${RUN:-runs}" --host $(HOST) --port $(PORT)
 
 report: run-named setup ## one HTML page about a run or a sweep, finished or not: RUN=runs/<experiment>/<name>
-	@$(RUN_PYTHON) -m analysis report $(RUN) $(ARGS)
+	@$(RUN_PYTHON) -m analysis report "$$RUN" $(ARGS)
 
 keep: run-named setup ## keep what is small of a sweep's finished runs under docs/results/, where its next sitting finds it: RUN=...
-	@$(RUN_PYTHON) -m analysis keep $(RUN) $(ARGS)
+	@$(RUN_PYTHON) -m analysis keep "$$RUN" $(ARGS)
 
 transcripts: run-named setup ## all dialogues of a run on one page, to filter and search: RUN=... (ARGS=--steps explains each change)
-	@$(RUN_PYTHON) -m analysis transcripts $(RUN) $(ARGS)
+	@$(RUN_PYTHON) -m analysis transcripts "$$RUN" $(ARGS)
 
 chat: simulator/chat.py setup ## talk to a simulated user yourself
 	@$(RUN_PYTHON) -m simulator chat $(ARGS)
@@ -73,6 +75,9 @@ run-named:
 
 experiment-known:
 	@$(if $(filter $(EXP),$(EXPERIMENTS)),:,echo "EXP must be one of $(EXPERIMENTS), got '$(EXP)'" >&2; exit 2)
+
+run-there:
+	@[ -z "$$RUN" ] || [ -d "$$RUN" ] || { echo "RUN must name a folder with runs, got '$$RUN'; there is no such folder" >&2; exit 2; }
 
 simulator/chat.py:
 	@echo "make $(MAKECMDGOALS) needs $@, which is not built yet" >&2; exit 2

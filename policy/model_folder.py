@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from simulator.jsonl import is_lfs_pointer
+
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""How the small text begins that git leaves in the place of a large file that was not fetched."""
 OLD_QUANTISED = ("quantize_config.json", "quant_config.json")
 """Where GPTQ and AWQ wrote down what they did before config.json had a place for it."""
 REMEDY = "name the model that it was made from"
@@ -53,14 +53,6 @@ def check_gguf(folder: Path, *, called: str = "policy.model") -> None:
 def weights_of(folder: Path) -> Iterator[Path]:
     """The files of a model's weights, in order."""
     yield from sorted(path for pattern in WEIGHTS for path in folder.glob(pattern))
-
-
-def is_lfs_pointer(path: Path) -> bool:
-    """Whether a file is what git leaves in the place of one that it did not fetch."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(LFS_POINTER)) == LFS_POINTER
 
 
 def _object_in(path: Path, called: str) -> Mapping[str, Any]:

@@ -33,6 +33,7 @@ def ended(work: Callable[[], int], *, refused: type[Exception] | tuple[type[Exce
         refused: what `work` raises for a request that cannot be met; other errors but a RuntimeError are faults of ours and go on up.
         if_interrupted: what there is to say when somebody stops it.
     """
+    open_streams()
     before = signal.signal(signal.SIGTERM, signal.default_int_handler) if on_main_thread() else None
     try:
         code = work()
@@ -57,6 +58,18 @@ def ended(work: Callable[[], int], *, refused: type[Exception] | tuple[type[Exce
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)
+
+
+def open_streams() -> None:
+    """Opens what was closed of standard input, output and errors (`>&-`), so that no file takes its number and printing is no error."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free is this one.
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def on_main_thread() -> bool:

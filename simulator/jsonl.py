@@ -11,6 +11,8 @@ from typing import Any
 
 GZIP = b"\x1f\x8b"
 """How a gzipped file begins, whatever its name."""
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""How the small text begins that git leaves in the place of a large file that it did not fetch."""
 MAX_QUOTED = 60
 """Bytes of a broken line that a complaint repeats."""
 
@@ -28,6 +30,8 @@ def read_jsonl(path: Path, *, what: str, blank: bool = False, on_torn: Callable[
         ValueError: the file cannot be read, or a line is no JSON.
     """
     for number, line in _lines(path):
+        if number == 1:
+            _refuse_other(path, line)
         if blank and not line.strip():
             continue
         try:
@@ -39,6 +43,22 @@ def read_jsonl(path: Path, *, what: str, blank: bool = False, on_torn: Callable[
                 on_torn(number)
                 return
             raise ValueError(f"{path} line {number} must be {what}: {error}, got {line[:MAX_QUOTED]!r}") from error
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Whether a file is what git leaves in the place of one that it did not fetch."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(LFS_POINTER)) == LFS_POINTER
+
+
+def _refuse_other(path: Path, line: bytes) -> None:
+    """Raises where the first line shows that the file is none of lines."""
+    if line.startswith(LFS_POINTER):
+        raise ValueError(f"{path} must be JSON Lines, got a Git LFS pointer; run `git lfs pull` where it lies")
+    if line.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+        raise ValueError(f"{path} must be JSON Lines, one object a line, got a JSON array; write each of its items on a line of its own")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

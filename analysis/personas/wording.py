@@ -6,9 +6,13 @@ import re
 
 from analysis.personas.source import FLAGS
 
-SETTING = re.compile(r"simulator\.(\w+|\*)")
+SETTING = re.compile(r"simulator\.(\w+|\*)(?:=([\w.]+\w|\w))?")
 NAMED = {**{setting: flag.replace("_", "-") for flag, setting in FLAGS.items()}, "urls": "url"}
-WITHOUT_OPTION = {"kind", "retry_share"}
+WITHOUT_OPTION = {
+    *("kind", "retry_share", "cache", "first_backoff_s", "max_backoff_s", "circuit_failures", "circuit_pause_s"),
+    *("start_emotion", "max_chars", "price_prompt", "price_completion"),
+}
+"""Settings that no command takes."""
 
 
 def in_options(message: str, prefix: str = "--") -> str:
@@ -19,8 +23,11 @@ def in_options(message: str, prefix: str = "--") -> str:
     """
 
     def option(found: re.Match[str]) -> str:
-        name = found[1]
-        return found[0] if name in WITHOUT_OPTION else prefix + NAMED.get(name, name.replace("_", "-"))
+        name, value = found[1], found[2]
+        if name in WITHOUT_OPTION:
+            words = "the " + name.removesuffix("_s").replace("_", " ")
+            return f"{words} of {value}, which no option sets," if value else words
+        return prefix + NAMED.get(name, name.replace("_", "-")) + (f"={value}" if value else "")
 
     return SETTING.sub(option, message)
 
