@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -258,12 +260,18 @@ class Crew:
         threads = str(self._config.threads_per_engine)
         # Workers of a cluster that was there before do not look where this process found the project.
         path = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment: dict[str, Any] = {
+            "env_vars": {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(path)}
+        }
+        if not self._cluster.address:
+            # Ray starts workers through bash and leaves this one word unquoted.
+            environment["py_executable"] = shlex.quote(sys.executable)
         remote = ray.remote(RolloutWorker).options(
             num_cpus=self._config.threads_per_engine,
             num_gpus=self._cluster.gpus_per_engine,
             scheduling_strategy="SPREAD",
             max_concurrency=MOST_CALLS,
-            runtime_env={"env_vars": {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(path)}},
+            runtime_env=environment,
         )
         return remote.remote(self._config, self._engine_config, **self._build)
 

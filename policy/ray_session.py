@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +47,9 @@ def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus: 
             remedy = "a cluster that asks for a token needs RAY_AUTH_MODE=token"
             raise ValueError(f"cluster.address must be that of a running Ray cluster, got {cluster.address!r}; {remedy}") from error
         return True
+    # Otherwise Ray keeps one in ~/.ray, which not everybody can write.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    _require_plain_python()
     with _deaf_to_hangups():
         ray.init(
             address="local",
@@ -61,6 +66,19 @@ def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus: 
         ray.shutdown()
         raise RuntimeError(f"a local Ray must listen on loopback only, got {address!r}")
     return True
+
+
+def _require_plain_python() -> None:
+    """Raises where Ray could not start processes with the Python of this checkout: it writes command lines and takes them apart again.
+
+    Raises:
+        ValueError: its path holds a quotation mark, a backslash, a colon or a letter that is not ASCII.
+    """
+    for path in (sys.executable, str(Path(__file__).parents[1])):
+        if not path.isascii() or set(path) & set("'\"\\:$`\n"):
+            raise ValueError(
+                f"the checkout must lie where Ray can start workers, without quotes, colons and letters beyond ASCII, got {path!r}"
+            )
 
 
 @contextmanager
