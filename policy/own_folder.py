@@ -47,6 +47,18 @@ class OwnFolder(tempfile.TemporaryDirectory[str]):
         super().cleanup()
 
 
+def first_writable(*folders: Path) -> Path:
+    """The first of these folders in which something can be written.
+
+    Raises:
+        ValueError: none can.
+    """
+    for folder in folders:
+        with suppress(OSError), tempfile.TemporaryDirectory(prefix=".attune-", dir=folder):
+            return folder
+    raise ValueError(f"a folder for temporary files must be writable, got none among {', '.join(map(str, folders))}")
+
+
 def remove_abandoned(prefix: str, parent: Path) -> None:
     """Removes folders of this user on this machine whose names begin so and whose process has ended without doing it. Others' are left."""
     for lock in parent.glob(f"{prefix}*/{LOCK}"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from policy.capacity import check_capacity, gpus_taken
 from policy.cluster import ClusterConfig
 from policy.crew import Crew, WorkerLostError
 from policy.engine import Completion, EngineConfig, EngineKind, Request, check_engine, check_weight_files
-from policy.own_folder import OwnFolder
+from policy.own_folder import OwnFolder, first_writable
 from policy.ray_session import start_ray, stop_ray
 from policy.rollout import Conduct, PlainTask, RolloutGroup, Task
 from policy.rollout_config import RolloutConfig
@@ -86,8 +87,9 @@ class RolloutPool:
             "seed": seed,
             "system_prompt": system_prompt,
         }
-        # Not in $TMPDIR, which may be too long for the names of sockets.
-        self._folder = OwnFolder("attune-", parent=Path("/tmp"))
+        # $TMPDIR comes late: it may be too long for the names of sockets.
+        places = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))
+        self._folder = OwnFolder("attune-", parent=first_writable(*dict.fromkeys(places)))
         # Room for one worker more, so that one in place of another need not wait until Ray has buried that.
         num_cpus = (config.num_engines + 1) * config.threads_per_engine
         # Not more GPUs than engines need: the learner's is no place for one that starts anew.

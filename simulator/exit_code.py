@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from enum import IntEnum
+from pathlib import Path
 
 
 class ExitCode(IntEnum):
@@ -34,6 +35,7 @@ def ended(work: Callable[[], int], *, refused: type[Exception] | tuple[type[Exce
         if_interrupted: what there is to say when somebody stops it.
     """
     open_streams()
+    settle_home()
     before = signal.signal(signal.SIGTERM, signal.default_int_handler) if on_main_thread() else None
     try:
         code = work()
@@ -70,6 +72,29 @@ def open_streams() -> None:
             os.open(os.devnull, os.O_RDWR)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
+def settle_home() -> None:
+    """Sees to it that libraries find a home that can be written: where there is none, a folder of this user's among temporary files.
+
+    They keep caches and settings there, and ask for the name of a user whom the system may not know.
+    """
+    os.environ.setdefault("USER", str(os.getuid()))
+    home = Path(os.path.expanduser("~"))
+    if home.is_absolute() and os.access(home, os.W_OK | os.X_OK):
+        return
+    for place in ("/tmp", "/var/tmp", "/dev/shm", os.environ.get("TMPDIR", "/tmp")):
+        instead = Path(place) / f"attune-home-{os.getuid()}"
+        try:
+            instead.mkdir(mode=0o700, exist_ok=True)
+        except OSError:
+            continue
+        # Another user may have made it first.
+        if not instead.is_symlink() and instead.stat().st_uid == os.getuid() and os.access(instead, os.W_OK | os.X_OK):
+            if (home / ".cache" / "huggingface").is_dir():
+                os.environ.setdefault("HF_HUB_CACHE", str(home / ".cache" / "huggingface" / "hub"))
+            os.environ["HOME"] = str(instead)
+            return
 
 
 def on_main_thread() -> bool:
