@@ -25,6 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     viewer = commands.add_parser("transcripts", help="write transcripts.html into a run's folder: all its dialogues, to filter and search")
     viewer.add_argument("run", type=Path, metavar="RUN", help="the run's folder, runs/<experiment>/<name>")
     viewer.add_argument("--steps", action="store_true", help="with the five steps to each change; takes a while longer")
+    tables = commands.add_parser("export", help="add a sweep's finished runs to results.csv and curves.csv of a study")
+    tables.add_argument("folder", type=Path, metavar="SWEEP", help="the sweep's folder, runs/<experiment>/<name>")
+    tables.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="the study's folder, studies/<question>")
     keep = commands.add_parser("keep", help="keep what is small of a sweep's finished runs, and its page, under docs/results/")
     keep.add_argument("folder", type=Path, metavar="FOLDER", help="the sweep's folder, runs/<experiment>/<name>")
     keep.add_argument("--out", type=Path, metavar="FOLDER", help="where to (docs/results/<experiment>/<name>, where the sweep finds them)")
@@ -77,6 +80,13 @@ def keep(options: argparse.Namespace) -> None:
     print(keep_sweep(options.folder, options.out))
 
 
+def export(options: argparse.Namespace) -> None:
+    """Adds a sweep's runs to a study's tables and says how many are new."""
+    from analysis.comparisons.table import export
+
+    print(export(options.folder, options.out))
+
+
 def compare(options: argparse.Namespace) -> None:
     """Compares the arms of a sweep, writes the file and prints the tables."""
     from analysis.comparisons.comparison import comparison
@@ -126,6 +136,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "report": write,
     "transcripts": write_viewer,
     "keep": keep,
+    "export": export,
     "compare": compare,
     "leaderboard": rank,
     "tensorboard": serve,

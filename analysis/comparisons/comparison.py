@@ -52,6 +52,7 @@ def comparison(options: Namespace) -> str:
     Raises:
         ValueError: what was asked for cannot be had, or nothing may be written there.
     """
+    is_table = options.folder.suffix == ".csv"
     path = options.out or options.folder / COMPARISON
     check_out(options.out)
     if path.is_dir():
@@ -60,7 +61,8 @@ def comparison(options: Namespace) -> str:
     Plan(
         primary=options.primary or AUC, threshold=THRESHOLD if options.threshold is None else options.threshold, seed=options.bootstrap_seed
     )
-    require_seeds(options.folder, options.seeds)
+    if not is_table:
+        require_seeds(options.folder, options.seeds)
     sweep = read_sweep(options.folder, seeds=options.seeds)
     plan = plan_of(sweep, contrasts=options.contrast, primary=options.primary, threshold=options.threshold, seed=options.bootstrap_seed)
     for a, b in options.contrast:
@@ -71,6 +73,8 @@ def comparison(options: Namespace) -> str:
         if b not in sweep.arms and fnmatch.filter(sweep.arms, b) == [a]:
             raise ValueError(f"--contrast must set {a} against another arm, got the pattern {b!r}, which fits {a} alone")
     found = compare(sweep, plan)
+    if is_table and options.out is None:
+        return as_text(found)
     if options.out is None and (more := holds_more(path, found["plan"])):
         return f"{as_text(found)}\n\n{path} stays as it is, for it holds {more}; --out FILE.json keeps this one"
     write_json(found, path)
@@ -251,8 +255,8 @@ def how_chosen(contrast: Contrast, b: str, candidates: Sequence[str]) -> str:
 
 
 def settings_that_differ(pairs: Sequence[tuple[RunResult, RunResult]]) -> list[str]:
-    """Dotted names, in the order in which pairs show them."""
-    return list(dict.fromkeys(name for a, b in pairs for name in unlike_settings(a.settings, b.settings)))
+    """Dotted names, sorted."""
+    return sorted({name for a, b in pairs for name in unlike_settings(a.settings, b.settings)})
 
 
 def endpoints_of(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 def comparison_options(parser: argparse.ArgumentParser) -> None:
     """Adds its options."""
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the sweep's folder, with runs as <arm>/seed_<n>")
+    parser.add_argument("folder", type=Path, metavar="SWEEP", help="a sweep's folder, with runs as <arm>/seed_<n>, or a results.csv")
     parser.add_argument(
         "--contrast",
         action="append",
@@ -26,7 +26,7 @@ def comparison_options(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="FILE.json",
-        help="default FOLDER/comparison.json, unless what was planned lies there and this is something else",
+        help="default SWEEP/comparison.json, unless what was planned lies there and this is something else; of a results.csv none",
     )
 
 

@@ -106,12 +106,18 @@ def read_sweep(folder: Path, *, seeds: range | None = None) -> Sweep:
     """Reads the runs of all arms.
 
     Args:
+        folder: of the sweep, or a study's `results.csv`, beside which its plan lies.
         seeds: runs with other seeds are ignored; None takes all.
 
     Raises:
-        ValueError: there is no such folder, it holds no arm, or not one run that can be used.
+        ValueError: there is no such folder or file, it holds no arm, or not one run that can be used.
     """
     folder = Path(folder)
+    if folder.suffix == ".csv":
+        from analysis.comparisons.table import read_table
+
+        found = [run for run in read_table(folder) if seeds is None or run.seed in seeds]
+        return sweep_of(folder.parent, found, [], arms=[run.arm for run in found], seeds=seeds)
     places = run_folders(folder)
     wanted = [place for place in places if seeds is None or seed_of(place) in seeds]
     runs, notes = read_results(wanted)
@@ -119,12 +125,17 @@ def read_sweep(folder: Path, *, seeds: range | None = None) -> Sweep:
         raise ValueError(
             f"sweep must hold a finished run, got {str(folder)!r} with {len(wanted)} to consider; {'; '.join(notes[:3])}".rstrip("; ")
         )
+    return sweep_of(folder, runs, notes, arms=[place.parent.name for place in places], seeds=seeds)
+
+
+def sweep_of(folder: Path, runs: Sequence[RunResult], notes: Sequence[str], *, arms: Iterable[str], seeds: range | None) -> Sweep:
+    """Runs as a sweep: with the areas under their curves, and the plan that lies in the folder."""
     runs, ends, short = with_areas(runs)
     plan = read_kept_plan(folder)
     notes = [*plan.notes, *notes, *short, *judged_by_fewer(runs)]
     return Sweep(
         folder=folder,
-        arms=sorted({place.parent.name for place in places}),
+        arms=sorted(set(arms)),
         runs=runs,
         notes=notes,
         auc_ends=ends,

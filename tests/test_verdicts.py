@@ -1,0 +1,46 @@
+"""Every published verdict follows from the tables in studies/."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.comparisons.comparison import compare
+from analysis.comparisons.comparison_plan import plan_of
+from analysis.comparisons.sweep import read_sweep
+from simulator.json_values import jsonable
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = json.loads((ROOT / "tests/data/verdicts.json").read_text(encoding="utf-8"))
+
+
+def recomputed(study: str) -> dict[str, Any]:
+    sweep = read_sweep(ROOT / "studies" / study / "results.csv")
+    # No figure of a contrast is resampled.
+    return dict(jsonable(compare(sweep, replace(plan_of(sweep), num_resamples=1))))
+
+
+def test_every_table_is_published():
+    assert {str(path.parent.relative_to(ROOT / "studies")) for path in ROOT.glob("studies/**/results.csv")} == PUBLISHED.keys()
+
+
+@pytest.mark.parametrize("study", PUBLISHED)
+def test_verdicts_are_recomputed_from_the_tables(study):
+    published, found = PUBLISHED[study], recomputed(study)
+    primary = published["primary"]
+    assert found["plan"]["primary"] == primary
+    contrasts = {f"{contrast['a']}:{contrast['b']}": contrast for contrast in found["contrasts"]}
+    if published["contrasts"]:
+        assert contrasts.keys() == published["contrasts"].keys()
+    for name, figures in published["contrasts"].items():
+        endpoint = contrasts[name]["endpoints"][primary]
+        assert contrasts[name]["answer"] == figures["answer"], name
+        assert endpoint["num_pairs"] == figures["num_pairs"], name
+        values = [endpoint["difference"][key] for key in ("value", "low", "high")] + [endpoint["p"], endpoint["p_holm"]]
+        expected = [figures[key] for key in ("mean", "low", "high", "p", "p_holm")]
+        for value, want in zip(values, expected, strict=True):
+            assert value == (None if want is None else pytest.approx(want, abs=1e-9)), name
