@@ -17,7 +17,6 @@ from tiny_student import make_outcome
 from curriculum import TEACHERS
 from curriculum.__main__ import describe
 from curriculum.collapse import INDICATORS
-from experiments.catalogue import experiments
 from experiments.cautions import cautions
 from experiments.config import load
 from policy.algorithms import ALGORITHMS, make_algorithm
@@ -29,7 +28,7 @@ from simulator.users import USERS, make_user
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("experiments/*.md")), *sorted(DOCS.glob("results/*.md"))]
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("experiments/*.md")), *sorted(ROOT.glob("studies/*/*.md"))]
 
 
 def examples(page: str) -> list[str]:
@@ -162,14 +161,8 @@ def test_the_index_names_every_page():
     assert [path.name for path in DOCS.glob("*.md") if path.name != "README.md" and f"({path.name})" not in index] == []
 
 
-@pytest.mark.parametrize("name", experiments())
-def test_every_experiment_has_a_page_with_what_was_expected_and_what_came_out(name):
-    page = (DOCS / "experiments" / f"{name}.md").read_text(encoding="utf-8")
-    assert page.startswith(f"# `{name}`\n")
-    places = [page.find(f"**{part}") for part in ("Question.", "Set-up.", "Expected", "Result")]
-    assert -1 not in places and places == sorted(places)
-    assert f"](experiments/{name}.md)" in (DOCS / "experiments.md").read_text(encoding="utf-8")
-
-
-def test_every_page_of_an_experiment_is_of_one_that_exists():
-    assert {path.stem for path in DOCS.glob("experiments/*.md")} == set(experiments())
+@pytest.mark.parametrize("page", sorted(ROOT.glob("studies/*/results.csv")), ids=lambda path: path.parent.name)
+def test_every_study_says_what_was_asked_what_was_expected_and_what_came_out(page):
+    text = (page.parent / "README.md").read_text(encoding="utf-8")
+    places = [text.find(f"**{part}") for part in ("Question.", "Set-up.", "Expected beforehand", "Found")]
+    assert text.startswith(f"# {page.parent.name}\n") and -1 not in places and places == sorted(places)

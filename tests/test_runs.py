@@ -22,8 +22,6 @@ from experiments.retrieval import retrieval_metrics
 from simulator.llm_user import LLMUser, LLMUserConfig
 from simulator.scenario import FAMILIES
 
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
-
 
 def write_lines(path: Path, *lines: str) -> Path:
     path.write_text("".join(lines), encoding="utf-8")
@@ -246,23 +244,6 @@ def logged_keys() -> set[str]:
 
 def test_every_metric_the_code_logs_is_documented():
     assert undocumented(logged_keys()) == []
-
-
-def kept_keys() -> set[str]:
-    """What a run of every arm of every kept sweep logged."""
-    arms = {place.parents[1] for place in RESULTS.glob("*/*/*/seed_*/config.yaml")}
-    runs = [read_run(max(arm.glob("seed_*"))) for arm in sorted(arms)]
-    return {key for run in runs for line in run.metrics for key in line} - {"step"}
-
-
-def test_every_metric_that_a_kept_run_logged_is_documented_and_none_that_nothing_logs():
-    kept = kept_keys()
-    assert len(kept) > 150 and undocumented(kept) == []
-    logged = kept | logged_keys()
-    # TensorBoard alone has these: they are drawn from the teacher's log and from the summary.
-    drawn = {*(f"curriculum/{key}" for key in ("strictness_of/<intention>", "groups_of/<intention>")), "eval/auc"}
-    drawn |= {f"curriculum/recent/{key}" for key in ("mean", "mildest", "strictest")}
-    assert {key for key in documented_keys() if not any(pattern_of(key).fullmatch(name) for name in logged)} == drawn
 
 
 def test_every_metric_is_documented_once():

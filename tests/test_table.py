@@ -19,7 +19,7 @@ def test_contrasts_of_the_table_are_those_of_the_run_folders(tmp_path):
     export(folder, tmp_path / "study")
     of_runs, of_table = read_sweep(folder), read_sweep(tmp_path / "study" / RESULTS)
     assert [replace(run, cells={}) for run in of_runs.runs] == [
-        replace(run, settings=a.settings) for run, a in zip(of_table.runs, of_runs.runs)
+        replace(run, settings=a.settings) for run, a in zip(of_table.runs, of_runs.runs, strict=True)
     ]
     for ours, theirs in zip(
         compare(of_table, plan_of(of_table))["contrasts"], compare(of_runs, plan_of(of_runs))["contrasts"], strict=True
