@@ -11,13 +11,13 @@ from analysis.__main__ import main
 from analysis.comparisons.comparison import compare
 from analysis.comparisons.comparison_plan import plan_of
 from analysis.comparisons.sweep import read_sweep
-from analysis.comparisons.table import CURVES, RESULTS, export
+from analysis.comparisons.table import CURVES, RESULTS, export, load_sweep
 
 
 def test_contrasts_of_the_table_are_those_of_the_run_folders(tmp_path):
     folder = made_sweep(tmp_path / "runs" / "sweep", {"frontier": [60.0, 70.0], "uniform": [50.0, 55.5]})
     export(folder, tmp_path / "study")
-    of_runs, of_table = read_sweep(folder), read_sweep(tmp_path / "study" / RESULTS)
+    of_runs, of_table = read_sweep(folder), load_sweep(tmp_path / "study" / RESULTS)
     assert [replace(run, cells={}) for run in of_runs.runs] == [
         replace(run, settings=a.settings) for run, a in zip(of_table.runs, of_runs.runs, strict=True)
     ]
@@ -33,7 +33,7 @@ def test_settings_that_differ_between_runs_are_kept(tmp_path):
     made_result(folder, "b", 0, settings="learner:\n  lr: 0.2\n")
     made_result(folder, "c", 0)
     export(folder, tmp_path / "study")
-    a, b, c = read_sweep(tmp_path / "study" / RESULTS).runs
+    a, b, c = load_sweep(tmp_path / "study" / RESULTS).runs
     assert (a.settings["learner.lr"], b.settings["learner.lr"], "learner.lr" in c.settings) == (0.1, 0.2, False)
 
 
@@ -47,7 +47,7 @@ def test_new_runs_are_appended_and_rows_that_are_there_stay(tmp_path):
     assert "1 new of 3" in export(folder, study)
     for name, text in zip((RESULTS, CURVES), before, strict=True):
         assert (study / name).read_text().startswith(text)
-    assert [run.name for run in read_sweep(study / RESULTS).runs] == ["a/seed_0", "a/seed_1", "b/seed_0"]
+    assert [run.name for run in load_sweep(study / RESULTS).runs] == ["a/seed_0", "a/seed_1", "b/seed_0"]
 
 
 def test_a_run_that_is_there_with_other_numbers_is_refused(tmp_path):

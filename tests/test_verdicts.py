@@ -11,7 +11,7 @@ import pytest
 
 from analysis.comparisons.comparison import compare
 from analysis.comparisons.comparison_plan import plan_of
-from analysis.comparisons.sweep import read_sweep
+from analysis.comparisons.table import load_sweep
 from simulator.json_values import jsonable
 
 ROOT = Path(__file__).parents[1]
@@ -19,7 +19,7 @@ PUBLISHED = json.loads((ROOT / "tests/data/verdicts.json").read_text(encoding="u
 
 
 def recomputed(study: str) -> dict[str, Any]:
-    sweep = read_sweep(ROOT / "studies" / study / "results.csv")
+    sweep = load_sweep(ROOT / "studies" / study / "results.csv")
     # No figure of a contrast is resampled.
     return dict(jsonable(compare(sweep, replace(plan_of(sweep), num_resamples=1))))
 

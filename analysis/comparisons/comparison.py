@@ -31,11 +31,11 @@ from analysis.comparisons.sweep import (
     common_cells,
     groups_alike,
     other_start,
-    read_sweep,
     run_folders,
     seed_of,
     unlike_settings,
 )
+from analysis.comparisons.table import load_sweep
 from analysis.comparisons.text import as_text, verdict
 from analysis.endpoints import AUC, ENDPOINTS, RELIABILITY, SECONDARY, sign_of
 from analysis.power import minimal_detectable_effect
@@ -63,7 +63,7 @@ def comparison(options: Namespace) -> str:
     )
     if not is_table:
         require_seeds(options.folder, options.seeds)
-    sweep = read_sweep(options.folder, seeds=options.seeds)
+    sweep = load_sweep(options.folder, seeds=options.seeds)
     plan = plan_of(sweep, contrasts=options.contrast, primary=options.primary, threshold=options.threshold, seed=options.bootstrap_seed)
     for a, b in options.contrast:
         # Only the second may be a pattern, which stands for the best arm that fits it.

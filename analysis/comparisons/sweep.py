@@ -106,18 +106,13 @@ def read_sweep(folder: Path, *, seeds: range | None = None) -> Sweep:
     """Reads the runs of all arms.
 
     Args:
-        folder: of the sweep, or a study's `results.csv`, beside which its plan lies.
+        folder: of the sweep, with runs as <arm>/seed_<n>.
         seeds: runs with other seeds are ignored; None takes all.
 
     Raises:
-        ValueError: there is no such folder or file, it holds no arm, or not one run that can be used.
+        ValueError: there is no such folder, it holds no arm, or not one run that can be used.
     """
     folder = Path(folder)
-    if folder.suffix == ".csv":
-        from analysis.comparisons.table import read_table
-
-        found = [run for run in read_table(folder) if seeds is None or run.seed in seeds]
-        return sweep_of(folder.parent, found, [], arms=[run.arm for run in found], seeds=seeds)
     places = run_folders(folder)
     wanted = [place for place in places if seeds is None or seed_of(place) in seeds]
     runs, notes = read_results(wanted)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.comparisons.planned import PLAN
-from analysis.comparisons.sweep import BY_ITSELF, RunResult, read_results, run_folders
+from analysis.comparisons.sweep import BY_ITSELF, RunResult, Sweep, read_results, read_sweep, run_folders, sweep_of
 from analysis.endpoints import COMPUTED, ENDPOINTS, FORGOTTEN, MOODY_SHARE
 from analysis.grades import looks, read_grades
 from analysis.learning_curves import Curve, check_curve
@@ -180,6 +180,23 @@ def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_whole(path, text.getvalue())
+
+
+def load_sweep(path: Path, *, seeds: range | None = None) -> Sweep:
+    """A sweep from its folder, or from a study's `results.csv`, beside which its plan lies.
+
+    Args:
+        seeds: runs with other seeds are ignored; None takes all.
+
+    Raises:
+        ValueError: there is no such folder or file, or no run in it that can be used.
+    """
+    if path.suffix != ".csv":
+        return read_sweep(path, seeds=seeds)
+    runs = [run for run in read_table(path) if seeds is None or run.seed in seeds]
+    if not runs:
+        raise ValueError(f"{path} must hold a run with one of the seeds that were asked for, got none")
+    return sweep_of(path.parent, runs, [], arms=[run.arm for run in runs], seeds=seeds)
 
 
 def read_table(path: Path) -> list[RunResult]:
