@@ -13,7 +13,7 @@ from test_report import read_page
 
 from analysis.__main__ import main
 from analysis.comparisons.planned import read_planned
-from analysis.comparisons.sweep import read_result, read_sweep
+from analysis.comparisons.sweep import read_sweep
 from analysis.copies import kept_facts
 from analysis.pages.report import write_report
 from analysis.pages.sweep_report import write_sweep_report
@@ -25,7 +25,6 @@ from experiments.keys import ConfigError
 from experiments.preflight import check_unfinished
 
 AREAS = "evaluation.jsonl lacks looks, or they were changed: the area under them is 40.000, and its summary says 50.000"
-RECORDS = sorted((Path(__file__).parents[1] / "docs" / "results").glob("*/*/*/seed_*"))
 
 
 @pytest.mark.parametrize(
@@ -208,15 +207,6 @@ def test_a_run_whose_summary_cannot_be_read_is_not_resumed(tmp_path):
     change(folder / "summary.json", wall_s="an hour")
     with pytest.raises(ConfigError, match=r"resume must name a run whose summary can be read; .*wall_s must be a number"):
         check_unfinished(load("smoke", []), folder)
-
-
-def test_there_are_kept_runs_to_look_at():
-    assert len(RECORDS) > 200
-
-
-@pytest.mark.parametrize("record", RECORDS[::12], ids=lambda record: "/".join(record.parts[-4:]))
-def test_what_was_kept_of_real_runs_is_whole(record):
-    assert read_result(record).curve
 
 
 def change(path: Path, **values: object) -> None:

@@ -35,8 +35,6 @@ AT_LOOKS = {"strictness": "curriculum/strictness", "entropy": "actor/entropy", "
 CURVE_COLUMNS = (*KEY, "step", "policy_tokens", "score", *AT_LOOKS)
 ABSENT = "absent"
 """Key of a row's settings: names of `settings.json` that this run does not know."""
-FIRST_WORLD = "5ad6837599ae0863"
-"""Hash of the simulator's source that runs of world 1 recorded before worlds had versions."""
 
 Row = dict[str, str]
 
@@ -134,7 +132,7 @@ def row_of(run: RunResult, place: Path, common: Mapping[str, Any]) -> Row:
     facts = {
         "arm": run.arm,
         "seed": run.seed,
-        "world": "1" if run.world_hash == FIRST_WORLD else run.world_hash,
+        "world": run.world,
         "commits": " ".join(commit[:12] + "+" * commit.endswith("+") for commit in run.commits),
         "initial_policy": run.initial_policy,
         "budget": run.budget,
@@ -235,7 +233,7 @@ def run_of(row: Row, looks: Sequence[Row], common: Mapping[str, Any]) -> RunResu
     return RunResult(
         arm=row["arm"],
         seed=int(row["seed"]),
-        world_hash=row["world"],
+        world=row["world"],
         settings={name: value for name, value in common.items() if name not in absent} | own,
         commits=tuple(row.get("commits", "").split()),
         initial_policy=row.get("initial_policy", ""),
