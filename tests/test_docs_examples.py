@@ -52,6 +52,12 @@ def test_the_curriculum_runs_inside_another_trainer(capsys):
     assert names["teacher"].metrics()["curriculum/outcomes_observed"] == 18.0
 
 
+def test_the_loop_in_the_readme_finds_where_its_learner_fails(capsys):
+    names = run_example("../README.md", 0)
+    assert abs(names["teacher"].metrics()["curriculum/strictness"] - 0.5) < 0.1
+    assert abs(float(capsys.readouterr().out) - 0.5) < 0.1
+
+
 def test_the_monitor_runs_inside_another_trainer(capsys):
     names = run_example("collapse.md", 0)
     rang = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
