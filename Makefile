@@ -15,7 +15,7 @@ EXPERIMENTS := $(basename $(notdir $(sort $(wildcard experiments/*.yaml)) $(sort
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-dev setup-lora setup-bench test experiment tensorboard report keep transcripts chat bench bench-gpu lint format requirements clean run-named experiment-known run-there
+.PHONY: help setup setup-dev setup-lora setup-bench test experiment tensorboard report transcripts chat bench bench-gpu lint format requirements clean run-named experiment-known run-there
 
 help: ## what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -41,9 +41,6 @@ tensorboard: run-there setup ## the dashboards of all runs, on loopback (RUN=run
 
 report: run-named setup ## one HTML page about a run or a sweep, finished or not: RUN=runs/<experiment>/<name>
 	@$(RUN_PYTHON) -m analysis report "$$RUN" $(ARGS)
-
-keep: run-named setup ## keep what is small of a sweep's finished runs under docs/results/, where its next sitting finds it: RUN=...
-	@$(RUN_PYTHON) -m analysis keep "$$RUN" $(ARGS)
 
 transcripts: run-named setup ## all dialogues of a run on one page, to filter and search: RUN=... (ARGS=--steps explains each change)
 	@$(RUN_PYTHON) -m analysis transcripts "$$RUN" $(ARGS)

@@ -28,9 +28,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tables = commands.add_parser("export", help="add a sweep's finished runs to results.csv and curves.csv of a study")
     tables.add_argument("folder", type=Path, metavar="SWEEP", help="the sweep's folder, runs/<experiment>/<name>")
     tables.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="the study's folder, studies/<question>")
-    keep = commands.add_parser("keep", help="keep what is small of a sweep's finished runs, and its page, under docs/results/")
-    keep.add_argument("folder", type=Path, metavar="FOLDER", help="the sweep's folder, runs/<experiment>/<name>")
-    keep.add_argument("--out", type=Path, metavar="FOLDER", help="where to (docs/results/<experiment>/<name>, where the sweep finds them)")
     comparison_options(commands.add_parser("compare", help="set the arms of a sweep against each other and write comparison.json"))
     ranking = commands.add_parser("leaderboard", help="evaluated and probed agents beside each other: one HTML page, and a CSV beside it")
     ranking.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="evaluations, or folders that hold them (runs/evaluate)")
@@ -71,13 +68,6 @@ def write_viewer(options: argparse.Namespace) -> None:
     print(write_transcripts(options.run, steps=options.steps))
     if (options.run / REPORT).is_file() and not is_evaluation(options.run, read_torn_run(options.run).config):
         write_report(options.run)
-
-
-def keep(options: argparse.Namespace) -> None:
-    """Keeps the finished runs of a sweep and says how large they are."""
-    from analysis.kept import keep_sweep
-
-    print(keep_sweep(options.folder, options.out))
 
 
 def export(options: argparse.Namespace) -> None:
@@ -135,7 +125,6 @@ def tensorboard_command(logdir: Path, port: int) -> list[str]:
 COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "report": write,
     "transcripts": write_viewer,
-    "keep": keep,
     "export": export,
     "compare": compare,
     "leaderboard": rank,

@@ -8,31 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.runs import KEPT, TEACHER, Run, read_lines, setting
-from analysis.shapes import TEXT, Shape, misfit
+from analysis.runs import TEACHER, Run, read_lines, setting
 from simulator.columns import columns_of
 
 COPIED = "copied_tasks"
-"""In a run's provenance, or in the facts of a kept one: a digest of the tasks that it was given to replay."""
-TASKS = "tasks"
-"""In the facts of a kept run: a digest of the tasks that its teacher issued."""
-KEPT_SHAPE: Shape = {TASKS: TEXT, COPIED: TEXT}
-
-
-def kept_facts(folder: Path) -> dict[str, Any]:
-    """What `kept.json` says of a kept run.
-
-    Raises:
-        ValueError: it is not what was written when the run was kept.
-    """
-    path = folder / KEPT
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} must be a JSON object, got {error}") from error
-    if said := misfit(facts, KEPT_SHAPE):
-        raise ValueError(f"{path}: {said}")
-    return dict(facts)
+"""In a run's provenance: a digest of the tasks that it was given to replay."""
 
 
 def digest_of_tasks(lines: Iterable[Mapping[str, Any]]) -> str | None:
@@ -49,16 +29,11 @@ def digest_of_tasks(lines: Iterable[Mapping[str, Any]]) -> str | None:
 def tasks_copied(run: Run) -> str | None:
     """The digest of what a run was given to replay; None where it replays nothing, or that was not recorded."""
     found = run.provenance.get(COPIED)
-    if found is None and run.is_kept:
-        found = kept_facts(run.folder).get(COPIED)
     return None if found is None else str(found)
 
 
 def tasks_issued(folder: Path) -> str | None:
-    """The digest of what a run's teacher issued; of a kept run as it was written down."""
-    if (folder / KEPT).is_file():
-        found = kept_facts(folder).get(TASKS)
-        return None if found is None else str(found)
+    """The digest of what a run's teacher issued."""
     return digest_of_tasks(read_lines(folder / TEACHER))
 
 

@@ -18,6 +18,8 @@ from simulator.streams import read_lines, record_of
 
 CONFIG, METRICS, TEACHER, DIALOGUES = "config.yaml", "metrics.jsonl", "teacher.jsonl", "dialogues.jsonl"
 EVALUATION, SUMMARY, REPORT, TRANSCRIPTS = "evaluation.jsonl", "summary.json", "report.html", "transcripts.html"
+RUNS = "runs"
+"""The folder of all runs, beside the checkout's packages."""
 KEPT = "kept.json"
 """Stands in a run that was kept small (`analysis.kept`): what it lacks, and which tasks it issued and copied."""
 OF_A_SITTING = (

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from simulator.scenario import Split
-
 SPECIAL = frozenset('"$`\\')
 """What a shell reads within double quotes, or make does."""
 
@@ -98,17 +96,6 @@ def nth(num: int) -> str:
 def in_points(share: float | None) -> float | None:
     """A share, or a difference of shares, in hundredths."""
     return None if share is None else 100.0 * share
-
-
-def opened_again(split: str | None) -> tuple[list[str], list[str]]:
-    """The word without which no other run is judged as one was that the sealed half judged, and what it means; neither for others."""
-    if split != Split.SEALED:
-        return [], []
-    meaning = (
-        "The sealed half judges a kind of teacher once in a world and has judged these runs, so nobody is judged by it again without a "
-        "reason: write it in place of the dots. It is kept with the marks, and no second look at that half is a verdict."
-    )
-    return ["sealed.again='...'"], [meaning]
 
 
 def anew(sweep: str) -> str:

@@ -56,8 +56,7 @@ def dispatch(options: argparse.Namespace) -> int:
         print("\n".join(f"{name:<24}{idea}" for name, idea in experiments().items()))
         return 0
 
-    from analysis.results import RUNS
-    from analysis.runs import CONFIG
+    from analysis.runs import CONFIG, RUNS
     from experiments import config as settings
     from experiments import preflight
     from experiments.sweep_plan import is_sweep
@@ -98,16 +97,12 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
         from experiments.preflight import check_start
         from experiments.same_run import refuse_other
         from experiments.sweep import closing_score
-        from experiments.taking_over import is_done, kept_runs
 
         config, folder = sweep.config(cell), sweep.run_folder(cell)
         resuming = (folder / CONFIG).is_file()
         refuse_other(sweep, cell)
-        if is_done(sweep, cell):
+        if sweep.is_done(cell):
             print(f"# {folder} has ended: {closing_score(sweep, cell)}")
-            return 0
-        if record := kept_runs(sweep, among=[cell, *sweep.needs(cell)]).usable.get(cell):
-            print(f"# {cell} was kept in {record} and is done")
             return 0
         check_start(config, folder, resuming=resuming, asks_teacher=not sweep.needs(cell))
         config.resume = str(folder) if resuming else ""
@@ -125,24 +120,22 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
 
 
 def foreseen(sweep: Sweep) -> Iterator[str]:
-    """What else is known of a sweep before it is run: what it takes over, what it loses, and why it would be refused."""
+    """What else is known of a sweep before it is run: what is done, what it loses, and why it would be refused."""
     from experiments.keys import refusing
-    from experiments.sweep_checks import check_no_writers, check_opening, check_place, lost_by_words, refused_arms, torn_runs
-    from experiments.taking_over import began_otherwise, is_done, kept_runs
+    from experiments.sweep_checks import check_no_writers, check_place, lost_by_words, refused_arms, torn_runs
 
-    kept, cells = kept_runs(sweep), sweep.cells()
-    num_done = sum(is_done(sweep, cell) for cell in cells)
+    cells = sweep.cells()
+    num_done = sum(sweep.is_done(cell) for cell in cells)
     if num_done:
-        yield f"{num_done} of {len(cells)} runs are done in {sweep.folder}, {len(cells) - num_done - len(kept.usable)} are left to run"
-    yield from (*lost_by_words(sweep), *kept.sentences(len(cells)), *began_otherwise(sweep, kept))
-    yield from refused_arms(sweep, kept.usable).values()
+        yield f"{num_done} of {len(cells)} runs are done in {sweep.folder}, {len(cells) - num_done} are left to run"
+    yield from lost_by_words(sweep)
+    yield from refused_arms(sweep).values()
     try:
         check_no_writers(sweep)
         yield from torn_runs(sweep).values()
-        check_opening(sweep, kept.usable)
         with refusing():
             sweep.planned.refuse_other(sweep.folder)
-        check_place(sweep, kept.usable)
+        check_place(sweep)
     except ConfigError as error:
         yield f"it would be refused: {error}"
 

@@ -9,7 +9,6 @@ from analysis.runs import leaves
 from experiments.config import ExperimentConfig
 from experiments.same_run import defaults_of, own_file
 from policy.learner_config import LearnerConfig
-from simulator.scenario import Split
 
 HEAVY_BONUS = 0.02
 """Entropy bonus from which on it was seen to outweigh a reward that comes once a dialogue; .01 did not."""
@@ -17,7 +16,7 @@ HEAVY_BONUS = 0.02
 
 def cautions(config: ExperimentConfig) -> list[str]:
     """All that there are for a run, a sentence each."""
-    return [*large_step(config), *heavy_bonus(config), *opens_sealed_half(config), *left_behind(config)]
+    return [*large_step(config), *heavy_bonus(config), *left_behind(config)]
 
 
 def large_step(config: ExperimentConfig) -> list[str]:
@@ -42,16 +41,6 @@ def heavy_bonus(config: ExperimentConfig) -> list[str]:
     return [
         f"WARNING algorithm.entropy_coef={bonus:g} was found with credit by turn. Without it (algorithm.turn_credit=0) the bonus "
         "outweighed the reward in recorded runs: entropy .5 to 4 nats, little learned. With algorithm.entropy_coef=0 they did learn"
-    ]
-
-
-def opens_sealed_half(config: ExperimentConfig) -> list[str]:
-    """A caution where a single run would be judged by the half that a confirmation needs, and may have once."""
-    if config.evaluation.split != Split.SEALED or config.sealed.seeds:
-        return []
-    return [
-        f"WARNING evaluation.split=sealed opens the sealed half for teacher.kind={config.teacher.kind} in this world, which is done once: "
-        "after this run no confirmation of it starts without sealed.again. The half to look at as often as one likes is heldout"
     ]
 
 

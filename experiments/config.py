@@ -15,7 +15,6 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from analysis.kept import is_json
 from analysis.runs import OF_A_SITTING, PROVENANCE, in_a_line, leaves, setting
 from curriculum import TEACHERS
 from curriculum.collapse import CollapseConfig
@@ -25,7 +24,6 @@ from experiments.evaluate import EvaluationConfig
 from experiments.keys import ConfigError, refuse_non_finite, refuse_of_other_kinds, refuse_unknown, refusing, wanted
 from experiments.probe import ProbeConfig
 from experiments.resampling import ResamplingConfig
-from experiments.sealed import SealedConfig
 from policy.algorithms import ALGORITHMS
 from policy.cluster import ClusterConfig
 from policy.engine import EngineConfig, EngineDtype
@@ -123,7 +121,6 @@ class ExperimentConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     probe: ProbeConfig = field(default_factory=ProbeConfig)
     resampling: ResamplingConfig = field(default_factory=ResamplingConfig)
-    sealed: SealedConfig = field(default_factory=SealedConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     simulator: Any = None
@@ -481,3 +478,12 @@ def defaults_for(**kinds: str) -> Mapping[str, Any]:
 def to_yaml(config: ExperimentConfig, provenance: Mapping[str, Any] | None = None) -> str:
     """The resolved configuration as YAML, with the facts about the run beside it."""
     return OmegaConf.to_yaml(OmegaConf.create({**to_plain(config), **({PROVENANCE: dict(provenance)} if provenance else {})}))
+
+
+def is_json(content: str) -> bool:
+    """Whether a text can be read as JSON."""
+    try:
+        json.loads(content)
+    except ValueError:
+        return False
+    return True

@@ -13,7 +13,6 @@ from experiments.config import ExperimentConfig, PolicyConfig, require_known
 from experiments.keys import ConfigError, checked_name, refusing
 from experiments.one_writer import check_no_writer
 from experiments.same_run import other_users
-from experiments.sealed import check_sealed
 from experiments.teaching import check_teacher
 from policy.capacity import check_capacity
 from policy.engine import WeightTransport, check_weight_files, vllm_remedy
@@ -63,7 +62,7 @@ def check(config: ExperimentConfig, folder: Path, *, resuming: bool) -> None:
     Raises:
         ConfigError: the run exists, its folder cannot be written or another process does, it has ended, or has steps to go on from and no
             whole checkpoint; the GPU, the model or a package for it is not there, memory does not suffice, the simulated user lacks
-            something or is not the one that the run began with, the teacher cannot teach this run, or the sealed half has judged it before.
+            something or is not the one that the run began with, or the teacher cannot teach this run.
     """
     if not resuming and folder.exists():
         raise ConfigError(f"name must be new, got {folder.name!r}; {folder} is there: take another name, or go on with resume={folder}")
@@ -89,7 +88,6 @@ def check_start(config: ExperimentConfig, folder: Path, *, resuming: bool, asks_
     check_needs(config)
     if asks_teacher:
         check_teacher(config)
-    check_sealed(config, folder, resuming=resuming)
 
 
 def check_needs(config: ExperimentConfig) -> None:
@@ -153,8 +151,6 @@ def check_unfinished(config: ExperimentConfig, folder: Path) -> None:
             f"resume must name a run that has not ended, got {str(folder)!r}, which took {steps:,} steps and {tokens:,} policy tokens; "
             "with a larger budget.policy_tokens, or budget.steps where that ended it, it goes on"
         )
-    if config.evaluation.split == Split.SEALED:
-        raise ConfigError(f"resume must not go on with {str(folder)!r} beyond its end: the sealed half judged it there, and judges once")
 
 
 def check_checkpoint(folder: Path) -> None:

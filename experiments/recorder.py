@@ -14,12 +14,12 @@ from analysis.boards.dashboard import Dashboard
 from analysis.boards.maps import COMPARED, IMAGE_EVERY, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
 from analysis.comparisons.planned import read_kept_plan
 from analysis.pages.transcripts import ending_of
-from analysis.results import RUNS
 from analysis.runs import (
     CONFIG,
     DIALOGUES,
     EVALUATION,
     METRICS,
+    RUNS,
     SUMMARY,
     TEACHER,
     THOUGHTS,

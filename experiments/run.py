@@ -30,7 +30,6 @@ from experiments.parts import Parts, assemble, model_folder
 from experiments.progress import Progress
 from experiments.recorder import CHECKPOINTS, Recorder
 from experiments.same_past import require_records, require_start, require_unmoved, stamps_of
-from experiments.sealed import opening_sealed
 from experiments.summary import closing_words, summarise_run
 from experiments.train import Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
@@ -53,9 +52,8 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
         to_go_on: the words after `python -m experiments` that go on with a run which ended early; empty for those that resume the folder.
 
     Raises:
-        ConfigError: the model or the engine turned out not to work, or another run opened the sealed half meanwhile; nothing was left
-            behind. Or another process writes this run or went on with it meanwhile, it lacks records of its past, or the weights that it
-            began with and still needs are gone.
+        ConfigError: the model or the engine turned out not to work; nothing was left behind. Or another process writes this run or went
+            on with it meanwhile, it lacks records of its past, or the weights that it began with and still needs are gone.
         KeyboardInterrupt: somebody stopped it before its folder was begun.
     """
     torn: list[str] = []
@@ -73,8 +71,7 @@ def run(config: ExperimentConfig, folder: Path, *, to_go_on: str = "") -> ExitCo
             text = settings_text(config, folder)
             if interruption.requested:
                 raise KeyboardInterrupt
-            with opening_sealed(config, folder):
-                begin(folder, text, must_be_new=not config.resume)
+            begin(folder, text, must_be_new=not config.resume)
             has_begun = True
             with only_writer(folder):
                 if config.resume:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from analysis.copies import why_no_copy
-from analysis.kept import relocated
 from analysis.runs import CONFIG, METRICS, PROVENANCE, leaves, read_config, read_run, setting
 from experiments.config import (
     DEFAULT_KINDS,
@@ -29,10 +28,10 @@ from simulator.users import contents_of
 if TYPE_CHECKING:
     from experiments.sweep_plan import Cell, Sweep
 
-MAY_DIFFER = (*(name for name in MAY_CHANGE if name not in ("budget.", *PLACES)), "name", "experiment", "sealed.again")
+MAY_DIFFER = (*(name for name in MAY_CHANGE if name not in ("budget.", *PLACES)), "name", "experiment")
 """Settings that change nothing about how a run comes out, by the beginnings of their names. A trace is the same if it lies in the same
 place beneath the runs."""
-OF_A_PLACE = ("cluster.", "checkpoint.", "resume", "runs", "name", "experiment", "sealed.")
+OF_A_PLACE = ("cluster.", "checkpoint.", "resume", "runs", "name", "experiment")
 """Settings that say where and when a run was made and not what it was."""
 PLACE_OF_A_RUN = ("experiment", "name", "runs", "resume")
 """Texts that may be any."""
@@ -186,3 +185,12 @@ def own_file(config: ExperimentConfig) -> ExperimentConfig | None:
 def defaults_of(group: str, kind: str) -> dict[str, Any]:
     """What the settings of a group are, plain and by dotted name, where no more is said than its kind."""
     return {name: value for name, value in defaults_for(**{**DEFAULT_KINDS, group: kind}).items() if name.startswith(f"{group}.")}
+
+
+def relocated(tree: Any, old: str, new: str) -> Any:
+    """The settings with paths in one folder of runs as paths in another."""
+    if isinstance(tree, Mapping):
+        return {key: relocated(value, old, new) for key, value in tree.items()}
+    if isinstance(tree, str) and (tree == old or tree.startswith(f"{old}/")):
+        return new + tree.removeprefix(old)
+    return tree

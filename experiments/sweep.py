@@ -1,7 +1,6 @@
 """Runs a sweep: its runs side by side as processes of their own, each resumable, and the comparison as they come in.
 
-What has a summary is done and what was broken off goes on from its newest checkpoint, so a sweep may take several sittings; what was kept
-of earlier ones (docs/results/) is done, too, where the run directories are gone. The first
+What has a summary is done and what was broken off goes on from its newest checkpoint, so a sweep may take several sittings. The first
 run goes alone until its first new step is over: it builds the prior that all share, and its pace says what the rest will cost.
 """
 
@@ -24,9 +23,7 @@ from tqdm import tqdm
 
 from analysis.comparisons.comparison import as_text, compare, write_json
 from analysis.comparisons.comparison_plan import COMPARISON, Plan
-from analysis.comparisons.planned import read_planned
 from analysis.comparisons.sweep import read_sweep
-from analysis.results import results_of
 from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
 from analysis.wording import count
 from experiments.config import (
@@ -40,9 +37,8 @@ from experiments.interruption import SIGNALS, Interruption
 from experiments.keys import ConfigError, refusing
 from experiments.preflight import check
 from experiments.same_run import refuse_other
-from experiments.sweep_checks import check_no_writers, check_opening, check_place, lost_by_words, refused_arms, torn_runs
+from experiments.sweep_checks import check_no_writers, check_place, lost_by_words, refused_arms, torn_runs
 from experiments.sweep_plan import Cell, Sweep
-from experiments.taking_over import began_otherwise, is_done, kept_runs, plan_apart
 from policy.prior_place import prior_folder
 from simulator.exit_code import ExitCode
 from simulator.progress import as_clock
@@ -92,17 +88,13 @@ def run_sweep(sweep: Sweep) -> ExitCode:
         ConfigError: a run that is there was begun with other settings or in another world, or another process still writes it.
     """
     check_no_writers(sweep)
-    kept = kept_runs(sweep)
-    if refused := refused_arms(sweep, kept.usable):
+    if refused := refused_arms(sweep):
         rest = ",".join(arm for arm in sweep.arms if arm not in refused)
         raise ConfigError(" ".join(refused.values()) + (f" Or go without: arms={rest}" if rest else ""))
     torn = torn_runs(sweep)
-    check_opening(sweep, kept.usable)
-    check_place(sweep, kept.usable)
+    check_place(sweep)
     keep_plan(sweep)
-    # Only now, so that a sweep that is refused leaves nothing behind.
-    kept.place(sweep)
-    for sentence in (*lost_by_words(sweep), *kept.sentences(len(sweep.cells())), *began_otherwise(sweep, kept), *torn.values()):
+    for sentence in (*lost_by_words(sweep), *torn.values()):
         print(sentence, file=sys.stderr)
     failed: list[Cell] = []
     with Interruption() as interruption, contextlib.suppress(KeyboardInterrupt):
@@ -115,17 +107,14 @@ def run_sweep(sweep: Sweep) -> ExitCode:
 
 
 def keep_plan(sweep: Sweep) -> None:
-    """Leaves in the sweep's folder what was chosen for it and what it sets out to compare.
+    """Leaves in the sweep's folder what it sets out to compare.
 
     Raises:
-        ConfigError: nothing could be chosen yet, or the sweep was started with another plan.
+        ConfigError: the sweep was started with another plan.
     """
     with refusing():
         sweep.planned.refuse_other(sweep.folder)
-        if sweep.choice:
-            sweep.choice.keep(sweep.folder)
-        earlier = None if plan_apart(sweep) else read_planned(results_of(sweep.folder))
-        (sweep.planned.grown_from(earlier) if earlier else sweep.planned).keep(sweep.folder)
+        sweep.planned.keep(sweep.folder)
 
 
 def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
@@ -139,15 +128,14 @@ def run_arm(sweep: Sweep, cell: Cell) -> ExitCode:
     expected, settings = os.environ.get(SETTINGS), digest_of(sweep.config(cell))
     if expected not in (None, settings):
         raise ConfigError(f"{cell} must have the settings that its sweep began with; a file of it was changed since: start the sweep again")
-    kept_runs(sweep, among=[cell, *sweep.needs(cell)]).place(sweep)
     for need in sweep.needs(cell):
-        if not is_done(sweep, need):
+        if not sweep.is_done(need):
             first = f"python -m experiments {shlex.join(words_of(sweep, need))}"
             raise ConfigError(f"{cell} replays {need}, which must have ended before; run that first: {first}")
     folder = sweep.run_folder(cell)
     resuming = (folder / CONFIG).is_file()
     refuse_other(sweep, cell)
-    if is_done(sweep, cell):
+    if sweep.is_done(cell):
         print(f"{folder} has ended: {closing_score(sweep, cell)}", file=sys.stderr)
         return ExitCode.FINISHED
     config = settings_to_go_on(sweep, cell) if resuming else sweep.config(cell)
@@ -178,7 +166,7 @@ class Sitting:
             torn: runs that cannot be read, and count as failed.
         """
         self.sweep, self.interruption, self.torn = sweep, interruption, torn
-        self.left = [cell for cell in sweep.cells() if not is_done(sweep, cell) and cell not in torn]
+        self.left = [cell for cell in sweep.cells() if not sweep.is_done(cell) and cell not in torn]
         self.running: list[Running] = []
         self.failed: list[Cell] = [*torn]
         self.budget = sweep.budget
@@ -213,7 +201,7 @@ class Sitting:
             raise
         finally:
             self.bar.close()
-        if any(is_done(self.sweep, cell) for cell in self.sweep.cells()):
+        if any(self.sweep.is_done(cell) for cell in self.sweep.cells()):
             try:
                 self.say(compare_arms(self.sweep))
             except (ValueError, OSError) as error:
@@ -224,7 +212,7 @@ class Sitting:
         """Starts runs whose needs are met, up to `parallel`; only one before the first step of all is over."""
         alone = self.run_s is None
         while len(self.running) < (1 if alone else self.sweep.parallel):
-            cell = next((cell for cell in self.left if all(is_done(self.sweep, need) for need in self.sweep.needs(cell))), None)
+            cell = next((cell for cell in self.left if all(self.sweep.is_done(need) for need in self.sweep.needs(cell))), None)
             if cell is None:
                 return self.give_up_on_the_impossible()
             self.left.remove(cell)
@@ -312,7 +300,7 @@ class Sitting:
 
     def share(self, cell: Cell) -> float:
         """How much of a run has been made, in [0, 1]."""
-        return 1.0 if is_done(self.sweep, cell) else share_spent(self.sweep.run_folder(cell), self.budget)
+        return 1.0 if self.sweep.is_done(cell) else share_spent(self.sweep.run_folder(cell), self.budget)
 
     def stop_all(self, *, abandon: bool = False) -> None:
         """Asks what still runs to end, and waits for it.

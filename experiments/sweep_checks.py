@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from analysis.comparisons.sweep import seed_of
-from analysis.runs import CONFIG, setting
+from analysis.comparisons.sweep import run_folders, seed_of
+from analysis.runs import setting
 from experiments.catalogue import path_of
 from experiments.cautions import lost_settings
 from experiments.config import compose, laid_over, parse_overrides, read_experiment, read_yaml
@@ -13,10 +11,8 @@ from experiments.keys import ConfigError
 from experiments.one_writer import check_no_writer
 from experiments.preflight import check_needs, check_writable
 from experiments.same_run import TornRun, refuse_other
-from experiments.sealed import check_sealed
 from experiments.sweep_input import OWN, unreached
 from experiments.sweep_plan import Cell, Sweep
-from experiments.taking_over import is_done, runs_in
 from experiments.teaching import check_teacher
 
 
@@ -47,17 +43,14 @@ def lost_by_words(sweep: Sweep) -> list[str]:
     return [*missed, *lost_settings(*configs, called=sweep.experiment)]
 
 
-def refused_arms(sweep: Sweep, kept: Collection[Cell]) -> dict[str, str]:
+def refused_arms(sweep: Sweep) -> dict[str, str]:
     """By arm that has runs to make, why its teacher cannot teach them here: known before hours are spent on the others.
 
     A teacher that copies another run is not asked: there is nothing to copy yet.
-
-    Args:
-        kept: runs that will be taken over.
     """
     refused = {}
     for arm in sweep.arms:
-        cell = next((cell for cell in sweep.cells() if cell.arm == arm and cell not in kept and not is_done(sweep, cell)), None)
+        cell = next((cell for cell in sweep.cells() if cell.arm == arm and not sweep.is_done(cell)), None)
         if cell is None or sweep.needs(cell):
             continue
         try:
@@ -87,34 +80,22 @@ def torn_runs(sweep: Sweep) -> dict[Cell, str]:
 def begun_before(sweep: Sweep) -> list[Cell]:
     """Runs in the sweep's folder that were not asked for now, of arms that the file has."""
     asked = set(sweep.cells())
-    begun = [Cell(folder.parent.name, seed_of(folder)) for folder in runs_in(sweep.folder)]
+    if not sweep.folder.is_dir():
+        return []
+    try:
+        begun = [Cell(folder.parent.name, seed_of(folder)) for folder in run_folders(sweep.folder)]
+    except ValueError:  # it holds no run yet
+        return []
     return [cell for cell in begun if cell.arm in sweep.file_arms and cell not in asked]
 
 
-def check_opening(sweep: Sweep, kept: Collection[Cell]) -> None:
-    """Refuses a sweep that would open the sealed half a second time.
-
-    Args:
-        kept: runs that are taken over.
-
-    Raises:
-        ConfigError: as `check_sealed` does.
-    """
-    for cell in sweep.cells():
-        resuming = cell in kept or (sweep.run_folder(cell) / CONFIG).is_file()
-        check_sealed(sweep.config(cell), sweep.run_folder(cell), resuming=resuming)
-
-
-def check_place(sweep: Sweep, kept: Collection[Cell]) -> None:
+def check_place(sweep: Sweep) -> None:
     """Refuses a sweep whose first run that is left could not be written or would not find its model, its users or its room here.
-
-    Args:
-        kept: runs that are taken over.
 
     Raises:
         ConfigError: as `check_writable` and `check_needs` do.
     """
     check_writable(sweep.folder, called="runs")
-    first = next((cell for cell in sweep.cells() if cell not in kept and not is_done(sweep, cell)), None)
+    first = next((cell for cell in sweep.cells() if not sweep.is_done(cell)), None)
     if first is not None:
         check_needs(sweep.config(first))

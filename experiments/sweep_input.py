@@ -11,12 +11,11 @@ from typing import Any
 from analysis.comparisons.options import seeds as seeds_from
 from analysis.endpoints import ENDPOINTS
 from analysis.runs import leaves, setting
-from experiments.config import SEEDS_BELOW, laid_over, read_experiment
+from experiments.config import SEEDS_BELOW, laid_over
 from experiments.keys import ConfigError
-from simulator.scenario import Split
 
-KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary", "read", "threshold", "differ", "tuning", "choose")
-NEEDED, OF_NAMES, LISTS = ("base", "arms", "seeds"), ("settings", "arms", "tuning", "choose"), ("contrasts", "read", "differ")
+KEYS = ("base", "settings", "arms", "seeds", "parallel", "contrasts", "primary", "read", "threshold", "differ", "tuning")
+NEEDED, OF_NAMES, LISTS = ("base", "arms", "seeds"), ("settings", "arms", "tuning"), ("contrasts", "read", "differ")
 OWN = ("arms", "seeds", "parallel", "name", "runs")
 """Overrides that are the sweep's; every other one goes to all arms."""
 NOT_OF_A_SWEEP = {
@@ -70,22 +69,6 @@ def refuse_kinds(given: Mapping[str, Any], arms: Mapping[str, Any]) -> None:
                 f"{group}.kind must not be set for a sweep whose arms have {what} of their own, got {kind!r}; the others "
                 "would be called what they are not: write an arm of that kind into the file"
             )
-
-
-def refuse_opening(tree: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuses to have a sweep judged by the sealed half that was not planned for it: its seeds and its arms are those of development.
-
-    Not one that was begun so, before this was refused.
-
-    Raises:
-        ConfigError: it was asked for.
-    """
-    planned = laid_over(read_experiment(tree["base"]), tree.get("settings") or {})
-    if setting(given, "evaluation.split") == Split.SEALED and setting(planned, "evaluation.split") != Split.SEALED:
-        raise ConfigError(
-            f"evaluation.split must be {setting(planned, 'evaluation.split', Split.HELDOUT)} for this sweep, got sealed; what the sealed "
-            "half judges, and with which seeds, is planned in a file of its own, such as experiments/confirmation.yaml"
-        )
 
 
 def refuse_without_effect(base: Mapping[str, Any], arms: Mapping[str, dict[str, Any]], given: Mapping[str, Any]) -> None:

@@ -12,14 +12,13 @@
 
 A group of settings of another `kind` than the base's (teacher, algorithm, simulator) replaces it whole. `{frontier}` stands for the
 teacher.jsonl of that arm's run with the *next* of the file's seeds, which is then run first, whichever seeds were asked for; seeds that
-the file does not have replay runs of those it has. So what a run replays hangs on nothing but its seed. Five more keys, where an
+the file does not have replay runs of those it has. So what a run replays hangs on nothing but its seed. Four more keys, where an
 experiment needs them:
 
     differ: [policy.prior.]          # what arms may differ in although it must be the same elsewhere, because the experiment is about it
     tuning: {fixed_*: none}          # by arm, what was tried before its settings were fixed; then no arm may be left out
     read: [heldout.forgotten]        # endpoints besides the primary one that the experiment is about: in every contrast, and on the page
     threshold: 35                    # held-out score whose first reaching is timed, 60 otherwise
-    choose: {from: fixed_vs_adaptive/sweep, seeds: 0-4, best: ["fixed_*"]}     # of these arms only the best of another sweep (`choice`)
 """
 
 from __future__ import annotations
@@ -35,11 +34,9 @@ from typing import Any
 
 from analysis.comparisons.comparison_plan import Plan
 from analysis.comparisons.planned import THRESHOLD, Planned
-from analysis.results import RUNS, results_of
-from analysis.runs import CONFIG, TEACHER, leaves, setting
+from analysis.runs import RUNS, SUMMARY, TEACHER, leaves, read_summary
 from analysis.wording import count
 from experiments.catalogue import experiments, path_of
-from experiments.choice import Choice, read_choice
 from experiments.config import (
     MAY_CHANGE,
     VARIANTS,
@@ -66,13 +63,11 @@ from experiments.sweep_input import (
     num_parallel,
     parse_contrast,
     refuse_kinds,
-    refuse_opening,
     refuse_without_effect,
     require_shape,
     whole_numbers,
 )
 from policy.engine import EngineKind
-from simulator.scenario import Split
 
 REFERENCE = re.compile(r"\{([\w.+-]+)\}")
 
@@ -109,8 +104,6 @@ class Sweep:
     """What will be compared, whichever arms were asked for."""
     differ: tuple[str, ...] = ()
     """Settings, or beginnings of their names, in which arms differ because the experiment is about them."""
-    choice: Choice | None = None
-    """Which arms are the best of another sweep; until that is known, all candidates are among `arms`."""
     words: tuple[str, ...] = ()
     """The overrides from which it was made."""
     composed: dict[tuple[str, ...], ExperimentConfig] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -161,6 +154,13 @@ class Sweep:
         """Where a run lies."""
         return self.folder / cell.arm / f"seed_{cell.seed}"
 
+    def is_done(self, cell: Cell) -> bool:
+        """Whether a run has ended well, and its summary can be read."""
+        try:
+            return read_summary(self.run_folder(cell) / SUMMARY) is not None
+        except (ValueError, OSError):
+            return False
+
     def needs(self, cell: Cell) -> list[Cell]:
         """Runs that must have ended before this one can begin."""
         texts = [value for _, value in leaves(self.arms[cell.arm]) if isinstance(value, str)]
@@ -199,9 +199,6 @@ class Sweep:
         """As `config`, through the schema."""
         settings = filled(self.arms[cell.arm], {need.arm: str(self.run_folder(need) / TEACHER) for need in self.needs(cell)})
         own: dict[str, Any] = {"seed": cell.seed, "name": f"seed_{cell.seed}", "runs": str(self.runs)}
-        if setting(self.base, "evaluation.split") == Split.SEALED:
-            # The file's, whichever were asked for: seeds by seeds is still one opening, and other seeds are none of it.
-            own |= {"sealed": {"seeds": list(self.ring)}}
         try:
             return compose(self.base, merged(settings, own), experiment=self.experiment)
         except ConfigError as error:
@@ -218,7 +215,6 @@ def describe(sweep: Sweep) -> str:
         *(f"# contrast {a} against {b}{absent((a, b), sweep)}" for a, b in planned.contrasts),
         *(f"# arms differ on purpose in {name}" for name in sweep.differ),
         *(f"# tuned before, {arm}: {said}" for arm, said in planned.tuning.items()),
-        *(f"# {said}" for said in (sweep.choice.sentences() if sweep.choice else ())),
     ]
     for arm, settings in sweep.arms.items():
         changes = ", ".join(f"{name}={value}" for name, value in leaves(settings))
@@ -230,14 +226,10 @@ def numbers(sweep: Sweep) -> list[str]:
     """How many runs, and what they may spend."""
     cells, budget = sweep.cells(), sweep.budget
     extra = cells[len(sweep.arms) * len(sweep.seeds) :]
-    open_ones = sweep.choice.num_open if sweep.choice else 0
     each = f"{budget.policy_tokens:,} policy tokens" + (f" or {budget.steps} steps" if budget.steps else "")
     lines = [f"# {count(len(sweep.arms), 'arm')} x {count(len(sweep.seeds), 'seed')} of {each} each, {sweep.parallel} runs side by side"]
     lines += [f"# and {', '.join(map(str, extra))}, which other runs replay"] if extra else []
-    said = in_all(len(cells), budget)
-    if open_ones:
-        said = f"{in_all(len(cells) - open_ones * len(sweep.seeds), budget)} once the best are chosen; with all candidates {said}"
-    lines.append(f"# {said}; how long they take is said after the first step")
+    lines.append(f"# {in_all(len(cells), budget)}; how long they take is said after the first step")
     return lines
 
 
@@ -253,14 +245,7 @@ def absent(contrast: tuple[str, str], sweep: Sweep) -> str:
     if missing:
         return f"; {' and '.join(missing)} {was} not asked for, so it counts with p = 1 until {it_is} run"
     a, b = contrast
-    if b in (sweep.planned.choose or {}).get("best", ()):
-        return ""
-    places = (sweep.folder, results_of(sweep.folder))
-    others = [
-        arm
-        for arm in fnmatch.filter(sweep.file_arms, b)
-        if arm != a and arm not in sweep.arms and not any((place / arm).is_dir() for place in places)
-    ]
+    others = [arm for arm in fnmatch.filter(sweep.file_arms, b) if arm not in (a, *sweep.arms) and not (sweep.folder / arm).is_dir()]
     return f"; undecided until {', '.join(others)} {'is' if len(others) == 1 else 'are'} run as well" if others else ""
 
 
@@ -285,8 +270,6 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     arms = {arm: file_arms[arm] for arm in chosen_arms(tree["arms"], own.get("arms", list(tree["arms"])))}
     refuse_without_effect(base, arms, given)
     folder = Path(str(own.get("runs", RUNS))) / experiment / checked_name(str(own.get("name", "sweep")))
-    if not any(folder.glob(f"*/*/{CONFIG}")):
-        refuse_opening(tree, given)
     seeds = whole_numbers("seeds", own.get("seeds", tree["seeds"]), least=0)
     file_seeds = whole_numbers("seeds", tree["seeds"], least=0)
     planned = planned_of(tree, file_arms, seeds=planned_seeds(file_seeds, seeds), overrides=overrides)
@@ -304,8 +287,6 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
         differ=tuple(tree.get("differ") or ()),
         words=tuple(overrides),
     )
-    if tree.get("choose") is not None:
-        sweep = chosen(sweep, tree["choose"])
     check(sweep, all_arms=list(tree["arms"]))
     return sweep
 
@@ -339,7 +320,6 @@ def planned_of(tree: Mapping[str, Any], arms: Mapping[str, Any], *, seeds: tuple
         primary=tree.get("primary", "heldout.auc"),
         read=tuple(tree.get("read") or ()),
         tuning={arm: str(said) for arm, said in (tree.get("tuning") or {}).items()},
-        choose=tree.get("choose"),
         seeds=seeds,
         varied=tuple(sorted({name for changes in arms.values() for name, _ in leaves(changes)})),
         arms=tuple(tree["arms"]),
@@ -363,32 +343,6 @@ def require_plan(planned: Planned, name: str) -> None:
 def planned_seeds(of_file: Sequence[int], asked: Sequence[int]) -> tuple[int, ...]:
     """All that must be in before a contrast is answered: the file's and those asked for; these alone if they are all others."""
     return tuple(sorted({*of_file, *asked})) if {*of_file} & {*asked} else tuple(asked)
-
-
-def chosen(sweep: Sweep, wanted: Mapping[str, Any]) -> Sweep:
-    """The sweep without the arms that were not chosen, of all in the file, whichever were asked for; see `experiments.choice`.
-
-    Raises:
-        ConfigError: as `read_choice` does, or a candidate's settings are wrong.
-    """
-    whole = sweep.whole()
-
-    def config_of(arm: str) -> ExperimentConfig:
-        return whole.config(Cell(arm, sweep.seeds[0]))
-
-    choice = read_choice(
-        wanted,
-        sweep.file_arms,
-        asked=sweep.arms,
-        folder=sweep.folder,
-        runs=sweep.runs,
-        endpoint=sweep.planned.primary,
-        config_of=config_of,
-        all_at_once=setting(sweep.base, "evaluation.split") == Split.SEALED,
-    )
-    arms = {arm: settings for arm, settings in sweep.arms.items() if arm not in choice.rejected}
-    planned = replace(sweep.planned, arms=tuple(arm for arm in sweep.file_arms if arm not in choice.rejected))
-    return replace(sweep, arms=arms, planned=planned, choice=choice)
 
 
 def reached(arm: Mapping[str, Any], base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

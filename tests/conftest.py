@@ -1,12 +1,10 @@
 """Files that start engines go first: two processes share the files, and the long ones must not be what one of them is left with.
 Where vLLM is built for GPUs they are skipped: what they start computes on the CPU.
 
-No test hears of what the sealed half was opened for in this checkout. Whoever asks for `write` gets a sweep's file (`sweep_file`).
+Whoever asks for `write` gets a sweep's file (`sweep_file`).
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 from sweep_file import write  # noqa: F401 (a fixture, of several files)
@@ -21,10 +19,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if vllm_is_for_gpus():
         for item in start_engines:
             item.add_marker(pytest.mark.skip(reason="starts engines on the CPU: make setup ACCELERATOR=cpu"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _sealed_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("experiments.sealed.CHECKOUT", tmp_path_factory.mktemp("checkout"))
-        yield

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from analysis.comparisons.planned import Planned
 from experiments.recorder import Recorder, dialogue_record
 from experiments.summary import summarise_run
 from simulator.bank import load_bank
@@ -130,15 +129,6 @@ def summary_of(folder: Path, *, seed: int, num_steps: int, alarms: Sequence[dict
         "errors": {"simulator": 0, "engine": 0, "excluded_dialogues": 0},
     }
     return summarise_run(folder, facts=facts, reference={"L0": 17.5, "L6": 84.0}, alarms=alarms)
-
-
-def make_sealed_cell(sweep: Path) -> Path:
-    """A finished run of a sweep that is judged by the sealed half and planned with two seeds, of which this is the first."""
-    folder = make_run(sweep / "frontier" / "seed_0", num_steps=8)
-    config = (folder / "config.yaml").read_text(encoding="utf-8").replace("name: seed0", "name: seed_0\nevaluation:\n  split: sealed")
-    (folder / "config.yaml").write_text(config, encoding="utf-8")
-    Planned(contrasts=(), primary="heldout.auc", seeds=(0, 1), arms=("frontier",)).keep(sweep)
-    return folder
 
 
 def make_run(

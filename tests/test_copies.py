@@ -10,13 +10,11 @@ import yaml
 from made_sweep import made_result
 
 from analysis.comparisons.sweep import read_sweep
-from analysis.copies import COPIED, digest_of_tasks, tasks_issued, why_no_copy
-from analysis.kept import keep_run
+from analysis.copies import COPIED, digest_of_tasks, why_no_copy
 from analysis.runs import EARLIER_COMMITS, TEACHER, read_lines, read_run
 from experiments.beginning import copied_tasks, earlier_commits, write_over
 from experiments.config import load
 from experiments.one_writer import begin
-from simulator.difficulty import Difficulty
 
 
 def task(strictness: float, step: int = 1) -> dict:
@@ -44,25 +42,6 @@ def test_a_replay_of_the_run_that_is_here_counts_and_one_of_another_is_left_out(
     assert sweep.notes == ["yoked/seed_0 is left out: it replays another frontier/seed_1 than the one that is here, and must be run anew"]
 
 
-def test_a_kept_replay_keeps_what_it_copied_whatever_the_source_has_become(tmp_path):
-    source = made_result(tmp_path / "sweep", "frontier", 1, teacher=[task(0.25)])
-    digest = digest_of_tasks(read_lines(source / TEACHER))
-    run = replayed(tmp_path / "sweep", copied=digest)
-    (source / TEACHER).write_text(json.dumps(task(0.75)) + "\n", encoding="utf-8")
-    keep_run(run, tmp_path / "kept", runs=tmp_path)
-    assert json.loads((tmp_path / "kept" / "kept.json").read_text())[COPIED] == digest
-
-
-def test_a_kept_source_counts_by_what_was_written_down_of_it(tmp_path):
-    first = task(0.25) | {"difficulty": {"strictness": 0.25, "reserve": 0.2, "impatience": 0.2}, "propensity": 0.1}
-    source = made_result(tmp_path / "sweep", "frontier", 1, teacher=[first])
-    run = replayed(tmp_path / "sweep", copied=digest_of_tasks(read_lines(source / TEACHER)))
-    for each in (source, run):
-        keep_run(each, tmp_path / "kept" / each.relative_to(tmp_path / "sweep"), runs=tmp_path)
-    sweep = read_sweep(tmp_path / "kept")
-    assert sweep.notes == [] and sweep.of("yoked").keys() == {0}
-
-
 def test_what_is_replayed_is_written_down_once(tmp_path):
     source = made_result(tmp_path, "frontier", 1, teacher=[task(0.25)])
     digest = digest_of_tasks(read_lines(source / TEACHER))
@@ -72,14 +51,6 @@ def test_what_is_replayed_is_written_down_once(tmp_path):
     run = replayed(tmp_path, copied="before")
     resumed = load("smoke", ["teacher.kind=yoked", f"teacher.trace={source}", f"resume={run}"])
     assert copied_tasks(resumed, run) == {COPIED: "before"}
-
-
-def test_what_was_kept_of_a_run_is_replayed_as_the_run_that_it_was(tmp_path):
-    told = task(0.25) | {"difficulty": Difficulty.along(0.25).to_dict(), "propensity": 0.1}
-    source = made_result(tmp_path / "sweep", "frontier", 1, teacher=[told])
-    keep_run(source, kept := tmp_path / "kept" / "frontier" / "seed_1", runs=tmp_path)
-    config = load("smoke", ["teacher.kind=yoked", f"teacher.trace={kept}"])
-    assert copied_tasks(config, tmp_path) == {COPIED: tasks_issued(kept)} == {COPIED: tasks_issued(source)}
 
 
 def test_settings_are_whole_from_their_first_moment_and_keep_their_file(tmp_path):

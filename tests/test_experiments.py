@@ -174,10 +174,6 @@ def test_a_run_that_has_spent_its_budget_is_not_gone_on_with(tmp_path):
             preflight.check_unfinished(config, tmp_path)
     larger = load("adaptive_curriculum", ["budget.policy_tokens=2000", "budget.steps=8"])
     preflight.check_unfinished(larger, tmp_path)
-    # What the sealed half has judged at its end is not judged again further on, whatever was said when it was opened.
-    sealed = load("adaptive_curriculum", ["budget.policy_tokens=2000", "evaluation.split=sealed", "sealed.again=why not"])
-    with pytest.raises(ConfigError, match="the sealed half judged it there, and judges once"):
-        preflight.check_unfinished(sealed, tmp_path)
 
 
 def test_settings_of_the_file_that_another_algorithm_does_not_take_over_are_named():
@@ -202,13 +198,6 @@ def test_an_entropy_bonus_that_outweighs_a_reward_at_the_end_is_warned_of():
     assert warning.startswith("WARNING algorithm.entropy_coef=0.03 was found with credit by turn") and warning.endswith("they did learn")
     for quiet in (["algorithm.entropy_coef=0"], ["algorithm.entropy_coef=0.01"], ["policy.model=some/model", "learner.lr=1e-6"]):
         assert cautions(load("adaptive_curriculum", ["algorithm.turn_credit=0", *quiet])) == []
-
-
-def test_a_single_run_that_opens_the_sealed_half_is_warned_and_a_confirmation_is_not():
-    (warning,) = cautions(load("adaptive_curriculum", ["evaluation.split=sealed"]))
-    assert warning.startswith("WARNING evaluation.split=sealed opens the sealed half for teacher.kind=frontier in this world")
-    sweep = load_sweep("confirmation")
-    assert cautions(sweep.config(Cell("frontier", 100))) == []
 
 
 def test_a_run_on_a_gpu_is_refused_where_there_is_none_before_a_model_is_looked_for(monkeypatch, tmp_path):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from earlier_file import EARLIER, earlier
-from made_run import ALARM, make_run, make_sealed_cell
+from made_run import ALARM, make_run
 
 from analysis.__main__ import main, tensorboard_command
 from analysis.drawing.arm_looks import moved_apart
@@ -29,7 +29,6 @@ from analysis.grades import Look
 from analysis.pages.before_after import BeforeAfter, Gain, before_after
 from analysis.pages.report import write_report
 from analysis.pages.run_figures import AIM, aim_figure, issued_figure, training_figures
-from analysis.pages.sections import repeat
 from analysis.pages.verdict import caveat, verdict
 from analysis.runs import Run, read_run
 from analysis.teaching import Group, by_time
@@ -299,13 +298,6 @@ def tear(path: Path) -> None:
             "evaluation.jsonl cannot be used.",
         ),
         ("summary.json", "What this run reached cannot be told; on the small", ["Score by strictness", "Cost"], "at step 40."),
-        # Without it nobody knows whether these were sealed users, so that their words are held back.
-        (
-            "config.yaml",
-            "Training raised the held-out score from",
-            ["Before training"],
-            "Whether they are users of the sealed half stands in config.yaml, which cannot be used.",
-        ),
     ],
 )
 def test_a_torn_file_costs_its_part_of_the_page_and_is_named_first(tmp_path, file, title, gone, says):
@@ -440,13 +432,6 @@ def test_the_page_about_a_run_of_a_sweep_names_its_arm_and_how_to_make_it_again(
     assert "<title>adaptive_curriculum/fixed_0.1/seed_0</title>" in page.read_text(encoding="utf-8")
 
 
-def test_a_run_that_the_sealed_half_judged_is_repeated_only_with_a_reason(tmp_path):
-    run = read_run(make_run(tmp_path / "seed0", finished=False))
-    assert "sealed" not in repeat(run)
-    run.config["evaluation"] = {"split": "sealed"}
-    assert "ARGS=&quot;sealed.again=&#x27;...&#x27; seed=0&quot;" in repeat(run) and "in place of the dots" in repeat(run)
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -463,31 +448,6 @@ def test_what_repeats_a_run_can_be_pasted_into_a_shell(tmp_path, words):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     printed = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
     assert printed.strip() == str(words)
-
-
-def test_words_of_sealed_users_are_held_back_until_all_runs_of_the_sweep_are_in(tmp_path):
-    folder = make_sealed_cell(tmp_path / "sweep")
-    words = read_page(write_report(folder)).words
-    assert "Users of the sealed half are shown once all runs of the sweep are in; 1 of 2 are not." in words
-    assert "Hidden wish" not in words and "After training" not in words
-    (tmp_path / "sweep" / "frontier" / "seed_1").mkdir()
-    (tmp_path / "sweep" / "frontier" / "seed_1" / "summary.json").write_text("{}", encoding="utf-8")
-    assert "Hidden wish" in read_page(write_report(folder)).words
-
-
-@pytest.mark.parametrize("plan", ["", "{", '{"contrasts": [], "primary": "heldout.auc"}'])
-def test_words_of_sealed_users_are_held_back_where_the_plan_does_not_say_which_runs_are_missing(tmp_path, plan):
-    folder = make_sealed_cell(tmp_path / "sweep")
-    (tmp_path / "sweep" / "plan.json").write_text(plan, encoding="utf-8")
-    words = read_page(write_report(folder)).words
-    assert "which they are should stand in its plan.json, and does not" in words and "Hidden wish" not in words
-
-
-def test_runs_that_no_plan_has_do_not_open_words_of_sealed_users(tmp_path):
-    folder = make_sealed_cell(tmp_path / "sweep")
-    (tmp_path / "sweep" / "other" / "seed_9").mkdir(parents=True)
-    (tmp_path / "sweep" / "other" / "seed_9" / "summary.json").write_text("{}", encoding="utf-8")
-    assert "1 of 2 are not" in read_page(write_report(folder)).words
 
 
 def test_a_run_by_itself_on_the_sealed_half_may_be_read(tmp_path):

@@ -10,9 +10,7 @@ import pytest
 from parts_in_process import parts_in_process
 from tiny_policy import save_tiny_policy
 
-from experiments import sealed
 from experiments.config import load
-from experiments.keys import ConfigError
 from experiments.run import RunLoop, run
 from experiments.train import Tally
 from simulator.exit_code import ExitCode
@@ -60,19 +58,6 @@ def test_a_run_that_is_stopped_once_it_has_begun_says_how_to_go_on(begin, tmp_pa
     assert begin(stats=sent(signal.SIGINT), close=sent(signal.SIGTERM)) == ExitCode.INTERRUPTED
     assert capsys.readouterr().err.endswith(f"interrupted; to go on: python -m experiments smoke resume={folder}\n")
     assert (folder / "checkpoints" / "step_0").is_dir()
-
-
-def test_a_run_that_finds_the_sealed_half_opened_while_its_engines_started_leaves_no_folder(begin, tmp_path, monkeypatch):
-    monkeypatch.setattr(sealed, "CHECKOUT", tmp_path)
-    split = "evaluation.split=sealed"
-
-    def another_opens_it():
-        with sealed.opening_sealed(load("smoke", [f"runs={tmp_path / 'runs'}", split]), tmp_path / "runs" / "smoke" / "other"):
-            """Here the other run begins."""
-
-    with pytest.raises(ConfigError, match="by smoke/other"):
-        begin(split, load_weights=another_opens_it)
-    assert not (tmp_path / "runs" / "smoke").exists()
 
 
 @pytest.mark.parametrize("workers", ["answer", "are stuck", "broke"])

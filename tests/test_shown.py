@@ -7,8 +7,6 @@ import math
 
 import pytest
 
-from experiments.set_aside import is_set_aside
-from experiments.set_aside import main as set_aside_main
 from simulator.__main__ import main
 from simulator.bank import load_bank
 from simulator.ladder import score_agent
@@ -80,7 +78,7 @@ def test_without_a_dialogue_there_is_no_table(tmp_path, capsys):
     assert "FILE must hold a dialogue that did not break, got none" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("line", ["", "[]", "{}", '{"scenario_id": "nowhere"}', '{"step": "x"}'])
+@pytest.mark.parametrize("line", ["", "{}", '{"scenario_id": "nowhere"}', '{"step": "x"}'])
 def test_a_line_that_is_no_dialogue_is_named(tmp_path, capsys, line):
     path = tmp_path / "dialogues.jsonl"
     path.write_text(line + "\n")
@@ -88,42 +86,3 @@ def test_a_line_that_is_no_dialogue_is_named(tmp_path, capsys, line):
     assert "line 1 must be a dialogue of this world" in capsys.readouterr().err
     assert main(["skills", str(tmp_path / "none.jsonl")]) == 2
     assert "which is not there" in capsys.readouterr().err
-
-
-def test_an_event_is_set_aside_whole_and_about_a_sixth_of_them_are():
-    by_event: dict[str, set[bool]] = {}
-    for scenario in load_bank().scenarios(Split.TRAIN):
-        by_event.setdefault(scenario.scenario_id.split("/")[1], set()).add(is_set_aside(scenario))
-    assert all(len(verdicts) == 1 for verdicts in by_event.values())
-    assert 1 / 9 < sum(True in verdicts for verdicts in by_event.values()) / len(by_event) < 1 / 4
-
-
-@pytest.mark.engine
-def test_a_recipe_is_measured_on_what_it_was_not_taught(tmp_path, capsys):
-    tiny = ["num_tokens=20000", "vocab_size=600", "hidden_size=32", "num_heads=1", "num_layers=1", "intermediate_size=64"]
-    settings = [*(f"policy.prior.{setting}" for setting in tiny), "evaluation.num_scenarios=3", "evaluation.strictness=[0.2,0.6]"]
-    path = tmp_path / "dialogues.jsonl"
-    assert set_aside_main(["smoke", *settings, "--dialogues", str(path)]) == 0
-    assert [row.split()[:2] for row in capsys.readouterr().out.splitlines()[-3:]] == [["0.2", "3"], ["0.6", "3"], ["all", "6"]]
-    assert all(is_set_aside(dialogue.scenario) for _, dialogue in read_dialogues(path, load_bank()))
-
-
-def test_dialogues_of_a_recipe_take_the_place_of_earlier_ones_whole(tmp_path, monkeypatch):
-    played = score_agent("L2", SCENARIOS[:1], [0.2], user=RuleUser(RuleUserConfig(register=Register.WORLD)))
-    monkeypatch.setattr("experiments.set_aside.play_unseen", lambda config: played)
-    path = tmp_path / "dialogues.jsonl"
-    path.write_text("earlier")
-    with path.open() as earlier:
-        assert set_aside_main(["smoke", "--dialogues", str(path)]) == 0
-        assert earlier.read() == "earlier"
-    assert len(list(read_dialogues(path, load_bank()))) == 1
-
-
-def test_a_recipe_that_cannot_be_is_refused(capsys):
-    assert set_aside_main(["smoke", "policy.prior.num_tokens=0"]) == 2
-    assert "policy.prior.num_tokens must be > 0" in capsys.readouterr().err
-
-
-def test_a_model_that_nobody_here_taught_is_refused(capsys):
-    assert set_aside_main(["smoke", "policy.model=Qwen/Qwen2.5-0.5B-Instruct"]) == 2
-    assert "policy.model must be embedded here" in capsys.readouterr().err

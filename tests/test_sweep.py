@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +26,6 @@ from experiments.interruption import Interruption
 from experiments.keys import ConfigError
 from experiments.one_writer import only_writer
 from experiments.same_run import differences, refuse_other
-from experiments.sealed import opening_sealed
 from experiments.sweep import (
     SETTINGS,
     Running,
@@ -109,20 +107,6 @@ def test_the_score_whose_first_reaching_is_timed_is_the_files_and_no_reason_to_r
     found = json.loads((timed.folder / "comparison.json").read_text())
     assert found["arms"]["frontier"]["tokens_to_threshold"]["threshold"] == 35
     assert plan_of(read_sweep(timed.folder)).threshold == 35 and plan_of(read_sweep(timed.folder), threshold=70.0).threshold == 70
-
-
-def test_a_dry_run_says_that_the_sealed_half_would_not_be_opened_again(write, tmp_path, capsys):
-    write(PLAN.replace("settings: {", "settings: {evaluation: {split: sealed}, "))
-    words = [f"runs={tmp_path / 'runs'}", "arms=fixed"]
-    first = planned(*words)
-    (tmp_path / "runs").mkdir()
-    with opening_sealed(first.config(cell := Cell("fixed", 3)), first.run_folder(cell)):
-        """Here the run begins."""
-    assert main(["made", "--dry-run", *words, "name=again"]) == 0
-    said = "evaluation.split must be heldout: the sealed half was opened for fixed"
-    assert f"# it would be refused: {said}" in capsys.readouterr().out
-    assert main(["made", "--dry-run", *words, "name=again", "--cell", "fixed", "3"]) == 2 and said in capsys.readouterr().err
-    assert main(["made", "--dry-run", *words, "name=again", "sealed.again=lost"]) == 0 and "refused" not in capsys.readouterr().out
 
 
 def test_a_run_of_other_settings_is_not_taken_for_one_of_this_sweep(write):
@@ -527,10 +511,3 @@ def test_a_sweep_runs_compares_and_is_done_when_asked_again(tmp_path):
     assert again.returncode == 0 and "0 runs to do, 2 done" in again.stderr
     other = subprocess.run([*words, "algorithm.turn_credit=0.5"], capture_output=True, text=True, timeout=120)
     assert other.returncode == 2 and "was run with algorithm.turn_credit=0.9, this sweep wants 0.5" in other.stderr
-
-    kept = subprocess.run([sys.executable, "-m", "analysis", "keep", str(folder)], capture_output=True, text=True, timeout=120)
-    assert kept.returncode == 0 and "kept 2 runs in" in kept.stdout, kept.stderr
-    shutil.rmtree(tmp_path / "runs")
-    later = subprocess.run(words, capture_output=True, text=True, timeout=120)
-    assert later.returncode == 0 and "2 of 2 runs were kept in" in later.stderr and "0 runs to do, 2 done" in later.stderr
-    assert json.loads((folder / "comparison.json").read_text())["arms"] == comparison["arms"]

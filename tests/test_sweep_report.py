@@ -221,13 +221,6 @@ def test_the_command_that_repeats_a_sweep_starts_one_of_another_name(tmp_path):
     assert "arms=frontier,uniform name=again_2" in words_of(write_sweep_report(folder))
 
 
-def test_what_the_sealed_half_judged_is_repeated_only_with_a_reason(tmp_path, page):
-    words = words_of(write_sweep_report(made_sweep(tmp_path / "sweep", {"frontier": [70.0], "uniform": [60.0]}, split="sealed")))
-    assert """ARGS="sealed.again='...' seeds=0 arms=frontier,uniform name=again\"""" in words
-    assert "write it in place of the dots. It is kept with the marks" in words
-    assert "sealed" not in words_of(page)
-
-
 def test_eight_seeds_decide(tmp_path):
     finals = {"frontier": [70.0 + i for i in range(8)], "uniform": [50.0 + i * 1.5 for i in range(8)]}
     words = words_of(write_sweep_report(made(tmp_path, finals)))
@@ -540,16 +533,6 @@ def test_a_dialogue_is_shown_while_the_favourite_is_unfinished_and_said_to_be_go
         (place / "evaluation.jsonl").unlink()
     words = words_of(write_sweep_report(folder))
     assert "evaluation.jsonl of frontier/seed_1 holds no dialogue of before and after training." in words
-
-
-def test_users_of_the_sealed_half_are_not_shown_before_all_planned_runs_are_in(tmp_path):
-    folder = made(tmp_path, {"frontier": (70.0,), "uniform": (60.0,)}, split="sealed")
-    Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", seeds=(0, 1), arms=("frontier", "uniform")).keep(folder)
-    words = words_of(write_sweep_report(folder))
-    assert "Users of the sealed half are shown once all runs are in; 2 of 4 are not." in words and "After training" not in words
-    for arm in ("frontier", "uniform"):
-        made_result(folder, arm, 1, split="sealed", metrics=steps_of())
-    assert "After training: uniform" in words_of(write_sweep_report(folder))
 
 
 def test_no_seed_that_an_arm_lacks_is_passed_over(tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from made_run import make_run, make_sealed_cell
+from made_run import make_run
 
 from analysis.__main__ import main
 from analysis.packing import AXES, DIALOGUE_FIELDS, TASK_FIELDS, pack
@@ -270,25 +270,6 @@ def test_a_change_that_the_rule_no_longer_gives_is_not_explained(tmp_path):
         if turn["speaker"] == "user"
     ]
     assert any("steps" in turn for turn in answers) and not all("steps" in turn for turn in answers)
-
-
-def test_words_of_held_out_users_are_left_out_where_the_settings_do_not_say_whether_they_are_sealed(tmp_path):
-    folder = make_run(tmp_path / "seed0")
-    said = {turn["text"] for line in read_run(folder).evaluation() for turn in line["turns"]}
-    assert said & {turn["text"] for record in unpack(Page(write_transcripts(folder)).data()) for turn in record["turns"]}
-    (folder / "config.yaml").write_text("a: [", encoding="utf-8")
-    page = Page(write_transcripts(folder))
-    found = unpack(page.data())
-    assert found and all(record["kind"] != "held-out" for record in found)
-    assert "Whether they are users of the sealed half stands in config.yaml" in page.words
-
-
-def test_words_of_sealed_users_are_left_out_until_all_runs_of_the_sweep_are_in(tmp_path):
-    folder = make_sealed_cell(tmp_path / "sweep")
-    page = Page(write_transcripts(folder))
-    assert {record["kind"] for record in unpack(page.data())} == {"train"} and "1 of 2 are not." in page.words
-    (tmp_path / "sweep" / "plan.json").unlink()
-    assert {record["kind"] for record in records(read_run(folder))} == {"train", "held-out"}
 
 
 def test_report_and_transcripts_link_to_each_other(tmp_path, capsys):

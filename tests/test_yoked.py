@@ -12,7 +12,6 @@ from made_trace import any_trace, record, write_trace
 from tiny_student import make_outcome, make_teacher
 from toy_student import practise
 
-from analysis.kept import teaching
 from curriculum.ledger import task_to_record
 from curriculum.teacher import Mode
 from experiments.config import load, load_saved, to_yaml
@@ -152,16 +151,6 @@ def test_the_digest_is_of_what_the_trace_says_and_not_of_its_layout(tmp_path):
     other.write_text("\n".join(json.dumps(event, indent=None, separators=(",", ":")) for event in events), encoding="utf-8")
     digests = {follower("yoked", path).trace.digest for path in (plain, other, tmp_path)}  # the folder stands for its record
     assert len(digests) == 1
-
-
-@pytest.mark.parametrize("axes", [1, 3])
-def test_what_was_kept_of_a_run_is_followed_like_the_run(axes, tmp_path):
-    whole = write_trace(tmp_path / "teacher.jsonl", recorded(axes=axes))
-    events = [{"step": 1, **json.loads(line)} for line in whole.read_text(encoding="utf-8").splitlines()]
-    (tmp_path / "kept").mkdir()
-    write_columns(tmp_path / "kept" / "teacher.jsonl", teaching([*events, {"step": 1, "event": "outcome", "task": events[0]["uid"]}]))
-    for kept in (tmp_path / "kept", tmp_path / "kept" / "teacher.jsonl"):
-        assert follower("yoked", kept).trace.digest == follower("yoked", whole).trace.digest
 
 
 def test_a_task_that_was_kept_and_cannot_be_followed_is_named_by_its_place(tmp_path):

@@ -12,12 +12,11 @@ from analysis.drawing.figures import FOLDER, Figure
 from analysis.pages.aftermath import OF_WHICH_GRID, aftermaths, alarm_steps, told
 from analysis.pages.before_after import BeforeAfter, typical
 from analysis.pages.examples import about, folded
-from analysis.pages.held_back import why_held_back
 from analysis.pages.run_figures import CURVES
 from analysis.pages.transcripts import side_by_side
 from analysis.runs import CONFIG, EVALUATION, METRICS, TEACHER, TRANSCRIPTS, Run, leaves, setting
 from analysis.teaching import Decision, in_words
-from analysis.wording import anew, duration, make_experiment, opened_again, text, two_columns, with_interval
+from analysis.wording import anew, duration, make_experiment, text, two_columns, with_interval
 from simulator.fingerprint import recorded_world
 
 Figures = Mapping[str, Figure]
@@ -110,8 +109,6 @@ def dialogues(run: Run, held_out: BeforeAfter) -> str:
     if not held_out.pairs or held_out.gain is None:
         ended = f"{EVALUATION} holds no dialogue of before and after training."
         return f'{title}<p class="none">{ended if run.summary is not None else "The evaluation after training is still to come."}</p>'
-    if reason := why_held_back(run):
-        return f'{title}<p class="none">{reason}</p>'
     pair = typical(held_out.pairs)
     if pair is None:
         return f'{title}<p class="none">{NO_TRANSCRIPTS}</p>'
@@ -167,10 +164,8 @@ def repeat(run: Run) -> str:
         return unread("How to repeat it", CONFIG)
     commit = str(run.provenance.get("git_commit") or "")
     lines = [f"git checkout {commit.removesuffix('+')}"] if commit else []
-    word, meaning = opened_again(setting(run.config, "evaluation.split"))
-    lines.append(make_experiment(run.experiment, [*word, *overrides(run)]))
+    lines.append(make_experiment(run.experiment, overrides(run)))
     notes = ["The working tree had changes that no commit holds."] if commit.endswith("+") else []
-    notes += meaning
     if len(run.commits) > 1:
         notes.append("It was resumed on other code than it began with; all states of it stand below.")
     notes.append(f"Every figure lies in {FOLDER}/ as SVG, PNG and CSV.")

@@ -139,7 +139,7 @@ def page(
         parts.append(f"<h2>How far they have come</h2>{table_of_runs(courses)}")
     parts += [
         alarms(courses),
-        dialogues(courses, favourite_of(courses, found), folder),
+        dialogues(courses, favourite_of(courses, found)),
         cost(courses),
         repeat(
             courses, found, plan.planned, experiment=place.parent.name, sweep=place.name, where_figures=BESIDE if with_files else ELSEWHERE

@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -18,13 +17,11 @@ from analysis.endpoints import AUC, EMOTIONS, GAIN
 from analysis.pages.aftermath import OF_WHICH_GRID, Aftermath, aftermaths, told
 from analysis.pages.before_after import Record, typical
 from analysis.pages.examples import about, folded
-from analysis.pages.held_back import what_lacks
 from analysis.pages.sweep_course import Course, Courses
 from analysis.pages.transcripts import transcript
 from analysis.runs import EVALUATION, leaves, setting
-from analysis.wording import anew, count, duration, grid_table, make_experiment, opened_again, text, two_columns
+from analysis.wording import anew, count, duration, grid_table, make_experiment, text, two_columns
 from simulator.fingerprint import recorded_world
-from simulator.scenario import Split
 
 NBSP = "\N{NO-BREAK SPACE}"
 NUM_NOTES = 8
@@ -169,15 +166,9 @@ def alarms_of_run(course: Course, fired: Sequence[Aftermath]) -> str:
     return f'<details class="alarm">{summary}<ul>{lines}</ul></details>'
 
 
-def dialogues(courses: Courses, favourite: str, sweep: Path) -> str:
-    """One held-out user before training and after it in every arm, of the first seed that the favourite, or else any arm, has finished.
-
-    What users of the sealed half said is held back until all planned runs are in: who reads it may tune something to it.
-    """
+def dialogues(courses: Courses, favourite: str) -> str:
+    """One held-out user before training and after it in every arm, of the first seed that the favourite, or else any arm, has finished."""
     title = "<h2>One held-out user, before and after</h2>"
-    lacking = what_lacks(sweep)
-    if lacking and any(setting(course.run.config, "evaluation.split") == Split.SEALED for course in courses.runs):
-        return f'{title}<p class="none">Users of the sealed half are shown once all runs are in; {escape(lacking)}.</p>'
     finished = [course for course in (*courses.of(favourite), *courses.runs) if course.is_finished]
     if not finished:
         return f'{title}<p class="none">The evaluation after training is still to come.</p>'
@@ -255,9 +246,7 @@ def repeat(
     worlds = distinct(recorded_world(course.run.provenance or course.run.summary or {}, course.run.config) for course in courses.runs)
     name = anew(sweep)
     given = planned.overrides if planned else None
-    splits = distinct(setting(course.run.config, "evaluation.split") for course in courses.runs)
-    word, meaning = opened_again(splits[0] if splits else None)
-    words = [*word, *map(shlex.quote, given or ()), f"seeds={','.join(map(str, seeds))}", f"arms={','.join(arms)}", f"name={name}"]
+    words = [*map(shlex.quote, given or ()), f"seeds={','.join(map(str, seeds))}", f"arms={','.join(arms)}", f"name={name}"]
     lines = [f"git checkout {commits[0].removesuffix('+')}"] if len(commits) == 1 else []
     lines.append(make_experiment(experiment, words))
     if found is not None and found["plan"]["chosen_by"] == "name":
@@ -266,8 +255,7 @@ def repeat(
     notes = ["The working tree had changes that no commit holds."] if any(commit.endswith("+") for commit in commits) else []
     if len(commits) > 1:
         notes.append(f"The runs come from {len(commits)} commits; to repeat some of them, check theirs out first (below, under Versions).")
-    notes.append(f"Under its own name, {sweep}, runs that are finished or kept would be taken as they are, and nothing would run.")
-    notes += meaning
+    notes.append(f"Under its own name, {sweep}, runs that are finished would be taken as they are, and nothing would run.")
     if given is None:
         notes.append("Which settings were given on the command line was not kept; they are among those below.")
     notes.append(where_figures)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from analysis.drawing.page import document
 from analysis.drawing.style import STYLE, VIEWER
 from analysis.packing import Record, pack
-from analysis.pages.held_back import why_held_back
 from analysis.pages.transcripts import ENDINGS
 from analysis.runs import DIALOGUES, REPORT, TRANSCRIPTS, Run, ends_early, last_record, read_torn_run, setting
 from analysis.stepwise import STEP_TITLES, Stepwise
@@ -109,11 +108,9 @@ def kept(run: Run, thinning: Thinning) -> Iterator[Record]:
 
 
 def records(run: Run) -> Iterator[Record]:
-    """Every dialogue of a run with its kind; those with held-out users not while they are held back."""
+    """Every dialogue of a run with its kind."""
     for record in run.dialogues():
         yield {"kind": "train", **record}
-    if why_held_back(run):
-        return
     for record in run.evaluation():
         yield {**record, "kind": HELD_OUT}
 
@@ -135,7 +132,7 @@ def page(run: Run, thinning: Thinning, packed: str) -> str:
     name = run.title.replace("/", " / ")
     by_rule = setting(run.config, "simulator.kind", "rule") in BY_RULE
     about = {"run": str(run.folder), "endings": ENDINGS, "steps": STEP_TITLES, "by_rule": by_rule}
-    said_first = (lacks_training(run), thinning.in_words(), why_held_back(run))
+    said_first = (lacks_training(run), thinning.in_words())
     note = "".join(f'<p class="note">{escape(said)}</p>' for said in said_first if said)
     report = f' \u00b7 <a href="{REPORT}">report</a>' if (run.folder / REPORT).is_file() else ""
     parts = [

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.agents.evaluated import RELIABILITY, in_words, is_same_agent, read_probe
-from analysis.results import RUNS
-from analysis.runs import CONFIG, PROVENANCE, leaves, read_config
+from analysis.runs import CONFIG, PROVENANCE, RUNS, leaves, read_config
 from experiments.agents.reach import ANSWERS
 from experiments.agents.setting import Setting
 from experiments.agents.speech import MODEL_TOKENS, speech_of

@@ -10,8 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from analysis.results import RUNS
-from analysis.runs import CONFIG, KEPT, METRICS, read_config, setting
+from analysis.runs import CONFIG, KEPT, METRICS, RUNS, read_config, setting
 from experiments.keys import ConfigError, refusing
 from policy.model_folder import check_gguf, check_model_folder, weights_of
 from policy.prior_config import EMBEDDED, PriorConfig
