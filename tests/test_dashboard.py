@@ -225,7 +225,7 @@ def test_the_table_of_settings_holds_what_may_explain_a_score(tmp_path: Path) ->
         "teacher.kind": "fixed",
         "teacher.strictness": 0.5,
         "learner.lr": 0.001,
-        "world_hash": "aaaa",
+        "world": "aaaa",
     }
     assert settings == expected
     dashboard = Dashboard(tmp_path)

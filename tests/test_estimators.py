@@ -135,12 +135,12 @@ def over_rms(rows: Rows) -> Rows:
 
 
 def over_group_spread(talk: Talk, k: int, group: list[Talk]) -> float:
-    """A turn's deviation over the root mean square of the deviations of all turns of the group that two siblings reached."""
+    """A turn's deviation over the unbiased one of all turns of the group that two siblings reached, each about its own mean."""
     score = turn_score(discount=0.6, leave_out=False)
-    reached = [
-        (other, j) for other in group for j in range(len(other.turn_rewards)) if sum(len(each.turn_rewards) > j for each in group) > 1
-    ]
-    spread = math.sqrt(mean(score(other, j, group) ** 2 for other, j in reached)) if reached else 0.0
+    siblings = [sum(len(each.turn_rewards) > j for each in group) for j in range(max(len(each.turn_rewards) for each in group))]
+    reached = [(other, j) for other in group for j in range(len(other.turn_rewards)) if siblings[j] > 1]
+    free = sum(count - 1 for count in siblings if count > 1)
+    spread = math.sqrt(sum(score(other, j, group) ** 2 for other, j in reached) / free) if free else 0.0
     return score(talk, k, group) / (spread + 1e-6)
 
 

@@ -29,7 +29,7 @@ from simulator.progress import progress
 
 BY_ITSELF = ("name", "seed", "resume", "runs", "experiment")
 """Settings in which two runs of a comparison may differ without being unlike."""
-NO_MATTER = (*OF_A_SITTING, "teacher.trace")
+NO_MATTER = (*OF_A_SITTING, "teacher.trace", "simulator.profiles", "simulator.heldout_profiles")
 """Beginnings of further settings in which runs of one arm may differ: where they ran, what was saved, and whom they copied."""
 BUDGETS = ("budget.policy_tokens", "budget.steps")
 """Settings that end a run; 0 steps are no limit."""
