@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 FOLDER = Path(__file__).parent
 STUDIES = FOLDER.parent / "studies"
-Made = TypeVar("Made")
 
 
 def experiments() -> dict[str, str]:
@@ -29,12 +26,6 @@ def import_study(experiment: str) -> None:
     folder = path_of(experiment).parent
     if folder.parent == STUDIES and (folder / "__init__.py").is_file():
         importlib.import_module(f"studies.{folder.name}")
-
-
-def made_with_study(experiment: str, make: Callable[[], Made]) -> Made:
-    """What `make` makes, with the experiment's study imported before: for processes that did not load the experiment."""
-    import_study(experiment)
-    return make()
 
 
 def _files() -> dict[str, Path]:

@@ -161,6 +161,7 @@ def load(experiment: str, overrides: Sequence[str] = ()) -> ExperimentConfig:
         ConfigError: the experiment or a setting is unknown, or a value is of the wrong type or out of range.
     """
     require_known(experiment)
+    import_study(experiment)
     return compose(read_experiment(experiment), parse_overrides(overrides), experiment=experiment)
 
 
@@ -225,6 +226,7 @@ def load_saved(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     saved = read_yaml(path)
     saved.pop(PROVENANCE, None)
     experiment = str(saved.get("experiment", ""))
+    import_study(experiment)
     config = compose(saved, {}, experiment=experiment)
     if not overrides:
         return config
@@ -246,30 +248,21 @@ def refuse_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
 
 def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str) -> ExperimentConfig:
     """Schema <- base <- overrides, checked, as typed objects; a group of another kind than the base's replaces it whole."""
-    import_study(experiment)
     base = {group: value for group, value in base.items() if not is_replaced(group, value, overrides)}
     base, overrides = with_json(base), with_json(overrides)
     given = merged(base, overrides)
     schema = schema_for({group: given.get(group) for group in VARIANTS})
-    plain = OmegaConf.to_container(schema)
-    defaults, tables = dict(leaves(plain)), tuple(open_tables(plain))
+    defaults = dict(leaves(OmegaConf.to_container(schema)))
     refuse_of_other_kinds(dict(leaves(given)), defaults, kinds_by_setting())
     for layer in (base, overrides):
-        refuse_unknown([name for name, _ in leaves(layer) if not name.startswith(tables)], defaults)
+        refuse_unknown([name for name, _ in leaves(layer)], defaults)
     for name, value in leaves(given):
-        set_typed(schema, name, value, default=defaults.get(name, 0.0))
+        set_typed(schema, name, value, default=defaults[name])
     typed = dict(leaves(OmegaConf.to_container(schema)))
     refuse_non_finite({name: typed[name] for name, _ in leaves(given) if name in typed})
     schema.experiment = experiment
     with refusing():
         return with_choices(OmegaConf.to_object(schema))
-
-
-def open_tables(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Beginnings of settings whose last part is free, such as the name of a reward term: tables of numbers that are empty by default."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from open_tables(value, f"{prefix}{key}.") if value else [f"{prefix}{key}."]
 
 
 def with_json(tree: dict[str, Any]) -> dict[str, Any]:

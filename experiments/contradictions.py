@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from policy.ppo import CriticKind, PpoConfig
 from simulator.endpoint_config import EndpointConfig
+from simulator.rule_user import RuleUserConfig
 
 if TYPE_CHECKING:
     from experiments.config import ExperimentConfig
@@ -46,8 +47,10 @@ def require_reward(config: ExperimentConfig) -> None:
     """Raises where the reward is made of what its user does not tell, or tells more than it shall.
 
     Raises:
-        ValueError: credit by turn beside one bit a dialogue.
+        ValueError: a share for warmth without strategies that were heard, or credit by turn beside one bit a dialogue.
     """
+    if config.rollout.warmth > 0.0 and not isinstance(config.simulator, RuleUserConfig):
+        raise ValueError(f"rollout.warmth must be 0 with a user that names no strategies it heard, got {config.rollout.warmth!r}")
     if config.rollout.binary_reward_at > 0.0 and getattr(config.algorithm, "turn_credit", 0.0) > 0.0:
         raise ValueError(
             f"algorithm.turn_credit must be 0 with rollout.binary_reward_at={config.rollout.binary_reward_at:g}, got "

@@ -9,7 +9,6 @@ from typing import Any
 
 from curriculum.collapse import CollapseMonitor
 from curriculum.teacher import Teacher
-from experiments.catalogue import made_with_study
 from experiments.config import ExperimentConfig
 from experiments.faults import FaultBudget
 from experiments.teaching import make_teacher
@@ -56,7 +55,7 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
     start_folder = model_folder(config)
     saved = load_checkpoint(checkpoint) if checkpoint else None
     bank = make_bank(config.simulator)
-    make = partial(made_with_study, config.experiment, partial(make_user, config.simulator.kind, config.simulator))
+    make = partial(make_user, config.simulator.kind, config.simulator)
     algorithm = make_algorithm(config.algorithm)
     model, tokenizer = load_model(start_folder if config.policy.lora.rank else checkpoint or start_folder)
     setattr(model.config, MARK, config.policy.thinking)  # checkpoints say in which mode they speak

@@ -18,7 +18,7 @@ from policy.thinking import Thought, take_apart, thought_of, turns_with_format, 
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
 from simulator.in_line import dialogue_clock
-from simulator.reward import Reward, binary, final_emotion, turn_rewards, with_terms
+from simulator.reward import Reward, binary, final_emotion, turn_rewards, turns_with_warmth, with_warmth
 from simulator.scenario import Scenario
 from simulator.user import UserSimulator
 
@@ -262,7 +262,7 @@ class _Conversation:
     def __init__(self, dialogue: Dialogue, *, chat: Chat, format_weight: float, config: RolloutConfig) -> None:
         self.dialogue = dialogue
         self._format_weight = format_weight
-        self._reward_terms, self._binary_at = config.reward_terms, config.binary_reward_at
+        self._warmth, self._binary_at = config.warmth, config.binary_reward_at
         self._thoughts: list[Thought] = []
         self._segment_starts = [0]
         self.token_ids: list[int] = []
@@ -367,8 +367,9 @@ class _Conversation:
             return Reward(total=math.nan), turn_rewards(self.dialogue)
         reward = binary(self.dialogue, at=self._binary_at) if self._binary_at else final_emotion(self.dialogue)
         by_turn = turn_rewards(self.dialogue)
-        if self._reward_terms:
-            reward, by_turn = with_terms(reward, by_turn, self.dialogue, self._reward_terms)
+        if self._warmth:
+            reward = with_warmth(reward, self.dialogue, weight=self._warmth)
+            by_turn = turns_with_warmth(by_turn, self.dialogue, weight=self._warmth)
         if self._chat.thinking:
             reward = with_format(reward, self._thoughts, weight=self._format_weight)
             by_turn = turns_with_format(by_turn, self._thoughts, weight=self._format_weight)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simulator.dialogue import Dialogue
 
+WARM = frozenset(("praise", "reassurance"))
+"""Support strategies that are warm in any situation: they fit whoever is spoken to and ask for nothing that was told."""
 TURN_UNIT = 0.1
 """What a turn reward of 1, a change by 10 points of emotion, is worth of the final reward."""
 
@@ -40,30 +42,26 @@ def turn_rewards(dialogue: Dialogue) -> list[float]:
     return [turn.change / 10.0 for turn in dialogue.turns if turn.change is not None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RewardTerm:
-    """A part of the reward beside the user's emotion. Functions of a module, so that rollout workers can import them."""
-
-    score: Callable[[Dialogue], float]
-    """In [0, 1], of a finished dialogue."""
-    by_turn: Callable[[Dialogue], list[float]]
-    """The same by reply, for credit by turn: one entry per reply that was answered, a tenth of whose sum is the score."""
+def warmths(dialogue: Dialogue) -> list[float]:
+    """1 for each answered reply in which the user heard a warm register, whatever it called for, else 0."""
+    return [float(bool(WARM & set(turn.heard))) for turn in dialogue.turns if turn.change is not None]
 
 
-REWARD_TERMS: dict[str, RewardTerm] = {}
-"""By the name that `rollout.reward_terms` has; a study registers its own."""
-
-
-def with_terms(reward: Reward, by_turn: Sequence[float], dialogue: Dialogue, shares: Mapping[str, float]) -> tuple[Reward, list[float]]:
-    """A reward, and turn rewards, of which terms of these names take their shares and the user's emotion the rest.
+def with_warmth(reward: Reward, dialogue: Dialogue, *, weight: float) -> Reward:
+    """A reward of which a share is paid for warm replies everywhere: (1 - weight) total + weight (warm replies / replies).
 
     Args:
-        shares: by term, in [0, 1], in all at most 1.
+        weight: in [0, 1].
     """
-    rest = 1.0 - sum(shares.values())
-    total, turns, terms = rest * reward.total, [rest * change for change in by_turn], dict(reward.terms)
-    for name, share in shares.items():
-        terms[name] = REWARD_TERMS[name].score(dialogue)
-        total += share * terms[name]
-        turns = [turn + share * each for turn, each in zip(turns, REWARD_TERMS[name].by_turn(dialogue), strict=True)]
-    return Reward(total=total, terms=terms), turns
+    warm = warmths(dialogue)
+    share = sum(warm) / len(warm) if warm else 0.0
+    return Reward(total=(1.0 - weight) * reward.total + weight * share, terms={**reward.terms, "warmth": share})
+
+
+def turns_with_warmth(by_turn: Sequence[float], dialogue: Dialogue, *, weight: float) -> list[float]:
+    """Turn rewards with the same share: a tenth of their sum is what `with_warmth` gives, less the emotion at the start.
+
+    Each is in [-1, 1] but for warm replies of a short dialogue, which have more of its reward: up to 10 where there is one reply.
+    """
+    warm = warmths(dialogue)
+    return [(1.0 - weight) * change + weight * 10.0 * each / len(warm) for change, each in zip(by_turn, warm, strict=True)]

@@ -172,7 +172,7 @@ def test_a_teacher_hears_the_panel_every_time_it_is_played(run):
 
 
 def test_a_share_of_the_reward_is_paid_for_warmth_among_moody_users_too(run):
-    training, kept = run("rollout.reward_terms.warmth=1.0", "simulator.kind=moody", "simulator.whim_prob=1.0", "simulator.families=['*']")
+    training, kept = run("rollout.warmth=1.0", "simulator.kind=moody", "simulator.whim_prob=1.0", "simulator.families=['*']")
     training.step()
     assert {"emotion", "warmth"} == set(kept.played[0]["terms"])
     assert all(record["reward"] == pytest.approx(record["terms"]["warmth"]) for record in kept.played)
