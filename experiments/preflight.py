@@ -15,6 +15,7 @@ from experiments.one_writer import check_no_writer
 from experiments.same_run import other_users
 from experiments.teaching import check_teacher
 from policy.capacity import check_capacity
+from policy.cluster import require_plain_python
 from policy.engine import WeightTransport, check_weight_files, vllm_remedy
 from policy.lora_config import check_lora
 from simulator.fingerprint import is_current, recorded_world
@@ -96,6 +97,9 @@ def check_needs(config: ExperimentConfig) -> None:
     Raises:
         ConfigError: the GPU, the model or a package for it is not there, memory does not suffice, or the simulated user lacks something.
     """
+    if not config.cluster.address:
+        with refusing():
+            require_plain_python()
     check_device(config)
     check_model(config.policy)
     check_template(config)

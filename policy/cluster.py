@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(kw_only=True)
@@ -22,3 +24,16 @@ class ClusterConfig:
             raise ValueError(f"cluster.object_store_mb must be at least 80, which Ray itself asks for, got {self.object_store_mb!r}")
         if self.gpus_per_engine < 0:
             raise ValueError(f"cluster.gpus_per_engine must be at least 0, got {self.gpus_per_engine!r}")
+
+
+def require_plain_python() -> None:
+    """Raises where Ray could not start processes with the Python of this checkout: it writes command lines and takes them apart again.
+
+    Raises:
+        ValueError: its path holds a quotation mark, a backslash, a colon or a letter that is not ASCII.
+    """
+    for path in (sys.executable, str(Path(__file__).parents[1])):
+        if not path.isascii() or set(path) & set("'\"\\:$`\n"):
+            raise ValueError(
+                f"the checkout must lie where Ray can start workers, without quotes, colons and letters beyond ASCII, got {path!r}"
+            )

@@ -6,7 +6,6 @@ import logging
 import os
 import secrets
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import ray
 from ray._common.network_utils import is_localhost
 from ray._private import ray_constants
 
-from policy.cluster import ClusterConfig
+from policy.cluster import ClusterConfig, require_plain_python
 
 
 def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus: int | None = None) -> bool:
@@ -49,7 +48,7 @@ def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus: 
         return True
     # Otherwise Ray keeps one in ~/.ray, which not everybody can write.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    _require_plain_python()
+    require_plain_python()
     with _deaf_to_hangups():
         ray.init(
             address="local",
@@ -66,19 +65,6 @@ def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus: 
         ray.shutdown()
         raise RuntimeError(f"a local Ray must listen on loopback only, got {address!r}")
     return True
-
-
-def _require_plain_python() -> None:
-    """Raises where Ray could not start processes with the Python of this checkout: it writes command lines and takes them apart again.
-
-    Raises:
-        ValueError: its path holds a quotation mark, a backslash, a colon or a letter that is not ASCII.
-    """
-    for path in (sys.executable, str(Path(__file__).parents[1])):
-        if not path.isascii() or set(path) & set("'\"\\:$`\n"):
-            raise ValueError(
-                f"the checkout must lie where Ray can start workers, without quotes, colons and letters beyond ASCII, got {path!r}"
-            )
 
 
 @contextmanager

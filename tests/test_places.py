@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policy import ray_session
+from policy import cluster
 from policy.own_folder import first_writable
 from simulator.exit_code import settle_home
 
@@ -34,11 +34,11 @@ def test_the_first_temporary_folder_that_takes_something_is_used(tmp_path):
 
 @pytest.mark.parametrize("path", ["/a/b'c/python", "/a/é/python", '/a"b/python', "/a:b/python"])
 def test_a_checkout_whose_path_ray_cannot_take_is_refused_by_name(monkeypatch, path):
-    monkeypatch.setattr(ray_session.sys, "executable", path)
+    monkeypatch.setattr(cluster.sys, "executable", path)
     with pytest.raises(ValueError, match="the checkout must lie where Ray can start workers"):
-        ray_session._require_plain_python()
+        cluster.require_plain_python()
 
 
 def test_a_checkout_with_spaces_and_parentheses_is_taken(monkeypatch):
-    monkeypatch.setattr(ray_session.sys, "executable", "/a b (1)/python")
-    ray_session._require_plain_python()
+    monkeypatch.setattr(cluster.sys, "executable", "/a b (1)/python")
+    cluster.require_plain_python()
