@@ -120,7 +120,6 @@ SCORES: Shape = {
 }
 CHANGE: Shape = {"before": NUMBER, "after": NUMBER, "change": NUMBER, "change_ci95": INTERVAL}
 ENDS: Mapping[str, Any] = {"start": NUMBER, "end": NUMBER}
-TRIED: Shape = {"by_k": [NUMBER]}
 SUMMARY_SHAPE: Shape = {
     **dict.fromkeys(("seed", "steps", "wall_s", "cpu_s", "policy_tokens", "simulator_calls", "simulator_cost", "cut_short"), NUMBER),
     "errors": {EACH: NUMBER},
@@ -133,7 +132,6 @@ SUMMARY_SHAPE: Shape = {
     "collapse": {"alarms": [Complete(name=TEXT, step=NUMBER, message=TEXT)]},
     "mismatch": {EACH: NUMBER},
     "versions": {EACH: TEXT},
-    "best_of": {"k": INTEGER, "users": NUMBER, "start": TRIED, "end": TRIED, "beyond": NUMBER},
     "reliability": {
         "n": NUMBER,
         "errors": {EACH: CHANGE},

@@ -42,7 +42,6 @@ import numpy as np
 from curriculum.allocation import AllocationConfig
 from curriculum.bins import BinsConfig, StrictnessBins
 from curriculum.checks import require_between
-from curriculum.contrast import ContrastConfig, ContrastCurve
 from curriculum.forgetting import ForgettingConfig, ForgettingWatch
 from curriculum.guard import EntropyGuard, GuardConfig
 from curriculum.ledger import Choice, LedgerTeacher, TeacherConfig, mean_reward, success_share
@@ -62,13 +61,6 @@ class Measure(StrEnum):
 
     REWARD = "reward"
     SUCCESS = "success"
-
-
-class ExploreBy(StrEnum):
-    """How the strictness of groups away from the frontier is drawn."""
-
-    UNIFORM = "uniform"
-    CONTRAST = "contrast"
 
 
 @dataclass
@@ -94,16 +86,13 @@ class FrontierConfig(TeacherConfig):
     ceiling_rate: float = 0.03
     """[0, 1]: weight of an easy group in the ceiling; 0 keeps it at 1."""
     explore: float = 0.05
-    """[0, 1]: share of groups away from the frontier, at a strictness drawn by `explore_by`."""
-    explore_by: ExploreBy = ExploreBy.UNIFORM
-    """Evenly, or by how much rollouts of one group differed there of late (`curriculum.contrast`), so that few end all alike."""
+    """[0, 1]: share of groups away from the frontier, at any strictness."""
     jitter: float = 0.01
     """[0, .2]: half-width of the uniform noise on the strictness of a group."""
     allocation: AllocationConfig = field(default_factory=AllocationConfig)
     guard: GuardConfig = field(default_factory=GuardConfig)
     forgetting: ForgettingConfig = field(default_factory=ForgettingConfig)
     bins: BinsConfig = field(default_factory=BinsConfig)
-    contrast: ContrastConfig = field(default_factory=ContrastConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,7 +112,7 @@ class FrontierTeacher(LedgerTeacher):
     """Tracks the strictness of target success for every family with one shared level and an offset per family; replays what is lost."""
 
     kind = "frontier"
-    adapting = ("level", "offsets", "num_seen", "ceiling", "success", "guard", "forgetting", "bins", "contrast")
+    adapting: tuple[str, ...] = ("level", "offsets", "num_seen", "ceiling", "success", "guard", "forgetting", "bins")
     config: FrontierConfig
 
     def __init__(self, config: FrontierConfig, *, scenarios: Mapping[Any, Sequence[str]], group_size: int, seed: int) -> None:
@@ -137,7 +126,6 @@ class FrontierTeacher(LedgerTeacher):
         self.guard = EntropyGuard(config.guard)
         self.forgetting = ForgettingWatch(config.forgetting, fared=self.fared)
         self.bins = StrictnessBins(config.bins, self.families, fared=self.fared)
-        self.contrast = ContrastCurve(config.contrast, values=self.values)
 
     @property
     def target(self) -> float:
@@ -148,32 +136,24 @@ class FrontierTeacher(LedgerTeacher):
         """Where `family` is estimated to fare as aimed at, in strictness; may lie `MARGIN` outside [0, 1]."""
         return min(max(self.level + self.offsets[str(family)], -MARGIN), 1.0 + MARGIN)
 
-    def offset(self, family: FamilyKey) -> float:
-        """How much stricter than the mean family's its frontier is."""
-        return self.offsets[str(family)] - float(np.mean(list(self.offsets.values())))
-
     def choose(self, family: FamilyKey) -> Choice:
         """At the family's frontier, now and then anywhere, and wherever something was lost while the probes show forgetting."""
         explore, replay = self.config.explore, (1.0 - self.config.explore) * self.forgetting.replay_share
         drawn = self.rng.random()
         if drawn < explore:
-            if self.config.explore_by is ExploreBy.CONTRAST:
-                strictness = self.contrast.draw(self.rng) + self.offset(family)
-                return Choice(float(min(max(strictness, 0.0), 1.0)), Mode.CONTRAST, explore)
-            return Choice(float(self.rng.random()), Mode.UNIFORM, explore)
+            return Choice(self.explored(family), Mode.UNIFORM, explore)
         if drawn < explore + replay:
             return Choice(self.bins.draw(family, self.target, self.rng), Mode.REPLAY, replay)
         strictness = self.frontier(family) + self.config.jitter * self.rng.uniform(-1.0, 1.0)
         return Choice(float(min(max(strictness, 0.0), 1.0)), Mode.FRONTIER, 1.0 - explore - replay)
 
+    def explored(self, family: FamilyKey) -> float:
+        """The strictness of a group away from the frontier: any."""
+        return float(self.rng.random())
+
     def fared(self, group: GroupOutcome) -> float:
         """How well the group fared, by the measure, in [0, 1]."""
         return mean_reward(group) if self.config.measure is Measure.REWARD else success_share(group)
-
-    def values(self, group: GroupOutcome) -> list[float]:
-        """What the measure is a mean of, one for each survivor."""
-        column = group.rewards if self.config.measure is Measure.REWARD else group.successes
-        return [float(column[i]) for i in group.surviving]
 
     def unclipped(self, group: GroupOutcome) -> float:
         """How well the group is expected to fare, by a straight line through its family's frontier."""
@@ -197,8 +177,6 @@ class FrontierTeacher(LedgerTeacher):
             self._learn_offset(group)
             self._learn_ceiling(group)
         self.bins.learn(groups)
-        if self.config.explore_by is ExploreBy.CONTRAST:
-            self.contrast.learn(groups, offsets=[self.offset(group.task.family) for group in groups])
 
     def _keep_within_reach(self) -> None:
         """Takes from each offset what the level's move would carry its family beyond the margin; what lies within is left to the bit."""

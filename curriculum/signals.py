@@ -100,6 +100,11 @@ def effective_groups(groups: Groups) -> float:
     return float(variances_N.sum() ** 2 / np.square(variances_N).sum()) if variances_N.any() else float("nan")
 
 
+def expected_best(values_UK: np.ndarray, j: int) -> np.ndarray:
+    """float[U], the mean best of j tries over all choices of j among the K."""
+    return np.asarray(np.sort(values_UK, axis=1) @ best_weights(values_UK.shape[1], j))
+
+
 def best_of_k_gain(groups: Groups, *, k: int = 4) -> float:
     """Mean over groups of E[best of k rollouts] - mean reward; it shrinks as siblings find nothing better. Coincident to lagging.
 

@@ -29,8 +29,6 @@ class Mode(StrEnum):
     UNIFORM = "uniform"
     UNLEARNED = "unlearned"
     """Played so that the teacher may score it; the trainer leaves it out of its batch."""
-    CONTRAST = "contrast"
-    """At a strictness drawn by how much rollouts of one group differed there."""
 
 
 class Status(StrEnum):

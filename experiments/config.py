@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from analysis.runs import OF_A_SITTING, PROVENANCE, in_a_line, leaves, setting
 from curriculum import TEACHERS
 from curriculum.collapse import CollapseConfig
+from experiments.callbacks import CALLBACKS
 from experiments.catalogue import experiments, import_study, path_of
 from experiments.contradictions import require_consistent
 from experiments.evaluate import EvaluationConfig
@@ -32,6 +33,7 @@ from policy.lora_config import LoraConfig
 from policy.prior_config import EMBEDDED, PriorConfig
 from policy.rollout_config import RolloutConfig
 from simulator.register import Register
+from simulator.reward import REWARD_TERMS
 from simulator.rule_user import RuleUserConfig
 from simulator.users import USERS
 
@@ -123,6 +125,8 @@ class ExperimentConfig:
     resampling: ResamplingConfig = field(default_factory=ResamplingConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    callbacks: dict[str, Any] = field(default_factory=dict)
+    """Settings of registered callbacks, by name (`experiments.callbacks`); naming one, if only with {}, turns it on."""
     simulator: Any = None
     """Config of the simulated user, by `simulator.kind`."""
     algorithm: Any = None
@@ -251,7 +255,7 @@ def compose(base: dict[str, Any], overrides: dict[str, Any], *, experiment: str)
     base = {group: value for group, value in base.items() if not is_replaced(group, value, overrides)}
     base, overrides = with_json(base), with_json(overrides)
     given = merged(base, overrides)
-    schema = schema_for({group: given.get(group) for group in VARIANTS})
+    schema = schema_for(given)
     defaults = dict(leaves(OmegaConf.to_container(schema)))
     refuse_of_other_kinds(dict(leaves(given)), defaults, kinds_by_setting())
     for layer in (base, overrides):
@@ -351,8 +355,12 @@ def require_literal(name: str, text: str) -> None:
 def schema_for(given: Mapping[str, Any]) -> DictConfig:
     """The structured schema, with the settings of each chosen variant in place."""
     schema = OmegaConf.structured(ExperimentConfig)
+    for name in registered(given, "rollout.reward_terms", REWARD_TERMS):
+        schema.rollout.reward_terms[name] = 0.0
+    for name in registered(given, "callbacks", CALLBACKS):
+        schema.callbacks[name] = OmegaConf.structured(CALLBACKS[name])
     for group, kinds in VARIANTS.items():
-        settings = given[group] or {}
+        settings = given.get(group) or {}
         if not isinstance(settings, Mapping):
             raise ConfigError(f"{group} must be set by its parts, such as {group}.kind={settings}, got {settings!r}")
         kind = settings.get("kind", DEFAULT_KINDS[group])
@@ -362,7 +370,22 @@ def schema_for(given: Mapping[str, Any]) -> DictConfig:
     return schema
 
 
-@cache
+def registered(given: Mapping[str, Any], dotted: str, known: Mapping[str, Any]) -> list[str]:
+    """The names in a group of settings that holds what studies registered.
+
+    Raises:
+        ConfigError: one is not registered, or the group is no table.
+    """
+    names = setting(given, dotted, {})
+    if not isinstance(names, Mapping):
+        raise ConfigError(f"{dotted} must be a table of settings by name, got {names!r}")
+    for name in names:
+        if name not in known:
+            there = f"one of {', '.join(known)}" if known else "left out, as none is registered"
+            raise ConfigError(f"{dotted}.{name} must be {there}; a study registers its own")
+    return list(names)
+
+
 def kinds_by_setting() -> dict[str, list[str]]:
     """By dotted name, the kinds of its group that have a setting."""
     having: dict[str, list[str]] = {}

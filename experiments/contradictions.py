@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from policy.ppo import CriticKind, PpoConfig
 from simulator.endpoint_config import EndpointConfig
+from simulator.reward import REWARD_TERMS
 from simulator.rule_user import RuleUserConfig
 
 if TYPE_CHECKING:
@@ -47,10 +48,11 @@ def require_reward(config: ExperimentConfig) -> None:
     """Raises where the reward is made of what its user does not tell, or tells more than it shall.
 
     Raises:
-        ValueError: a share for warmth without strategies that were heard, or credit by turn beside one bit a dialogue.
+        ValueError: a term that rests on strategies without a user that names them, or credit by turn beside one bit a dialogue.
     """
-    if config.rollout.warmth > 0.0 and not isinstance(config.simulator, RuleUserConfig):
-        raise ValueError(f"rollout.warmth must be 0 with a user that names no strategies it heard, got {config.rollout.warmth!r}")
+    for name, share in config.rollout.reward_terms.items():
+        if share and REWARD_TERMS[name].reads_strategies and not isinstance(config.simulator, RuleUserConfig):
+            raise ValueError(f"rollout.reward_terms.{name} must be 0 with a user that names no strategies it heard, got {share!r}")
     if config.rollout.binary_reward_at > 0.0 and getattr(config.algorithm, "turn_credit", 0.0) > 0.0:
         raise ValueError(
             f"algorithm.turn_credit must be 0 with rollout.binary_reward_at={config.rollout.binary_reward_at:g}, got "
@@ -62,15 +64,10 @@ def require_adapters(config: ExperimentConfig) -> None:
     """Raises where only adapters are trained and something needs the weights beneath them.
 
     Raises:
-        ValueError: a pull to where the weights began, or a critic that shares the frozen layers.
+        ValueError: a critic that shares the frozen layers.
     """
     if not config.policy.lora.rank:
         return
-    if config.learner.pull_to_start > 0.0:
-        raise ValueError(
-            f"learner.pull_to_start must be 0 with policy.lora.rank={config.policy.lora.rank}, got {config.learner.pull_to_start!r}: "
-            "adapters are not weights that could go back to where they were; take no adapters"
-        )
     if isinstance(config.algorithm, PpoConfig) and config.algorithm.critic is CriticKind.SHARED:
         raise ValueError(
             f"algorithm.critic must be separate with policy.lora.rank={config.policy.lora.rank}, got shared: "

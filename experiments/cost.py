@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from experiments.config import ExperimentConfig
-from simulator.scenario import Split
+from experiments.heldout import HeldOut
 from simulator.users import make_bank
-
-LOOKS = 10
-"""Evaluations in the course of a budget: at every tenth of it."""
 
 
 def seconds_of_run(config: ExperimentConfig, step: Mapping[str, float], *, num_tokens: float) -> float:
@@ -29,9 +26,5 @@ def seconds_of_run(config: ExperimentConfig, step: Mapping[str, float], *, num_t
 
 
 def heldout_dialogues(config: ExperimentConfig) -> int:
-    """Held-out dialogues of a whole run: the full grid at both ends, the smaller one at each tenth between, and further tries."""
-    evaluation = config.evaluation
-    there = len(make_bank(config.simulator).scenarios(Split(evaluation.split)))
-    full = min(evaluation.num_scenarios or there, there)
-    during = min(evaluation.during_scenarios, full)
-    return (2 * full + (LOOKS - 1 + 2 * (evaluation.best_of - 1)) * during) * len(evaluation.strictness)
+    """Held-out dialogues of a whole run."""
+    return HeldOut(config.evaluation, make_bank(config.simulator), callbacks=config.callbacks.values()).num_dialogues

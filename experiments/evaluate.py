@@ -36,11 +36,6 @@ class EvaluationConfig:
     """>= 0, at which the policy speaks; 0 is greedy. As in training by default, so that what is judged is what is trained."""
     split: str = "heldout"
     """`heldout` during development; `sealed` once, for a confirmatory result."""
-    told_facts: int = 0
-    """0, or >= 2: questions of the reliability probe, put to the embedded policy before and after training."""
-    best_of: int = 1
-    """>= 1: dialogues with each user of the smaller grid at the first look and the last, for the best of so many tries; the first of them
-    alone counts in scores."""
 
     def __post_init__(self) -> None:
         if not self.strictness or not are_distinct(self.strictness):
@@ -56,12 +51,6 @@ class EvaluationConfig:
             raise ValueError(f"evaluation.temperature must be >= 0, got {self.temperature!r}; 0 is greedy")
         if self.split not in ("heldout", "sealed"):
             raise ValueError(f"evaluation.split must be 'heldout' or 'sealed', got {self.split!r}; training scenarios judge nothing")
-        if self.told_facts < 0 or self.told_facts == 1:
-            raise ValueError(f"evaluation.told_facts must be 0 or at least 2, got {self.told_facts!r}; 0 asks nothing")
-        if self.best_of < 1:
-            raise ValueError(f"evaluation.best_of must be >= 1, got {self.best_of!r}; 1 plays each user once")
-        if self.best_of > 1 and self.temperature == 0.0:
-            raise ValueError(f"evaluation.best_of must be 1 with evaluation.temperature=0, got {self.best_of!r}; greedy tries are alike")
 
 
 @dataclass(frozen=True, kw_only=True)

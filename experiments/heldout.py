@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from analysis.best_of import TRIES
 from analysis.grades import area_of, grades_of, looks
 from analysis.runs import EVALUATION, read_lines
-from experiments.cost import LOOKS
+from experiments.callbacks import Callback
 from experiments.evaluate import EvaluationConfig, EvaluationTask, Graded, cut_short, grid_tasks, spread, summarise
 from experiments.faults import first_traceback
 from experiments.recorder import Recorder, dialogue_record, thoughts_of
@@ -22,6 +20,10 @@ from simulator.rule_user import RuleUser
 from simulator.scenario import HiddenIntention, Split
 from simulator.user import UserSimulator
 
+LOOKS = 10
+"""Evaluations in the course of a budget: at every tenth of it."""
+TRIES = "tries"
+"""Key of a recorded held-out dialogue: final emotions of all dialogues with that user at that look, its own first; None where one broke."""
 CHUNK = 64
 """Dialogues between two questions whether to stop."""
 SHOWN = ("score", "worst_cell", "success_rate", "failure_rate")
@@ -49,24 +51,37 @@ class HeldOut:
     """Plays the held-out grids and keeps them in the run's `evaluation.jsonl`.
 
     Args:
+        callbacks: may ask for further dialogues.
         max_error_share: of a grid's dialogues, in [0, 1]: how many may break. One always may.
         should_stop: asked between chunks; a yes abandons the evaluation, which then leaves no trace.
     """
 
     def __init__(
-        self, config: EvaluationConfig, bank: Bank, *, max_error_share: float = 0.05, should_stop: Callable[[], bool] = lambda: False
+        self,
+        config: EvaluationConfig,
+        bank: Bank,
+        *,
+        callbacks: Iterable[Callback] = (),
+        max_error_share: float = 0.05,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         scenarios = bank.scenarios(Split(config.split))
         full = spread(scenarios, config.num_scenarios)
         self.during = grid_tasks(spread(full, config.during_scenarios), config.strictness)
-        tried = {task.uid for task in self.during}
-        self.full = [replace(task, group_size=config.best_of if task.uid in tried else 1) for task in grid_tasks(full, config.strictness)]
+        self.full = grid_tasks(full, config.strictness)
+        for callback in callbacks:
+            self.full = list(callback.evaluation_tasks(self.full, self.during))
         self.scenarios = full
         self._temperature = config.temperature
         self._max_error_share = max_error_share
         self._should_stop = should_stop
         self.cut_short = cut_short([])
         """Of the latest grid."""
+
+    @property
+    def num_dialogues(self) -> int:
+        """Of a whole run: the full grid at both ends, the smaller one at each tenth between."""
+        return 2 * sum(task.group_size for task in self.full) + (LOOKS - 1) * len(self.during)
 
     def play(self, pool: Pool, recorder: Recorder, *, tally: Tally, full: bool) -> dict[str, Any] | None:
         """Plays a grid with the pool's present weights; returns its summary, or None when it was abandoned, and the pool with it.

@@ -24,6 +24,7 @@ from policy.prior import build_prior
 from policy.thinking import MARK
 from policy.weights import check_weight_names
 from simulator.bank import Bank
+from simulator.reward import resolved
 from simulator.user import UserSimulator
 from simulator.users import make_bank, make_user
 
@@ -71,7 +72,6 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
         model,
         reference=reference,
         critic=make_critic(config, model, start_folder) if algorithm.needs_critic else None,
-        start=load_model(start_folder)[0] if config.learner.pull_to_start else None,
         temperature=config.rollout.temperature,
         seed=config.seed,
     )
@@ -92,6 +92,7 @@ def assemble(config: ExperimentConfig, *, checkpoint: Path | None) -> tuple[Part
         seed=config.seed,
         cluster=config.cluster,
         system_prompt=config.policy.system_prompt,
+        reward_terms=resolved(config.rollout.reward_terms),
     )
     parts = Parts(
         bank=bank,

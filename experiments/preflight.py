@@ -103,7 +103,7 @@ def check_needs(config: ExperimentConfig) -> None:
     check_device(config)
     check_model(config.policy)
     check_template(config)
-    check_told_facts(config)
+    check_callbacks(config)
     check_room(config)
     check_simulator(config)
 
@@ -227,18 +227,11 @@ def check_template(config: ExperimentConfig) -> None:
             )
 
 
-def check_told_facts(config: ExperimentConfig) -> None:
-    """Raises when the reliability probe is asked for of a policy that did not learn to take up what it was told."""
-    if not config.evaluation.told_facts or config.policy.is_embedded:
-        return
-    from policy.model import find_model
-    from policy.thinking import RECIPE
-
-    if not (find_model(config.policy.model) / RECIPE).is_file():
-        raise ConfigError(
-            "evaluation.told_facts must be 0 but for the embedded policy, which was taught to take up what users tell, "
-            f"got {config.evaluation.told_facts}; ask others by `python -m experiments reliability RUN --questions FILE` after the run"
-        )
+def check_callbacks(config: ExperimentConfig) -> None:
+    """Raises when a callback cannot work with these settings."""
+    with refusing():
+        for callback in config.callbacks.values():
+            callback.check(config)
 
 
 def check_room(config: ExperimentConfig) -> None:

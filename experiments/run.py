@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -26,7 +25,7 @@ from experiments.heldout import HeldOut, is_due, tenth_of
 from experiments.interruption import Interruption
 from experiments.keys import refusing
 from experiments.one_writer import begin, only_writer
-from experiments.parts import Parts, assemble, model_folder
+from experiments.parts import Parts, assemble
 from experiments.progress import Progress
 from experiments.recorder import CHECKPOINTS, Recorder
 from experiments.same_past import require_records, require_start, require_unmoved, stamps_of
@@ -129,6 +128,7 @@ class RunLoop:
         self.heldout = HeldOut(
             config.evaluation,
             parts.bank,
+            callbacks=config.callbacks.values(),
             max_error_share=config.rollout.max_error_share,
             should_stop=lambda: interruption.requested,
         )
@@ -276,8 +276,8 @@ class RunLoop:
         }
         reference = self.heldout.reference(self.parts.user, max_turns=config.rollout.max_turns)
         summary = summarise_run(self.folder, facts=facts, reference=reference, alarms=tally.alarms)
-        if config.evaluation.told_facts:
-            summary["reliability"] = self.reliability(config.evaluation.told_facts)
+        for callback in config.callbacks.values():
+            summary |= callback.at_end(self.training, summary)
         self.recorder.summary(summary)
         self.progress.say(closing_words(summary, folder=self.folder, report=self.report(), runs=config.runs))
 
@@ -289,14 +289,6 @@ class RunLoop:
             self.progress.say(f"no report: {error}")
             self.progress.note(traceback.format_exc())
             return None
-
-    def reliability(self, num_facts: int) -> dict[str, Any]:
-        """What training cost, by the reliability probe: the policy of the last checkpoint against the one that training began with."""
-        from experiments.agents.told_facts import before_and_after
-
-        self.progress.say(f"asks {num_facts} facts in three ways, before and after training")
-        newest = self.folder / CHECKPOINTS / f"step_{self.tally.step}"
-        return before_and_after(model_folder(self.config), newest, num=num_facts)
 
 
 def cpu_seconds() -> float:

@@ -77,9 +77,6 @@ def needing_start(config: ExperimentConfig) -> Iterator[str]:
     """The settings for which a run that goes on looks at the weights before training."""
     if config.policy.lora.rank:
         yield f"policy.lora.rank={config.policy.lora.rank}"
-    if config.learner.pull_to_start:
-        yield f"learner.pull_to_start={config.learner.pull_to_start:g}"
     if config.algorithm.kl_coef:
         yield f"algorithm.kl_coef={config.algorithm.kl_coef:g}"
-    if config.evaluation.told_facts:
-        yield f"evaluation.told_facts={config.evaluation.told_facts}"
+    yield from (f"callbacks.{name}" for name, callback in config.callbacks.items() if callback.needs_start)

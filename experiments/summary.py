@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.best_of import before_and_after
 from analysis.cut_short import MOST_CUT_SHORT
-from analysis.runs import EVALUATION, METRICS, read_lines
+from analysis.runs import METRICS, read_lines
 from analysis.wording import way_covered, with_interval
 from experiments.evaluate import mean
 from experiments.heldout import start_and_end
@@ -33,7 +32,6 @@ def summarise_run(
     lines = list(read_lines(folder / METRICS))
     start, end = start_and_end(folder)
     trace = series(lines, "curriculum/strictness")
-    tried = before_and_after(read_lines(folder / EVALUATION))
     return {
         **facts,
         "heldout": end,
@@ -49,7 +47,6 @@ def summarise_run(
             "mean_abs_logprob": mean(series(lines, "training/rollout_logprob_abs_diff_mean")),
         },
         "versions": versions(),
-        **({"best_of": tried} if tried else {}),
     }
 
 

@@ -36,7 +36,7 @@ from analysis.comparisons.comparison_plan import Plan
 from analysis.comparisons.planned import THRESHOLD, Planned
 from analysis.runs import RUNS, SUMMARY, TEACHER, leaves, read_summary
 from analysis.wording import count
-from experiments.catalogue import experiments, path_of
+from experiments.catalogue import experiments, import_study, path_of
 from experiments.config import (
     MAY_CHANGE,
     VARIANTS,
@@ -260,6 +260,7 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     Raises:
         ConfigError: the file or an override is no plan, an arm's settings are wrong, or arms would spend or be judged differently.
     """
+    import_study(experiment)
     file = path_of(experiment)
     tree = read_yaml(file)
     require_shape(tree, file.name)

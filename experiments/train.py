@@ -170,6 +170,9 @@ class TrainingRun:
         is_exact = self.config.computes_in_float32 and not self.config.rollout.max_staleness
         with self.left_behind(practice):
             metrics = ages | learner.update(*by_segment(batch, targets), spent=self.spent())
+            if learner.policy_version != sampled_by:
+                for callback in self.config.callbacks.values():
+                    callback.after_update(self)
             if self._may_share_gpu:
                 learner.give_back_memory()
             require_agreement(metrics["training/rollout_logprob_abs_diff_mean"], policy_version=sampled_by, is_exact=is_exact)

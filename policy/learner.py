@@ -62,14 +62,12 @@ class Learner:
         *,
         reference: PreTrainedModel | None = None,
         critic: Critic | None = None,
-        start: PreTrainedModel | None = None,
         temperature: float = 1.0,
         seed: int = 0,
     ) -> None:
         """Args:
             reference: a frozen model of its own, not `model`; its KL is reported whether or not the loss uses it.
             critic: learns beside the policy, from the same minibatches; for an algorithm that needs one and no other.
-            start: the model before training, to which `learner.pull_to_start` pulls; needed where there is such a pull.
             temperature: at which the rollouts are sampled, > 0.
             seed: of the order of mini-batches.
 
@@ -93,8 +91,6 @@ class Learner:
             recompute_layers(self.model)
         self.reference = None if reference is None else reference.to(config.device).eval().requires_grad_(False)
         self.critic = critic
-        assert start is not None or not config.pull_to_start, "learner.pull_to_start must have weights to pull to, got no start"
-        self._start = dict(start.to(config.device).named_parameters()) if start is not None and config.pull_to_start else {}
         self.optimizer = torch.optim.AdamW(
             make_trainable(self.model), lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
         )
@@ -151,7 +147,6 @@ class Learner:
                 grad_norms += [self._step(part, during) for part in chosen]
         stepped = self.num_steps > steps_before
         if stepped:
-            self._pull_to_start()
             self.policy_version += 1
         measured = {**dict.fromkeys(METRICS, math.nan), **during.metrics(), **before.metrics()}
         adapted = self.algorithm.observe(batch, measured, stepped=stepped)
@@ -266,12 +261,6 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = self._lr * min(1.0, self.num_steps / (self.config.warmup_steps + 1))
         self.optimizer.step()
-
-    @torch.no_grad()
-    def _pull_to_start(self) -> None:
-        """Lets what was learnt fade; does nothing without a pull."""
-        for name, before in self._start.items():
-            self.model.get_parameter(name).lerp_(before, self.config.pull_to_start)
 
     def _skip_step(self, reason: str) -> None:
         self.num_skipped += 1

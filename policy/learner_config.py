@@ -18,9 +18,6 @@ class LearnerConfig:
     """In [0, 1); how long its size is remembered. A run is 50-100 steps: a mean over the usual 1000 would never forget the first."""
     weight_decay: float = 0.0
     """>= 0; decoupled, on all parameters. The update is small enough without it, and it would pull at the prior."""
-    pull_to_start: float = 0.0
-    """In [0, 1); share of the way back to the weights that the policy began with, by which every update ends. What is not practised then
-    fades with a half-life of ln 2 / -ln(1 - pull) updates (.02: 34), as skills do; 0 forgets only what other practice overwrites."""
     warmup_steps: int = 0
     """>= 0; optimiser steps over which the step size grows linearly to `lr`."""
     lr_end: float = 1.0
@@ -54,7 +51,7 @@ class LearnerConfig:
     def __post_init__(self) -> None:
         rules = {
             "be > 0 and finite": (lambda value: 0.0 < value < math.inf, ("lr", "max_grad_norm")),
-            "be in [0, 1)": (lambda value: 0.0 <= value < 1.0, ("beta1", "beta2", "pull_to_start")),
+            "be in [0, 1)": (lambda value: 0.0 <= value < 1.0, ("beta1", "beta2")),
             "be in [0, 1]": (lambda value: 0.0 <= value <= 1.0, ("lr_end",)),
             "be >= 0": (lambda value: value >= 0, ("weight_decay", "warmup_steps")),
             "be >= 1": (

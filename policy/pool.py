@@ -25,6 +25,7 @@ from policy.rollout import Conduct, PlainTask, RolloutGroup, Task
 from policy.rollout_config import RolloutConfig
 from policy.transports import Transport, make_transport
 from policy.worker import Scenarios
+from simulator.reward import Shares
 from simulator.user import UserSimulator
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class RolloutPool:
         scenarios: builds what looks up scenarios by id; called in each worker, so it must pickle.
         seed: of the run; runs with different seeds sample independently even on the same tasks.
         system_prompt: what the agent is told before a dialogue.
+        reward_terms: what else than the final emotion has a share of the reward; must pickle, by reference.
 
     Raises:
         ValueError: something that the user can set does not work here; nothing was started.
@@ -73,6 +75,7 @@ class RolloutPool:
         seed: int,
         cluster: ClusterConfig | None = None,
         system_prompt: str = "",
+        reward_terms: Shares = (),
     ) -> None:
         cluster = cluster or ClusterConfig()
         check_pool(config, engine_config, cluster, model_folder)
@@ -86,6 +89,7 @@ class RolloutPool:
             "scenarios": scenarios,
             "seed": seed,
             "system_prompt": system_prompt,
+            "reward_terms": reward_terms,
         }
         # $TMPDIR comes late: it may be too long for the names of sockets.
         places = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))

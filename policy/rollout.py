@@ -18,7 +18,7 @@ from policy.thinking import Thought, take_apart, thought_of, turns_with_format, 
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
 from simulator.in_line import dialogue_clock
-from simulator.reward import Reward, binary, final_emotion, turn_rewards, turns_with_warmth, with_warmth
+from simulator.reward import Reward, Shares, binary, final_emotion, turn_rewards, turns_with_terms, with_terms
 from simulator.scenario import Scenario
 from simulator.user import UserSimulator
 
@@ -159,6 +159,7 @@ async def roll_out(
     config: RolloutConfig,
     outage: Outage | None = None,
     format_weight: float = 1.0,
+    reward_terms: Shares = (),
     sibling: int = 0,
     conduct: Conduct | None = None,
 ) -> Rollout:
@@ -168,11 +169,16 @@ async def roll_out(
         seed: the user's, and with `sibling` and the turn that of every reply.
         outage: the user's, which is waited out and takes nothing off `rollout.dialogue_timeout_s`; None where each failure counts.
         format_weight: share of the reward that hangs on the form of the replies, where the agent thinks.
+        reward_terms: what else has a share of the reward (`simulator.reward.resolved`).
     """
     conduct = conduct or Conduct()
     for attempt in range(config.retries + 1):
         conversation = _Conversation(
-            Dialogue(scenario=scenario, difficulty=difficulty, seed=seed), chat=chat, format_weight=format_weight, config=config
+            Dialogue(scenario=scenario, difficulty=difficulty, seed=seed),
+            chat=chat,
+            format_weight=format_weight,
+            config=config,
+            reward_terms=reward_terms,
         )
         try:
             async with asyncio.timeout(config.dialogue_timeout_s) as limit:
@@ -198,6 +204,7 @@ async def roll_out_group(
     config: RolloutConfig,
     outage: Outage | None = None,
     format_weight: float = 1.0,
+    reward_terms: Shares = (),
     conduct: Conduct | None = None,
     on_finished: Callable[[Rollout], None] | None = None,
 ) -> RolloutGroup:
@@ -207,7 +214,7 @@ async def roll_out_group(
     less noise when they are compared.
 
     Args:
-        outage, format_weight: see `roll_out`.
+        outage, format_weight, reward_terms: see `roll_out`.
         on_finished: called with each rollout as soon as it is done.
     """
 
@@ -222,6 +229,7 @@ async def roll_out_group(
             config=config,
             outage=outage,
             format_weight=format_weight,
+            reward_terms=reward_terms,
             sibling=sibling,
             conduct=conduct,
         )
@@ -259,10 +267,10 @@ async def _converse(
 class _Conversation:
     """A dialogue under way, and the arrays that grow with it."""
 
-    def __init__(self, dialogue: Dialogue, *, chat: Chat, format_weight: float, config: RolloutConfig) -> None:
+    def __init__(self, dialogue: Dialogue, *, chat: Chat, format_weight: float, config: RolloutConfig, reward_terms: Shares = ()) -> None:
         self.dialogue = dialogue
         self._format_weight = format_weight
-        self._warmth, self._binary_at = config.warmth, config.binary_reward_at
+        self._reward_terms, self._binary_at = reward_terms, config.binary_reward_at
         self._thoughts: list[Thought] = []
         self._segment_starts = [0]
         self.token_ids: list[int] = []
@@ -367,9 +375,9 @@ class _Conversation:
             return Reward(total=math.nan), turn_rewards(self.dialogue)
         reward = binary(self.dialogue, at=self._binary_at) if self._binary_at else final_emotion(self.dialogue)
         by_turn = turn_rewards(self.dialogue)
-        if self._warmth:
-            reward = with_warmth(reward, self.dialogue, weight=self._warmth)
-            by_turn = turns_with_warmth(by_turn, self.dialogue, weight=self._warmth)
+        if self._reward_terms:
+            reward = with_terms(reward, self.dialogue, self._reward_terms)
+            by_turn = turns_with_terms(by_turn, self.dialogue, self._reward_terms)
         if self._chat.thinking:
             reward = with_format(reward, self._thoughts, weight=self._format_weight)
             by_turn = turns_with_format(by_turn, self._thoughts, weight=self._format_weight)

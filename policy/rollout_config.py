@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 
 @dataclass(kw_only=True)
@@ -42,9 +43,9 @@ class RolloutConfig:
     """At least 0; times one worker may be started anew within `restart_window_s`; one more and the run stops, to be resumed."""
     restart_window_s: float = 3600.0
     """Above 0; seconds after which a restart is forgotten."""
-    warmth: float = 0.0
-    """In [0, 1]; share of the reward that is paid for a warm register whatever the situation (`simulator.reward`), instead of for how the
-    user feels in the end. For measuring what such a reward does; needs a user that names the strategies it heard."""
+    reward_terms: dict[str, float] = field(default_factory=dict)
+    """Shares of the reward by registered term (`simulator.reward.REWARD_TERMS`), each in [0, 1] and together at most 1; the rest is paid
+    for how the user feels in the end."""
     binary_reward_at: float = 0.0
     """In [0, 100]; above 0 a dialogue is paid 1 if its user's final emotion is at least this, else nothing: sparse feedback, like a thumb
     up or down. At 0 the final emotion itself is paid."""
@@ -69,8 +70,11 @@ class RolloutConfig:
         for name in ("max_staleness", "max_restarts", "outage_s"):
             if getattr(self, name) < 0:
                 raise ValueError(f"rollout.{name} must not be negative, got {getattr(self, name)!r}")
-        if not 0 <= self.warmth <= 1:
-            raise ValueError(f"rollout.warmth must be in [0, 1], got {self.warmth!r}")
+        for name, share in self.reward_terms.items():
+            if not 0 <= share <= 1:
+                raise ValueError(f"rollout.reward_terms.{name} must be in [0, 1], got {share!r}")
+        if math.fsum(self.reward_terms.values()) > 1:
+            raise ValueError(f"rollout.reward_terms must sum to at most 1, got {self.reward_terms!r}")
         if not 0 <= self.binary_reward_at <= 100:
             raise ValueError(f"rollout.binary_reward_at must be in [0, 100], got {self.binary_reward_at!r}")
         if not 0 <= self.max_error_share <= 1:

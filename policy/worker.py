@@ -13,6 +13,7 @@ from policy.outage import PAUSED, Outage
 from policy.rollout import Conduct, Rollout, RolloutGroup, Task, roll_out_group, sampling_seed
 from policy.rollout_config import RolloutConfig
 from policy.weights import Broadcast, Receipt, Shipment, check_receipts
+from simulator.reward import Shares
 from simulator.scenario import Scenario
 from simulator.user import Counts, UserSimulator
 
@@ -30,6 +31,7 @@ class RolloutWorker:
         user_factory: builds the simulated user here, in the worker's process.
         scenarios: builds the scenario bank here.
         seed: of the run; runs with different seeds sample independently even on the same tasks.
+        reward_terms: what else than the final emotion has a share of the reward.
     """
 
     def __init__(
@@ -42,13 +44,14 @@ class RolloutWorker:
         scenarios: Callable[[], Scenarios],
         seed: int,
         system_prompt: str,
+        reward_terms: Shares = (),
     ) -> None:
         self._config = config
         self._engine_config = engine_config
         self._model_folder = model_folder
         self._make_user, self._make_scenarios = user_factory, scenarios
         self._salt = sampling_seed(seed, 0, 0)
-        self._system_prompt = system_prompt
+        self._system_prompt, self._reward_terms = system_prompt, reward_terms
         self._one_at_a_time = asyncio.Lock()
 
     async def start(self, weights: Shipment | None = None) -> str:
@@ -141,6 +144,7 @@ class RolloutWorker:
                     config=self._config,
                     outage=self._outage,
                     format_weight=self._engine_config.format_weight,
+                    reward_terms=self._reward_terms,
                     conduct=conduct,
                     on_finished=on_finished,
                 )

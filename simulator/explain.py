@@ -13,7 +13,6 @@ from simulator.dialogue import Dialogue, Turn
 from simulator.figures import signed
 from simulator.fingerprint import recorded_world, world_of
 from simulator.five_steps import five_steps
-from simulator.moody_user import MoodyUserConfig
 from simulator.register import Register
 from simulator.replay import (
     HELD_OUT_UID,
@@ -134,10 +133,8 @@ def settings_in_words(config: RuleUserConfig) -> str:
         return "preset sage: fitted on SAGE's recorded users, with their changes and momentum, start at 40"
     rounding = "rounded to SAGE's changes" if config.quantise else "in whole points"
     register = config.register or Register.OPEN
-    moods = ""
-    if isinstance(config, MoodyUserConfig):
-        moods = f", moods at {config.whim_prob:g} of the replies to training users of {', '.join(config.families)}"
-    return f"register {register}, momentum {config.momentum:g}, start at {config.start_emotion}, changes {rounding}{moods}"
+    further = "".join(f", {name} {value}" for name, value in vars(config).items() if not hasattr(RuleUserConfig, name))
+    return f"register {register}, momentum {config.momentum:g}, start at {config.start_emotion}, changes {rounding}{further}"
 
 
 def compared(turn: Replayed) -> str:

@@ -10,28 +10,26 @@ from typing import Any
 from simulator.bank import Bank
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.explanation import Explanation, explain_reply
-from simulator.moody_user import MoodyUser, MoodyUserConfig
 from simulator.native_user import NativeUser
 from simulator.register import Register
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage_steps import SageExplanation, explain_by_sage
 from simulator.shown import read_dialogues
+from simulator.study_commands import import_studies
+from simulator.users import USERS
 
 CONFIG, DIALOGUES, EVALUATION = "config.yaml", "dialogues.jsonl", "evaluation.jsonl"
 SETTINGS = "simulator"
 """Where a run's config, and the record of a chat, hold the user's settings."""
 AGENT = "agent"
 """What the config of an evaluation has, and that of a run has not."""
-TYPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
-    "momentum": ((int, float), "a number"),
-    "start_emotion": (int, "a whole number"),
-    "quantise": (bool, "true or false"),
-    "whim_prob": ((int, float), "a number"),
-    "families": (list, "a list of patterns"),
+TYPES: Mapping[type, tuple[type | tuple[type, ...], str]] = {
+    float: ((int, float), "a number"),
+    int: (int, "a whole number"),
+    bool: (bool, "true or false"),
+    list: (list, "a list"),
 }
-"""What recorded settings of the user can be, and how that is said."""
-BY_RULE: Mapping[str, type[RuleUserConfig]] = {"rule": RuleUserConfig, "moody": MoodyUserConfig}
-"""Kinds of user whose recorded changes can be computed again."""
+"""By the type of its default, what a recorded setting of the user can be, and how that is said."""
 HELD_OUT_UID = "eval:"
 """How the uid of a held-out dialogue begins."""
 
@@ -97,8 +95,7 @@ def replay(dialogue: Dialogue, config: RuleUserConfig) -> Iterator[Replayed]:
         if turn.speaker is Speaker.AGENT:
             before = replace(dialogue, turns=turns[:index], outcome=None)
             recomputed = user.answer(before, turn.text).turn
-            if isinstance(user, MoodyUser):
-                before = user.in_mood(before, turn.text)
+            before = user.taken(before, turn.text)
             yield Replayed(
                 reply=turn.text,
                 recorded=turns[index + 1],
@@ -110,8 +107,22 @@ def replay(dialogue: Dialogue, config: RuleUserConfig) -> Iterator[Replayed]:
 
 
 def user_of(config: RuleUserConfig) -> RuleUser:
-    """The user who follows a rule with these settings, moods among them."""
-    return MoodyUser(config) if isinstance(config, MoodyUserConfig) else NativeUser(config)
+    """The user who follows a rule with these settings; one of a study has a class of its own."""
+    own = {settings: user for settings, user in USERS.values() if settings is not RuleUserConfig}
+    user: RuleUser = own.get(type(config), NativeUser)(config)
+    return user
+
+
+def by_rule() -> dict[str, type[RuleUserConfig]]:
+    """Kinds of user whose recorded changes can be computed again, with the settings of each."""
+    return {kind: settings for kind, (settings, _) in USERS.items() if issubclass(settings, RuleUserConfig)}
+
+
+def follows_rule(kind: Any) -> bool:
+    """Whether a user of this kind can be computed again; a kind that the core does not know may be a study's."""
+    if kind not in USERS:
+        import_studies()
+    return kind in by_rule()
 
 
 def require_feelings(dialogue: Dialogue) -> None:
@@ -202,28 +213,30 @@ def settings_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def recorded_register(*sources: Mapping[str, Any]) -> str:
     """In which register the users of a dialogue heard, of several sources the first that says it; a model as user hears the open one."""
-    if any(source.get("kind") not in (None, *BY_RULE) for source in sources):
+    if any(source.get("kind") is not None and not follows_rule(source["kind"]) for source in sources):
         return Register.OPEN
     return next((str(source["register"]) for source in sources if source.get("register")), str(Register.WORLD))
 
 
 def user_settings(*sources: Mapping[str, Any]) -> RuleUserConfig:
-    """The user's settings, of several sources the first that has each; what is None says nothing. A moody user's hold its moods.
+    """The user's settings, of several sources the first that has each; what is None says nothing.
 
     Raises:
         ValueError: a setting is not one that the embedded user can have.
     """
     kind = next((source["kind"] for source in sources if source.get("kind") is not None), "rule")
-    if kind not in BY_RULE:
-        known = " or ".join(BY_RULE)
+    if not follows_rule(kind):
+        known = " or ".join(by_rule())
         raise ValueError(f"simulator.kind must be {known}, got {kind!r}: only the embedded user follows a rule that can be replayed")
-    config = BY_RULE[kind]
+    config = by_rule()[kind]
     found: dict[str, Any] = {}
     for source in reversed(sources):
         found |= {field.name: source[field.name] for field in fields(config) if source.get(field.name) is not None}
-    for name, (types, what) in TYPES.items():
-        if name in found and (not isinstance(found[name], types) or isinstance(found[name], bool) != (types is bool)):
-            raise ValueError(f"simulator.{name} must be {what}, got {found[name]!r}")
+    usual = vars(config())
+    for name, value in found.items():
+        types, what = TYPES.get(type(usual[name]), (object, ""))
+        if not isinstance(value, types) or (types is not object and isinstance(value, bool) != (types is bool)):
+            raise ValueError(f"simulator.{name} must be {what}, got {value!r}")
     if "register" in found:
         found["register"] = Register(found["register"])
     if "preset" in found:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simulator.dialogue import Dialogue
 
-WARM = frozenset(("praise", "reassurance"))
-"""Support strategies that are warm in any situation: they fit whoever is spoken to and ask for nothing that was told."""
 TURN_UNIT = 0.1
 """What a turn reward of 1, a change by 10 points of emotion, is worth of the final reward."""
 
@@ -42,26 +40,44 @@ def turn_rewards(dialogue: Dialogue) -> list[float]:
     return [turn.change / 10.0 for turn in dialogue.turns if turn.change is not None]
 
 
-def warmths(dialogue: Dialogue) -> list[float]:
-    """1 for each answered reply in which the user heard a warm register, whatever it called for, else 0."""
-    return [float(bool(WARM & set(turn.heard))) for turn in dialogue.turns if turn.change is not None]
+@dataclass(frozen=True, kw_only=True)
+class RewardTerm:
+    """What a share of the reward may be paid for beside the final emotion (`rollout.reward_terms`)."""
+
+    total: Callable[[Dialogue], float]
+    """Of a finished dialogue, in [0, 1]."""
+    by_turn: Callable[[Dialogue], Sequence[float]]
+    """What each answered reply has of it; they sum to `total`."""
+    reads_strategies: bool = False
+    """Whether it rests on the strategies that a user heard (`Turn.heard`), which only the embedded users name."""
 
 
-def with_warmth(reward: Reward, dialogue: Dialogue, *, weight: float) -> Reward:
-    """A reward of which a share is paid for warm replies everywhere: (1 - weight) total + weight (warm replies / replies).
+REWARD_TERMS: dict[str, RewardTerm] = {}
+"""Terms by name; a study registers its own."""
+Shares = Sequence[tuple[str, RewardTerm, float]]
+"""Terms with their names and the share of the reward that each has."""
 
-    Args:
-        weight: in [0, 1].
+
+def resolved(shares: Mapping[str, float]) -> Shares:
+    """The registered terms that have a share above 0."""
+    return [(name, REWARD_TERMS[name], share) for name, share in shares.items() if share]
+
+
+def with_terms(reward: Reward, dialogue: Dialogue, shares: Shares) -> Reward:
+    """A reward of which shares are paid for other things: (1 - sum of shares) total + sum of share x term."""
+    paid = {name: term.total(dialogue) for name, term, _ in shares}
+    rest = 1.0 - sum(share for _, _, share in shares)
+    total = rest * reward.total + sum(share * paid[name] for name, _, share in shares)
+    return Reward(total=total, terms={**reward.terms, **paid})
+
+
+def turns_with_terms(by_turn: Sequence[float], dialogue: Dialogue, shares: Shares) -> list[float]:
+    """Turn rewards with the same shares: a tenth of their sum is what `with_terms` gives, less the emotion at the start.
+
+    Each is in [-1, 1] but for what a term pays in a short dialogue: up to 10 where there is one reply.
     """
-    warm = warmths(dialogue)
-    share = sum(warm) / len(warm) if warm else 0.0
-    return Reward(total=(1.0 - weight) * reward.total + weight * share, terms={**reward.terms, "warmth": share})
-
-
-def turns_with_warmth(by_turn: Sequence[float], dialogue: Dialogue, *, weight: float) -> list[float]:
-    """Turn rewards with the same share: a tenth of their sum is what `with_warmth` gives, less the emotion at the start.
-
-    Each is in [-1, 1] but for warm replies of a short dialogue, which have more of its reward: up to 10 where there is one reply.
-    """
-    warm = warmths(dialogue)
-    return [(1.0 - weight) * change + weight * 10.0 * each / len(warm) for change, each in zip(by_turn, warm, strict=True)]
+    rest = 1.0 - sum(share for _, _, share in shares)
+    paid = [rest * change for change in by_turn]
+    for _, term, share in shares:
+        paid = [sofar + share / TURN_UNIT * part for sofar, part in zip(paid, term.by_turn(dialogue), strict=True)]
+    return paid

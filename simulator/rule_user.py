@@ -88,6 +88,7 @@ class RuleUser:
 
     def answer(self, dialogue: Dialogue, reply: str) -> Reaction:
         """`react` without a loop."""
+        dialogue = self.taken(dialogue, reply)
         appraisal = appraise(dialogue, reply, register=self.config.register or Register.OPEN)
         weighed = weigh(dialogue, reply) if self.config.preset is Preset.SAGE else None
         if weighed is None:
@@ -110,6 +111,10 @@ class RuleUser:
             heard=appraisal.reading.strategies,
         )
         return Reaction(turn=turn, outcome=outcome)
+
+    def taken(self, dialogue: Dialogue, reply: str) -> Dialogue:
+        """The dialogue as the user takes it when this reply comes: as it is. A subclass may take it at another difficulty."""
+        return dialogue
 
 
 def _outcome(emotion: int, appraisal: Appraisal) -> Outcome | None:

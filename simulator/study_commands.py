@@ -35,3 +35,12 @@ def add_study_commands(
         known = ", ".join(commands.choices)
         parser.error(f"COMMAND must be one of {known}, got {wanted!r}; the commands of studies need a checkout of Attune, with studies/")
     return asked
+
+
+def import_studies() -> None:
+    """Imports the studies of a checkout, which register their users, teachers, reward terms and callbacks.
+
+    For whoever reads what a run recorded; a run imports the study of its experiment alone.
+    """
+    for package in sorted(STUDIES.glob("*/__init__.py")):
+        import_module(f"studies.{package.parent.name}")

@@ -10,7 +10,6 @@ from simulator.asking import prompts_hash
 from simulator.bank import Bank, load_bank
 from simulator.endpoints import check_endpoints
 from simulator.llm_user import LLMUser, LLMUserConfig
-from simulator.moody_user import MoodyUser, MoodyUserConfig
 from simulator.options import FITTED
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage import profile_bank
@@ -18,7 +17,6 @@ from simulator.user import UserSimulator
 
 USERS: dict[str, tuple[type, Any]] = {
     "rule": (RuleUserConfig, RuleUser),
-    "moody": (MoodyUserConfig, MoodyUser),
     "llm": (LLMUserConfig, LLMUser),
 }
 

@@ -16,6 +16,7 @@ from policy.engine import Completion
 from policy.learner import Learner
 from policy.model import load_model
 from policy.rollout import roll_out_group
+from simulator.reward import resolved
 from simulator.users import make_bank, make_user
 
 
@@ -41,6 +42,7 @@ class OwnPool:
     def submit(self, tasks, *, lane="", temperature=None):
         async def all_groups():
             talk = {"user": self.user, "generate": self.generate, "chat": self.chat, "config": self.config.rollout}
+            talk["reward_terms"] = resolved(self.config.rollout.reward_terms)
             return [await roll_out_group(task, self.bank.scenario(task.scenario_id), **talk) for task in tasks]
 
         self.done += asyncio.run(all_groups())
@@ -72,13 +74,12 @@ class OwnPool:
 def parts_in_process(config, folder):
     """What a run is made of, with the policy in `folder`."""
     model, tokenizer = load_model(folder)
-    start = load_model(folder)[0] if config.learner.pull_to_start else None
     algorithm, bank, user = (
         make_algorithm(config.algorithm),
         make_bank(config.simulator),
         make_user(config.simulator.kind, config.simulator),
     )
-    learner = Learner(config.learner, algorithm, model, start=start)
+    learner = Learner(config.learner, algorithm, model)
     return Parts(
         bank=bank,
         user=user,

@@ -24,7 +24,7 @@ def test_the_workers_hear_what_the_agent_is_told_before_a_dialogue(tmp_path, mon
 def test_a_run_that_goes_on_is_held_to_the_policy_before_training_and_has_its_own_state(tmp_path, monkeypatch):
     monkeypatch.setattr("experiments.parts.RolloutPool", lambda *_, **__: None)
     folder = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
-    anchored = ("algorithm.kl_coef=0.1", "learner.pull_to_start=0.1", "rollout.temperature=0.7")
+    anchored = ("algorithm.kl_coef=0.1", "rollout.temperature=0.7")
     config = load("smoke", [f"policy.model={folder}", "policy.engine=hf", *anchored])
     first, nothing = assemble(config, checkpoint=None)
     assert nothing is None and first.learner.scorer._temperature == 0.7
@@ -43,4 +43,3 @@ def test_a_run_that_goes_on_is_held_to_the_policy_before_training_and_has_its_ow
     for name, tensor in before.items():
         assert torch.equal(again.learner.model.get_parameter(name), tensor + 1.0), name
         assert torch.equal(again.learner.reference.get_parameter(name), tensor), name
-        assert torch.equal(again.learner._start[name], tensor), name

@@ -97,14 +97,6 @@ def test_what_an_agent_is_told_before_a_dialogue_must_leave_room_for_it(capsys, 
     assert message.startswith("rollout.max_context must leave room for a reply") and "shorten policy.system_prompt" in message
 
 
-def test_told_facts_are_asked_of_nobody_who_was_not_taught_to_take_them_up(capsys, tmp_path):
-    folder = save_tiny_policy(tmp_path / "tiny")
-    capsys.readouterr()
-    message = refused(capsys, "smoke", f"runs={tmp_path}/runs", f"policy.model={folder}", "policy.engine=hf", "evaluation.told_facts=8")
-    assert message.startswith("evaluation.told_facts must be 0 but for the embedded policy") and "--questions" in message
-    assert not (tmp_path / "runs").exists()
-
-
 def test_a_cache_larger_than_memory_is_refused(capsys, tmp_path):
     message = refused(capsys, "smoke", f"runs={tmp_path}", "policy.kv_cache_mb=900000000")
     assert message.startswith("policy.kv_cache_mb must leave the engines room in memory, got 900000000")

@@ -7,6 +7,7 @@ import importlib
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from policy.algorithms import ALGORITHMS, make_algorithm
 from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.difficulty import Difficulty
+from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Split
 from simulator.users import USERS, make_user
 
@@ -119,9 +121,40 @@ def test_a_user_of_ones_own_takes_thirty_lines_and_becomes_a_kind(monkeypatch):
     assert Dialogue.from_dict(told.to_dict(), scenario=told.scenario) == told
 
 
-def test_an_algorithm_of_ones_own_takes_thirty_lines_and_becomes_a_kind(monkeypatch):
+def test_a_reward_term_of_ones_own_has_a_share_of_the_reward(monkeypatch):
+    monkeypatch.setattr("simulator.reward.REWARD_TERMS", {})
     names = run_example("extending.md", 1)
-    assert num_lines(examples("extending.md")[1]) <= 30
+    term = names["REWARD_TERMS"]["brief"]
+    replies = ["What happened?", "one two three four five six seven eight nine ten eleven", "Tell me.", "Go on."]
+    dialogue = asyncio.run(talked_in_turn(replies))
+    assert term.by_turn(dialogue) == [0.25, 0.0, 0.25, 0.25] and term.total(dialogue) == 0.75
+    monkeypatch.setattr("experiments.config.REWARD_TERMS", names["REWARD_TERMS"])
+    monkeypatch.setattr("experiments.contradictions.REWARD_TERMS", names["REWARD_TERMS"])
+    assert load("smoke", ["rollout.reward_terms.brief=0.2"]).rollout.reward_terms == {"brief": 0.2}
+
+
+async def talked_in_turn(replies: list[str]) -> Dialogue:
+    """A dialogue in which the built-in user answers these."""
+    user = make_user("rule", RuleUserConfig(momentum=0.0))
+    dialogue = await user.open(load_bank().scenarios(Split.TRAIN)[0], Difficulty.along(0.1), seed=0)
+    for reply in replies:
+        reaction = await user.react(dialogue, reply)
+        dialogue = dialogue.then(Turn(speaker=Speaker.AGENT, text=reply), reaction.turn)
+    return dialogue
+
+
+def test_a_callback_of_ones_own_leaves_figures_in_the_summary(monkeypatch):
+    monkeypatch.setattr("experiments.callbacks.CALLBACKS", {})
+    names = run_example("extending.md", 2, name="__main__")
+    monkeypatch.setattr("experiments.config.CALLBACKS", names["CALLBACKS"])
+    config = load("smoke", ["callbacks.last_words.num=3"])
+    run = SimpleNamespace(tally=SimpleNamespace(alarms=[{}] * 5, policy_tokens=70))
+    assert config.callbacks["last_words"].at_end(run, {}) == {"last_words": {"alarms": 3, "tokens": 70}}
+
+
+def test_an_algorithm_of_ones_own_takes_thirty_lines_and_becomes_a_kind(monkeypatch):
+    names = run_example("extending.md", 3)
+    assert num_lines(examples("extending.md")[3]) <= 30
     monkeypatch.setitem(ALGORITHMS, "best_of_group", (names["BestOfGroupConfig"], names["BestOfGroup"]))
     whole = load("smoke", ["algorithm.kind=best_of_group", "algorithm.clip_high=0.3", "rollout.binary_reward_at=70"])
     assert not any("turn_credit" in caution for caution in cautions(whole))

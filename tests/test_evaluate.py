@@ -109,11 +109,6 @@ def test_worst_fifth_rounds_up_and_never_to_none():
         ({"strictness": [0.1, 1.2]}, r"evaluation\.strictness must hold values in \[0, 1\], got 1\.2"),
         ({"strictness": []}, r"evaluation\.strictness must name at least one"),
         ({"during_scenarios": 0}, r"evaluation\.during_scenarios must be >= 1, got 0"),
-        ({"best_of": 0}, r"evaluation\.best_of must be >= 1, got 0"),
-        (
-            {"best_of": 4, "temperature": 0.0},
-            r"evaluation\.best_of must be 1 with evaluation\.temperature=0, got 4; greedy tries are alike",
-        ),
         ({"split": "train"}, r"evaluation\.split must be 'heldout' or 'sealed', got 'train'"),
     ],
 )

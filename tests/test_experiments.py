@@ -120,7 +120,7 @@ def test_a_small_model_is_trained_without_a_gpu_by_the_same_teacher():
         ["seed=3", "learner.lr=0.001"],
         ["teacher.kind=uniform", "budget.policy_tokens=300000", "evaluation.strictness=[0.1, 0.5]"],
         ["algorithm.kind=ppo", "algorithm.turn_credit=0.9", "probe.at_start=true"],
-        ["simulator.kind=moody", "simulator.whim_prob=0.4"],
+        ["simulator.kind=rule", "simulator.momentum=0.4"],
         ["simulator.kind=llm", "simulator.model=m", 'simulator.urls=["http://127.0.0.1:8001/v1"]', "rollout.max_error_share=0.1"],
         ["teacher.kind=yoked", "teacher.trace=elsewhere/teacher.jsonl"],
     ],
@@ -224,10 +224,6 @@ def test_a_model_of_ones_own_is_planned_where_there_is_a_gpu(monkeypatch, tmp_pa
     monkeypatch.setattr("policy.capacity.num_gpus", lambda: 1)
     folder = save_tiny_policy(tmp_path / "tiny")
     preflight.check(load("own_model", [f"policy.model={folder}"]), tmp_path / "run", resuming=False)
-
-
-def test_told_facts_are_asked_of_a_policy_that_thinks_too():
-    preflight.check_told_facts(load("smoke", ["policy.thinking=true", "evaluation.told_facts=8"]))
 
 
 def test_the_embedded_policys_step_size_is_warned_of_where_another_model_is_trained(tmp_path):

@@ -15,12 +15,11 @@ from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.difficulty import VANILLA, Difficulty
 from simulator.fingerprint import world_name
 from simulator.ladder import AGENTS, play
-from simulator.moody_user import MoodyUser, MoodyUserConfig
 from simulator.register import Register
 from simulator.replay import replay, user_settings
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.sage import read_profiles, write_profiles
-from simulator.scenario import PersonaType, Split
+from simulator.scenario import Split
 
 WORLD = RuleUserConfig(register=Register.WORLD)
 CONFIG = """experiment: smoke
@@ -77,20 +76,6 @@ def test_an_evaluation_of_an_agent_has_its_held_out_dialogues_among_the_others(t
         config.write("agent: {kind: scripted}\n")
     assert main(["explain", str(run), "--uid", "eval:one"]) == 0
     assert "1 dialogue" in capsys.readouterr().out
-
-
-def test_moods_are_replayed_and_told(tmp_path, capsys):
-    settings = {"whim_prob": 0.7, "families": ["*/negative"], "register": Register.WORLD}
-    (scenario, *_) = [one for one in load_bank().scenarios(Split.TRAIN) if one.family.persona is PersonaType.NEGATIVE]
-    dialogue = play(AGENTS["L3"], scenario, Difficulty.along(0.5), seed=3, user=MoodyUser(MoodyUserConfig(**settings)))
-    path = write(tmp_path / "dialogues.jsonl", {"step": 1, **dialogue.to_dict()})
-    assert main(["explain", str(path), "--register", "world", "--num", "0"]) == 1
-    (tmp_path / "config.yaml").write_text(json.dumps({"simulator": {"kind": "moody", **settings}}))
-    capsys.readouterr()
-    assert main(["explain", str(path)]) == 0
-    out = capsys.readouterr().out
-    assert "moods at 0.7 of the replies to training users of */negative" in out and "in a mood: strictness 1, impatience 1" in out
-    assert out.rstrip().endswith("all are the same")
 
 
 def test_dialogues_on_profiles_are_replayed_with_the_profiles(tmp_path, capsys):
@@ -216,7 +201,7 @@ def test_an_unfinished_and_an_unanswered_dialogue_are_replayed_as_far_as_they_go
         ({"simulator": {"momentum": "x"}}, "simulator.momentum must be a number, got 'x'"),
         ({"simulator": {"quantise": 1}}, "simulator.quantise must be true or false, got 1"),
         ({"simulator": {"start_emotion": True}}, "simulator.start_emotion must be a whole number, got True"),
-        ({"simulator": {"kind": "llm"}}, "simulator.kind must be rule or moody, got 'llm'"),
+        ({"simulator": {"kind": "llm"}}, "simulator.kind must be rule"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused_in_one_sentence(tmp_path, capsys, spoil, complaint):

@@ -163,26 +163,6 @@ def test_impossible_and_mastered_families_do_not_drag_the_others():
     assert min(raw) >= -0.1 - 1e-9 and max(raw) <= 1.1 + 1e-9
 
 
-def test_exploring_by_contrast_goes_where_rollouts_differ_and_follows_the_learner():
-    rng = np.random.default_rng(0)
-    teacher = make_teacher(explore=1.0, explore_by="contrast")
-
-    def practise(ability: float) -> list[float]:
-        """The strictness issued in the last ten of forty steps to a student of fixed ability."""
-        issued = []
-        for step in range(40):
-            tasks = teacher.propose(16, policy_version=teacher._step)
-            teacher.observe([make_outcome(task, rng.binomial(8, sigmoid(16.0 * (ability - task.strictness)))) for task in tasks])
-            assert {task.mode for task in tasks} == {Mode.CONTRAST}
-            issued += [task.strictness for task in tasks] if step >= 30 else []
-        return issued
-
-    weak, able = practise(0.3), practise(0.7)
-    # p (1 - p) of this student has 96 % of its mass within .25 of its ability; evenly spread groups would have half of theirs there.
-    assert np.mean(np.abs(np.array(weak) - 0.3) < 0.25) > 0.75 and np.mean(weak) == pytest.approx(0.3, abs=0.1)
-    assert np.mean(np.abs(np.array(able) - 0.7) < 0.25) > 0.75 and np.mean(able) == pytest.approx(0.7, abs=0.1)
-
-
 def test_explored_share_is_uniform_and_marked():
     tasks = make_teacher(explore=0.25, start=0.3, jitter=0.0).propose(2000, policy_version=0)
     explored = [task for task in tasks if task.mode is Mode.UNIFORM]

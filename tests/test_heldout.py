@@ -11,6 +11,7 @@ import pytest
 
 from analysis.grades import Look, area_of, grades_of, looks
 from analysis.runs import EVALUATION, read_lines
+from experiments.callbacks import Callback
 from experiments.evaluate import EvaluationConfig, EvaluationTask
 from experiments.heldout import HeldOut, is_due, start_and_end, tenth_of
 from experiments.recorder import Recorder
@@ -101,6 +102,13 @@ def test_the_smaller_grid_is_part_of_the_full_one_and_marked_there(tmp_path):
     assert {(line["step"], line["look"], line["policy_tokens"], line["grid"]) for line in during} == {(3, 1, 50, "during")}
 
 
+class Thrice(Callback):
+    """Three dialogues with each user of the smaller grid."""
+
+    def evaluation_tasks(self, full, small):
+        return [replace(task, group_size=3) if task in small else task for task in full]
+
+
 class SeveralPool(ScriptedPool):
     """Of whose siblings the first one is the pool's agent, and the others L6, the last of which breaks with the first user."""
 
@@ -116,7 +124,7 @@ class SeveralPool(ScriptedPool):
 
 
 def test_further_tries_are_taken_of_the_smaller_grid_at_full_looks_and_count_in_no_score(tmp_path):
-    recorder, heldout = Recorder(tmp_path), HeldOut(replace(CONFIG, best_of=3), load_bank())
+    recorder, heldout = Recorder(tmp_path), HeldOut(CONFIG, load_bank(), callbacks=[Thrice()])
     summary = heldout.play(SeveralPool("L0"), recorder, tally=Standing(), full=True)
     heldout.play(SeveralPool("L0"), recorder, tally=Standing(step=3, policy_tokens=50, num_looks=1), full=False)
     recorder.close()

@@ -1,4 +1,4 @@
-"""Rewards: what is paid for how the user feels, and what a bonus for a warm register adds to it."""
+"""Rewards: what is paid for how the user feels, and what terms of a study add to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from experiments.config import load
 from experiments.keys import ConfigError
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.difficulty import VANILLA
-from simulator.reward import binary, final_emotion, turn_rewards, turns_with_warmth, warmths, with_warmth
+from simulator.reward import REWARD_TERMS, RewardTerm, binary, final_emotion, resolved, turn_rewards, turns_with_terms, with_terms
 
 
 def talk(*heard: tuple[str, ...], change: int = 5) -> Dialogue:
@@ -23,38 +23,40 @@ def talk(*heard: tuple[str, ...], change: int = 5) -> Dialogue:
     return replace(Dialogue(scenario=make_scenario(), difficulty=VANILLA, seed=0), turns=tuple(turns))
 
 
-def test_praise_and_reassurance_are_warm_and_what_the_situation_asks_for_is_not():
-    assert warmths(talk(("praise",), ("suggestion", "reassurance"), ("reflection",), ())) == [1.0, 1.0, 0.0, 0.0]
+CALM = RewardTerm(total=lambda dialogue: 0.25, by_turn=lambda dialogue: [0.25, 0.0, 0.0, 0.0])
+BRIEF = RewardTerm(total=lambda dialogue: 1.0, by_turn=lambda dialogue: [0.25, 0.25, 0.25, 0.25], reads_strategies=True)
 
 
-def test_a_share_of_the_reward_is_paid_for_warm_replies():
-    dialogue = talk(("praise",), ("reflection",), ("reflection",), ("reflection",))
-    reward = with_warmth(final_emotion(dialogue), dialogue, weight=0.5)
-    assert reward.total == pytest.approx(0.5 * 0.60 + 0.5 * 0.25)
-    assert reward.terms == {"emotion": 0.6, "warmth": 0.25}
-    assert with_warmth(final_emotion(dialogue), dialogue, weight=1.0).total == 0.25
+def test_shares_of_the_reward_are_paid_for_other_terms():
+    dialogue = talk((), (), (), ())
+    reward = with_terms(final_emotion(dialogue), dialogue, [("calm", CALM, 0.5), ("brief", BRIEF, 0.2)])
+    assert reward.total == pytest.approx(0.3 * 0.60 + 0.5 * 0.25 + 0.2 * 1.0)
+    assert reward.terms == {"emotion": 0.6, "calm": 0.25, "brief": 1.0}
 
 
 def test_turn_rewards_add_up_to_the_reward_less_the_start():
-    dialogue = talk(("praise",), (), ("reassurance",), ())
-    reward = with_warmth(final_emotion(dialogue), dialogue, weight=0.3)
-    by_turn = turns_with_warmth(turn_rewards(dialogue), dialogue, weight=0.3)
-    assert sum(by_turn) / 10.0 == pytest.approx(reward.total - 0.7 * 0.40)
-    assert by_turn[0] - by_turn[1] == pytest.approx(0.3 * 10.0 / 4)
+    dialogue, shares = talk((), (), (), ()), [("calm", CALM, 0.5), ("brief", BRIEF, 0.2)]
+    reward = with_terms(final_emotion(dialogue), dialogue, shares)
+    by_turn = turns_with_terms(turn_rewards(dialogue), dialogue, shares)
+    assert sum(by_turn) / 10.0 == pytest.approx(reward.total - 0.3 * 0.40)
+    assert by_turn[0] - by_turn[1] == pytest.approx(0.5 * 10.0 * 0.25)
 
 
-def test_without_an_answer_there_is_no_warmth():
-    silent = talk()
-    assert with_warmth(final_emotion(silent), silent, weight=0.5).total == pytest.approx(0.2)
-    assert turns_with_warmth([], silent, weight=0.5) == []
-
-
-def test_a_bonus_needs_a_user_that_names_what_it_heard():
-    assert load("smoke", ["rollout.warmth=0.5"]).rollout.warmth == 0.5
-    with pytest.raises(ConfigError, match=r"rollout.warmth must be 0 with a user that names no strategies it heard, got 0.5"):
-        load("smoke", ["rollout.warmth=0.5", "simulator.kind=llm", "simulator.model=a", "simulator.urls=[http://127.0.0.1:9/v1]"])
-    with pytest.raises(ConfigError, match=r"rollout.warmth must be in \[0, 1\], got 2.0"):
-        load("smoke", ["rollout.warmth=2.0"])
+def test_terms_are_chosen_by_their_registered_names(monkeypatch):
+    monkeypatch.setitem(REWARD_TERMS, "calm", CALM)
+    monkeypatch.setitem(REWARD_TERMS, "brief", BRIEF)
+    config = load("smoke", ["rollout.reward_terms.calm=0.5", "rollout.reward_terms.brief=0"])
+    assert config.rollout.reward_terms == {"calm": 0.5, "brief": 0.0} and resolved(config.rollout.reward_terms) == [("calm", CALM, 0.5)]
+    with pytest.raises(ConfigError, match=r"rollout.reward_terms.calmer must be one of .*brief; a study registers its own"):
+        load("smoke", ["rollout.reward_terms.calmer=0.5"])
+    with pytest.raises(ConfigError, match=r"rollout.reward_terms.calm must be in \[0, 1\], got 2.0"):
+        load("smoke", ["rollout.reward_terms.calm=2"])
+    with pytest.raises(ConfigError, match=r"rollout.reward_terms must sum to at most 1, got"):
+        load("smoke", ["rollout.reward_terms.calm=0.7", "rollout.reward_terms.brief=0.7"])
+    model = ["simulator.kind=llm", "simulator.model=a", "simulator.urls=[http://127.0.0.1:9/v1]"]
+    assert load("smoke", ["rollout.reward_terms.calm=0.5", *model])
+    with pytest.raises(ConfigError, match=r"rollout.reward_terms.brief must be 0 with a user that names no strategies it heard, got 0.5"):
+        load("smoke", ["rollout.reward_terms.brief=0.5", *model])
 
 
 def test_a_binary_reward_pays_for_how_it_ended_and_for_nothing_on_the_way():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import dataclass
 
 import pytest
 from policy_factories import tiny_model, tiny_tokenizer
@@ -12,6 +13,7 @@ from tiny_policy import save_tiny_policy
 
 from analysis.runs import CONFIG, EVALUATION, METRICS
 from experiments.agents.who import fingerprint
+from experiments.callbacks import CALLBACKS, Callback
 from experiments.config import load, to_yaml
 from experiments.keys import ConfigError
 from experiments.recorder import Recorder
@@ -57,6 +59,13 @@ def test_a_plan_to_go_on_says_that_records_are_lacking(capsys, tmp_path):
     assert message.startswith(f"{folder / METRICS} must reach step 3, ") and "delete checkpoints/step_3 to go on from" in message
 
 
+@dataclass
+class LooksBack(Callback):
+    """Needs the weights before training."""
+
+    needs_start = True
+
+
 def test_a_run_that_goes_on_from_the_start_needs_no_records(tmp_path):
     require_records(tmp_path, step=0, num_looks=0)
 
@@ -78,12 +87,12 @@ def test_a_run_without_the_records_of_what_its_checkpoint_has_behind_it_is_refus
 def test_a_run_whose_first_weights_were_exchanged_is_refused_where_it_still_needs_them(tmp_path):
     model = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
     plain = load("smoke", [f"policy.model={model}"])
-    pulled = load("smoke", [f"policy.model={model}", "learner.pull_to_start=0.01"])
+    pulled = load("smoke", [f"policy.model={model}", "algorithm.kl_coef=0.01"])
     (tmp_path / CONFIG).write_text(to_yaml(pulled, {"initial_policy": fingerprint(model)}), encoding="utf-8")
     require_start(pulled, tmp_path)
     save_tiny_policy(model, hidden=64, layers=1)
     require_start(plain, tmp_path)
-    with pytest.raises(ConfigError, match=r"^policy.model must be what the run began with .* as learner.pull_to_start=0.01 still needs"):
+    with pytest.raises(ConfigError, match=r"^policy.model must be what the run began with .* as algorithm.kl_coef=0.01 still needs"):
         require_start(pulled, tmp_path)
 
 
@@ -91,10 +100,10 @@ def test_a_run_whose_first_weights_were_exchanged_is_refused_where_it_still_need
     ("overrides", "named"),
     [
         ([], []),
-        (["learner.pull_to_start=0.01"], ["learner.pull_to_start=0.01"]),
         (["algorithm.kl_coef=0.1"], ["algorithm.kl_coef=0.1"]),
-        (["policy.lora.rank=4", "evaluation.told_facts=8"], ["policy.lora.rank=4", "evaluation.told_facts=8"]),
+        (["policy.lora.rank=4", "callbacks.looks_back={}"], ["policy.lora.rank=4", "callbacks.looks_back"]),
     ],
 )
-def test_what_still_needs_the_first_weights_goes_by_the_name_of_its_setting(overrides, named):
+def test_what_still_needs_the_first_weights_goes_by_the_name_of_its_setting(overrides, named, monkeypatch):
+    monkeypatch.setitem(CALLBACKS, "looks_back", LooksBack)
     assert list(needing_start(load("smoke", overrides))) == named

@@ -66,7 +66,6 @@ WRONG = [
     ("policy_tokens", "600k"),
     ("simulator_calls", {"n": 3}),
     ("reliability", [1]),
-    ("best_of", {"k": 8, "start": {"by_k": [1.0, "2"]}}),
     ("collapse", {"alarms": {"density_lost": 3}}),
     ("collapse", {"alarms": ["density_lost"]}),
     ("collapse", {"alarms": [None]}),
@@ -75,7 +74,6 @@ WRONG = [
     ("heldout", {"score_ci95": [3.0]}),
     ("heldout", {"by_strictness": {"strict": 3.0}}),
     ("reliability", {"errors": {"plain": {"change_ci95": [0.1]}}}),
-    ("best_of", {"k": 2.5, "users": 1, "start": {"by_k": [1.0]}, "end": {"by_k": [1.0]}, "beyond": 0.0}),
     ("strictness", {"start": "low"}),
 ]
 
@@ -183,16 +181,6 @@ def test_a_stream_that_is_gone_altogether_is_named(tmp_path, name, says):
     assert ("It noted no decision" in words) == (name != "teacher.jsonl")
     (folder / name).unlink()
     assert f"Nothing here rests on {name}" in read_page(write_report(folder)).words
-
-
-def test_tries_that_do_not_add_up_are_left_out_of_the_page(tmp_path):
-    folder = make_run(tmp_path / "seed0", num_steps=8)
-    tried = {"k": 2, "users": 3, "start": {"by_k": [1.0, 2.0]}, "end": {"by_k": [3.0, 4.0]}, "beyond": 1.0}
-    change(folder / "summary.json", best_of=tried)
-    assert "One try against the best of several" in read_page(write_report(folder)).words
-    for wrong in ({**tried, "k": 8}, {**tried, "end": {}}, {"k": 2}):
-        change(folder / "summary.json", best_of=wrong)
-        assert "One try against the best of several" not in read_page(write_report(folder)).words
 
 
 def test_transcripts_are_shown_whatever_is_torn_beside_them(tmp_path):

@@ -152,7 +152,7 @@ def test_a_run_begun_before_a_setting_existed_is_of_this_sweep_still(write, tmp_
     write()
     sweep = planned(f"runs={tmp_path}")
     saved = to_plain(sweep.config(Cell("fixed", 3)))
-    del saved["resampling"], saved["rollout"]["warmth"], saved["evaluation"]["best_of"]
+    del saved["resampling"], saved["rollout"]["reward_terms"], saved["callbacks"]
     folder = sweep.run_folder(Cell("fixed", 3))
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump({**saved, "provenance": {"world": world_name()}}), encoding="utf-8")

@@ -126,17 +126,6 @@ def test_the_run_ends_by_saying_how_it_went_and_where_it_lies(whole):
     assert f"results     {folder}" in output and "make tensorboard" in output
 
 
-def test_a_run_that_asks_told_facts_says_what_training_cost(place):
-    output = finish(start(place, "name=told", "budget.steps=1", "probe.num_dialogues=0", "evaluation.told_facts=8"))
-    assert "asks 8 facts in three ways" in output
-    summary = json.loads((place / "smoke" / "told" / "summary.json").read_text())
-    found = summary["reliability"]
-    assert found["n"] == 8 and set(found["errors"]) == set(found["margin_nats"]) == {"plain", "emotional", "false_belief"}
-    nats = found["margin_nats"]["plain"]
-    assert nats["change"] == pytest.approx(nats["after"] - nats["before"]) and nats["change"] != 0.0
-    assert "What it cost: reliability" in (place / "smoke" / "told" / "report.html").read_text()
-
-
 def kill_without_orphans(process: subprocess.Popen[str]) -> None:
     """Kills a run's driver alone; all that it started must end by itself. Ray's two agents hold nothing and may take minutes."""
     family = psutil.Process(process.pid).children(recursive=True)

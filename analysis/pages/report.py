@@ -12,7 +12,7 @@ from analysis.drawing.page import write_page
 from analysis.grades import lacks_dialogues, lacks_looks
 from analysis.pages.aftermath import told_number
 from analysis.pages.before_after import BeforeAfter, before_after
-from analysis.pages.best_of_section import best_of
+from analysis.pages.callback_sections import left_by_callbacks
 from analysis.pages.reliability_sections import of_run
 from analysis.pages.run_figures import aim_figure, held_out_figures, scores_figure, teaching_figures, training_figures
 from analysis.pages.sections import Figures, alarms, all_transcripts, cost, dialogues, evaluation, repeat, teaching, training
@@ -86,8 +86,8 @@ def body(run: Run, held_out: BeforeAfter, taught: Teaching, figures: Figures) ->
         head(run, held_out, figures),
         training(run, figures),
         evaluation(run, figures),
-        best_of(run),
         of_run(run),
+        left_by_callbacks(run),
         teaching(run, taught.decisions, figures),
         alarms(run, held_out),
         dialogues(run, held_out),

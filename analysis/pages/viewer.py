@@ -17,7 +17,7 @@ from analysis.runs import DIALOGUES, REPORT, TRANSCRIPTS, Run, ends_early, last_
 from analysis.stepwise import STEP_TITLES, Stepwise
 from analysis.wording import nth
 from simulator.drafts import write_whole
-from simulator.replay import BY_RULE
+from simulator.replay import follows_rule
 
 MAX_BYTES = 20_000_000
 """Of the packed dialogues: what a browser still opens at once."""
@@ -130,7 +130,7 @@ def as_json(data: Mapping[str, Any]) -> str:
 def page(run: Run, thinning: Thinning, packed: str) -> str:
     """The whole page."""
     name = run.title.replace("/", " / ")
-    by_rule = setting(run.config, "simulator.kind", "rule") in BY_RULE
+    by_rule = follows_rule(setting(run.config, "simulator.kind", "rule"))
     about = {"run": str(run.folder), "endings": ENDINGS, "steps": STEP_TITLES, "by_rule": by_rule}
     said_first = (lacks_training(run), thinning.in_words())
     note = "".join(f'<p class="note">{escape(said)}</p>' for said in said_first if said)

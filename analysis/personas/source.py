@@ -17,7 +17,7 @@ from simulator.endpoint_config import AnswerFormat, TokenLimit
 from simulator.ladder import AGENTS, play
 from simulator.llm_user import LLMUserConfig
 from simulator.progress import Progress
-from simulator.replay import BY_RULE, SETTINGS, recorded_config, require_feelings, transcript_file, user_settings
+from simulator.replay import SETTINGS, follows_rule, recorded_config, require_feelings, transcript_file, user_settings
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Split
 from simulator.shown import read_dialogues
@@ -45,7 +45,7 @@ class Source:
     name: str
     dialogues: tuple[Dialogue, ...]
     kind: str
-    """Of the user: `rule`, `moody`, `llm`, or one of somebody's own."""
+    """Of the user: `rule`, `llm`, or one of somebody's own."""
     bank: Bank
     rule: RuleUserConfig | None
     llm: dict[str, Any]
@@ -70,8 +70,7 @@ def source_of(options: argparse.Namespace) -> Source:
     dialogues = tuple(drawn(read_whole(path, bank), options.num, seed=options.seed))
     if not dialogues:
         raise ValueError(f"{path} must hold a dialogue that was answered, got none")
-    # A moody user's moods change how strict it is and not who it is.
-    rule = user_settings({**settings, "kind": kind}) if kind in BY_RULE else None
+    rule = user_settings({**settings, "kind": kind}) if follows_rule(kind) else None
     return Source(name=str(path), dialogues=dialogues, kind=kind, bank=bank, rule=rule, llm=llm)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.best_of import expected_best
+from curriculum.signals import expected_best
 from experiments.agents.intervals import resampled
 from experiments.agents.players import Played
 

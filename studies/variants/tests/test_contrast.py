@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_frontier import make_task, make_teacher
+from test_frontier import PLAIN, make_task, make_teacher, sigmoid
 from tiny_student import make_outcome
 
-from curriculum.contrast import ContrastConfig, ContrastCurve
 from curriculum.frontier import FrontierTeacher
-from curriculum.teacher import GroupOutcome
+from curriculum.teacher import GroupOutcome, Mode
+from simulator.scenario import FAMILIES
+from studies.variants.contrast import ContrastConfig, ContrastCurve, FrontierByContrastConfig, FrontierByContrastTeacher
 
 
 def group(teacher: FrontierTeacher, strictness: float, num_successes: int) -> GroupOutcome:
@@ -72,3 +73,36 @@ def test_what_nobody_visits_fades_to_what_is_true_everywhere():
 def test_a_state_of_another_grid_is_refused():
     with pytest.raises(ValueError, match=r"contrast.num must have shape \(10,\), got \(20,\); resume with the same settings"):
         curve(num_bins=10).load_state_dict(curve().state_dict())
+
+
+def test_exploring_by_contrast_goes_where_rollouts_differ_and_follows_the_learner():
+    rng = np.random.default_rng(0)
+    scenarios = {family: [f"{family}-{i}" for i in range(20)] for family in FAMILIES}
+    config = FrontierByContrastConfig(**PLAIN, explore=1.0)
+    teacher = FrontierByContrastTeacher(config, scenarios=scenarios, group_size=8, seed=0)
+
+    def practise(ability: float) -> list[float]:
+        """The strictness issued in the last ten of forty steps to a student of fixed ability."""
+        issued = []
+        for step in range(40):
+            tasks = teacher.propose(16, policy_version=teacher._step)
+            teacher.observe([make_outcome(task, rng.binomial(8, sigmoid(16.0 * (ability - task.strictness)))) for task in tasks])
+            assert {task.mode for task in tasks} == {Mode.UNIFORM}
+            issued += [task.strictness for task in tasks] if step >= 30 else []
+        return issued
+
+    weak, able = practise(0.3), practise(0.7)
+    # p (1 - p) of this student has 96 % of its mass within .25 of its ability; evenly spread groups would have half of theirs there.
+    assert np.mean(np.abs(np.array(weak) - 0.3) < 0.25) > 0.75 and np.mean(weak) == pytest.approx(0.3, abs=0.1)
+    assert np.mean(np.abs(np.array(able) - 0.7) < 0.25) > 0.75 and np.mean(able) == pytest.approx(0.7, abs=0.1)
+
+
+def test_a_teacher_that_goes_on_has_its_curve():
+    scenarios = {family: [f"{family}-{i}" for i in range(20)] for family in FAMILIES}
+    teachers = [FrontierByContrastTeacher(FrontierByContrastConfig(explore=1.0), scenarios=scenarios, group_size=8, seed=0) for _ in "ab"]
+    tasks = teachers[0].propose(16, policy_version=0)
+    teachers[0].observe([make_outcome(task, 4 if task.strictness < 0.5 else 0) for task in tasks])
+    teachers[1].load_state_dict(teachers[0].state_dict())
+    assert teachers[1].contrast.contrast().tolist() == teachers[0].contrast.contrast().tolist()
+    first, second = ([task.strictness for task in teacher.propose(16, policy_version=1)] for teacher in teachers)
+    assert first == second

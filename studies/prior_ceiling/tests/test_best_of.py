@@ -9,9 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.best_of import before_and_after, expected_best, told
-from analysis.pages.best_of_section import best_of
+from analysis.pages.callback_sections import left_by_callbacks
 from analysis.runs import Run
+from curriculum.signals import expected_best
+from experiments.config import load
+from experiments.cost import heldout_dialogues
+from experiments.evaluate import grid_tasks
+from experiments.keys import ConfigError
+from experiments.preflight import check_callbacks
+from simulator.bank import load_bank
+from simulator.scenario import Split
+from studies.prior_ceiling.best_of import BestOf, before_and_after, told
 
 
 def line(look: int, uid: str, *tries: int | None) -> dict:
@@ -54,9 +62,27 @@ def test_without_tries_at_two_looks_nothing_is_told(lines):
 
 def test_a_runs_page_has_the_best_of_each_number_of_tries_where_they_were_taken():
     lines = [line(0, "a", 20, 60), line(9, "a", 80, 90)]
-    run = Run(folder=Path("run"), config={}, provenance={}, metrics=[], summary={"best_of": before_and_after(lines)})
-    page = best_of(run)
-    assert "less the best of 2 before it: +25.0" in page
-    assert '<th>before</th><td class="num">40.0</td><td class="num">60.0</td>' in page
-    assert '<th>after</th><td class="num">85.0</td><td class="num">90.0</td>' in page
-    assert best_of(replace(run, summary={})) == ""
+    found = before_and_after(lines)
+    run = Run(folder=Path("run"), config={"callbacks": {"best_of": {"tries": 2}}}, provenance={}, metrics=[], summary={"best_of": found})
+    page = left_by_callbacks(run)
+    assert "<h2>best_of</h2>" in page and '<th>beyond</th><td class="num">25</td>' in page
+    assert '<th>start.by_k</th><td class="num">40, 60</td>' in page and '<th>end.by_k</th><td class="num">85, 90</td>' in page
+    assert left_by_callbacks(replace(run, summary={})) == left_by_callbacks(replace(run, config={})) == ""
+
+
+def test_the_users_of_the_smaller_grid_are_tried_several_times():
+    full = grid_tasks(load_bank().scenarios(Split.HELDOUT)[:4], [0.1, 0.9])
+    tasks = BestOf(tries=3).evaluation_tasks(full, full[2:4])
+    assert [task.group_size for task in tasks] == [1, 1, 3, 3, 1, 1, 1, 1] and [task.uid for task in tasks] == [task.uid for task in full]
+
+
+def test_further_tries_take_their_time():
+    grid = ["evaluation.num_scenarios=8", "evaluation.during_scenarios=3", "evaluation.strictness=[0.1,0.9]"]
+    assert heldout_dialogues(load("adaptive_curriculum", [*grid, "callbacks.best_of.tries=4"])) == (2 * 8 + 9 * 3 + 2 * 3 * 3) * 2
+
+
+def test_tries_must_be_able_to_differ():
+    with pytest.raises(ConfigError, match=r"callbacks\.best_of\.tries must be >= 1, got 0"):
+        load("smoke", ["callbacks.best_of.tries=0"])
+    with pytest.raises(ConfigError, match=r"callbacks\.best_of\.tries must be 1 with evaluation\.temperature=0, got 4; greedy"):
+        check_callbacks(load("smoke", ["callbacks.best_of.tries=4", "evaluation.temperature=0"]))

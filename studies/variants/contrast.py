@@ -17,13 +17,14 @@ Source: our own; VCRL (arXiv 2509.19803) keeps the prompts whose groups vary.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from curriculum.checks import require_between, require_fields, settle_types
-from curriculum.teacher import GroupOutcome
+from curriculum.frontier import FrontierConfig, FrontierTeacher, Measure
+from curriculum.teacher import FamilyKey, GroupOutcome
 
 
 @dataclass
@@ -111,3 +112,40 @@ class ContrastCurve:
                     f"teacher state's contrast.{name} must have shape {self._num_K.shape}, got {array.shape}; resume with the same settings"
                 )
         self._version, self._num_K, self._sum_K = state["version"], num_K, sum_K
+
+
+@dataclass
+class FrontierByContrastConfig(FrontierConfig):
+    """Settings of the frontier teacher, and those of the draws away from the frontier."""
+
+    contrast: ContrastConfig = field(default_factory=ContrastConfig)
+
+
+class FrontierByContrastTeacher(FrontierTeacher):
+    """Frontier, whose groups away from the frontier go where rollouts of one group differed of late, so that few end all alike."""
+
+    kind = "frontier_by_contrast"
+    adapting = (*FrontierTeacher.adapting, "contrast")
+    config: FrontierByContrastConfig
+
+    def __init__(self, config: FrontierByContrastConfig, *, scenarios: Mapping[Any, Sequence[str]], group_size: int, seed: int) -> None:
+        super().__init__(config, scenarios=scenarios, group_size=group_size, seed=seed)
+        self.contrast = ContrastCurve(config.contrast, values=self.values)
+
+    def explored(self, family: FamilyKey) -> float:
+        """A strictness at which groups differed, for this family."""
+        return float(min(max(self.contrast.draw(self.rng) + self.offset(family), 0.0), 1.0))
+
+    def learn(self, groups: Sequence[GroupOutcome]) -> None:
+        """What frontier learns, and where these groups differed."""
+        super().learn(groups)
+        self.contrast.learn(groups, offsets=[self.offset(group.task.family) for group in groups])
+
+    def offset(self, family: FamilyKey) -> float:
+        """How much stricter than the mean family's its frontier is."""
+        return self.offsets[str(family)] - float(np.mean(list(self.offsets.values())))
+
+    def values(self, group: GroupOutcome) -> list[float]:
+        """What the measure is a mean of, one for each survivor."""
+        column = group.rewards if self.config.measure is Measure.REWARD else group.successes
+        return [float(column[i]) for i in group.surviving]

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from simulator.dialogue import Dialogue
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import FAMILIES, Family, Split
-from simulator.user import Reaction
 
 
 @dataclass
@@ -57,12 +56,8 @@ class MoodyUser(RuleUser):
 
     config: MoodyUserConfig
 
-    def answer(self, dialogue: Dialogue, reply: str) -> Reaction:
-        """The user's answer to a reply, in whatever mood it is."""
-        return super().answer(self.in_mood(dialogue, reply), reply)
-
-    def in_mood(self, dialogue: Dialogue, reply: str) -> Dialogue:
-        """The dialogue as this user takes it at this moment."""
+    def taken(self, dialogue: Dialogue, reply: str) -> Dialogue:
+        """The dialogue at the difficulty of the mood that this reply meets."""
         scenario, config = dialogue.scenario, self.config
         if scenario.split is not Split.TRAIN or not config.has_moods(scenario.family):
             return dialogue

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+from simulator.__main__ import main
 from simulator.bank import load_bank
 from simulator.difficulty import Difficulty
 from simulator.ladder import AGENTS, play
-from simulator.moody_user import MoodyUser, MoodyUserConfig
 from simulator.register import Register
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import PersonaType, Split
 from simulator.users import make_user
+from studies.noise.moody_user import MoodyUser, MoodyUserConfig
 
 MIDDLE = Difficulty.along(0.5)
 
@@ -51,9 +54,9 @@ def test_a_mood_repeats_for_the_same_words_and_differs_for_others():
     (scenario, *_) = scenarios(Split.TRAIN, PersonaType.NEGATIVE)
     opened = user.begin(scenario, MIDDLE, seed=3)
     assert user.answer(opened, "that must hurt.") == user.answer(opened, "that must hurt.")
-    moods = {user.in_mood(opened, f"i hear you, number {i}.").difficulty.strictness for i in range(20)}
+    moods = {user.taken(opened, f"i hear you, number {i}.").difficulty.strictness for i in range(20)}
     assert moods == {0.0, 1.0}
-    assert user.in_mood(opened, "that must hurt.").difficulty.reserve == MIDDLE.reserve
+    assert user.taken(opened, "that must hurt.").difficulty.reserve == MIDDLE.reserve
 
 
 def test_with_moods_it_matters_less_what_the_agent_does():
@@ -81,3 +84,17 @@ def test_with_moods_it_matters_less_what_the_agent_does():
 def test_wrong_moods_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         MoodyUserConfig(**settings)
+
+
+def test_moods_are_replayed_and_told(tmp_path, capsys):
+    settings = {"whim_prob": 0.7, "families": ["*/negative"], "register": Register.WORLD}
+    (scenario, *_) = [one for one in load_bank().scenarios(Split.TRAIN) if one.family.persona is PersonaType.NEGATIVE]
+    dialogue = play(AGENTS["L3"], scenario, Difficulty.along(0.5), seed=3, user=MoodyUser(MoodyUserConfig(**settings)))
+    (path := tmp_path / "dialogues.jsonl").write_text(json.dumps({"step": 1, **dialogue.to_dict()}) + "\n", encoding="utf-8")
+    assert main(["explain", str(path), "--register", "world", "--num", "0"]) == 1
+    (tmp_path / "config.yaml").write_text(json.dumps({"simulator": {"kind": "moody", **settings}}))
+    capsys.readouterr()
+    assert main(["explain", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "whim_prob 0.7, families ['*/negative']" in out and "in a mood: strictness 1, impatience 1" in out
+    assert out.rstrip().endswith("all are the same")

@@ -1,0 +1,48 @@
+"""Callbacks: what a study does around a run's steps, without a setting of the core for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from experiments.config import ExperimentConfig
+    from experiments.evaluate import EvaluationTask
+    from experiments.train import TrainingRun
+
+
+class Callback:
+    """Base of all callbacks, whose methods do nothing. A callback is a dataclass: its fields are its settings (`callbacks.<name>.*`).
+
+    It has no state in checkpoints: what it needs it reads from the run.
+    """
+
+    needs_start: ClassVar[bool] = False
+    """Whether a run that goes on needs the weights it began with, unchanged."""
+
+    def check(self, config: ExperimentConfig) -> None:
+        """Called before anything starts.
+
+        Raises:
+            ValueError: the run's settings contradict it.
+        """
+
+    def evaluation_tasks(self, full: Sequence[EvaluationTask], small: Sequence[EvaluationTask]) -> Sequence[EvaluationTask]:
+        """The tasks of the full held-out grid, in its order. A larger `group_size` asks for further dialogues with a user, which count in
+        no score and are recorded as `tries`.
+
+        Args:
+            small: those that the smaller grid has too.
+        """
+        return full
+
+    def after_update(self, run: TrainingRun) -> None:
+        """Called after each update that changed the policy, before its weights are sent to the engines."""
+
+    def at_end(self, run: TrainingRun, summary: Mapping[str, Any]) -> dict[str, Any]:
+        """Called when a run has ended and its last checkpoint is written; returns further keys of `summary.json`."""
+        return {}
+
+
+CALLBACKS: dict[str, type[Callback]] = {}
+"""Callbacks by name; a study registers its own."""

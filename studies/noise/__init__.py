@@ -1,0 +1,6 @@
+"""Which teachers spend their groups on noise, where a third of the families reward by the toss of a coin?"""
+
+from simulator.users import USERS
+from studies.noise.moody_user import MoodyUser, MoodyUserConfig
+
+USERS["moody"] = (MoodyUserConfig, MoodyUser)

@@ -1,0 +1,94 @@
+"""What a bonus for a warm register adds to the reward, reckoned by hand; and the questions that a run asks at its end."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from types import SimpleNamespace
+
+import pytest
+from parts_in_process import parts_in_process
+from test_reward import talk
+from tiny_policy import save_tiny_policy
+
+import studies.noise
+import studies.trait_vs_behaviour  # noqa: F401 (both register what is named below)
+from experiments.config import load
+from experiments.keys import ConfigError
+from experiments.parts import model_folder
+from experiments.preflight import check_callbacks
+from simulator.reward import Shares, final_emotion, resolved, turn_rewards, turns_with_terms, with_terms
+from studies.trait_vs_behaviour.warmth import warmths
+
+
+def warm(share: float) -> Shares:
+    return resolved({"warmth": share})
+
+
+def test_praise_and_reassurance_are_warm_and_what_the_situation_asks_for_is_not():
+    assert warmths(talk(("praise",), ("suggestion", "reassurance"), ("reflection",), ())) == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_a_share_of_the_reward_is_paid_for_warm_replies():
+    dialogue = talk(("praise",), ("reflection",), ("reflection",), ("reflection",))
+    reward = with_terms(final_emotion(dialogue), dialogue, warm(0.5))
+    assert reward.total == pytest.approx(0.5 * 0.60 + 0.5 * 0.25)
+    assert reward.terms == {"emotion": 0.6, "warmth": 0.25}
+    assert with_terms(final_emotion(dialogue), dialogue, warm(1.0)).total == 0.25
+
+
+def test_turn_rewards_add_up_to_the_reward_less_the_start():
+    dialogue = talk(("praise",), (), ("reassurance",), ())
+    reward = with_terms(final_emotion(dialogue), dialogue, warm(0.3))
+    by_turn = turns_with_terms(turn_rewards(dialogue), dialogue, warm(0.3))
+    assert sum(by_turn) / 10.0 == pytest.approx(reward.total - 0.7 * 0.40)
+    assert by_turn[0] - by_turn[1] == pytest.approx(0.3 * 10.0 / 4)
+
+
+def test_without_an_answer_there_is_no_warmth():
+    silent = talk()
+    assert with_terms(final_emotion(silent), silent, warm(0.5)).total == pytest.approx(0.2)
+    assert turns_with_terms([], silent, warm(0.5)) == []
+
+
+def test_a_bonus_needs_a_user_that_names_what_it_heard():
+    assert load("smoke", ["rollout.reward_terms.warmth=0.5"]).rollout.reward_terms == {"warmth": 0.5}
+    model = ["simulator.kind=llm", "simulator.model=a", "simulator.urls=[http://127.0.0.1:9/v1]"]
+    with pytest.raises(ConfigError, match=r"reward_terms.warmth must be 0 with a user that names no strategies it heard, got 0.5"):
+        load("smoke", ["rollout.reward_terms.warmth=0.5", *model])
+
+
+def test_workers_get_the_term_by_its_place():
+    assert b"studies.trait_vs_behaviour.warmth" in pickle.dumps(warm(0.5)) and pickle.loads(pickle.dumps(warm(0.5))) == warm(0.5)
+
+
+def test_told_facts_are_asked_of_nobody_who_was_not_taught_to_take_them_up(tmp_path):
+    check_callbacks(load("smoke", ["policy.thinking=true", "callbacks.told_facts.num=8"]))
+    folder = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
+    with pytest.raises(ConfigError, match=r"callbacks.told_facts must be left out but for the embedded policy, .* --questions"):
+        check_callbacks(load("smoke", [f"policy.model={folder}", "callbacks.told_facts.num=8"]))
+    with pytest.raises(ConfigError, match=r"callbacks.told_facts.num must be >= 2, got 1"):
+        load("smoke", ["callbacks.told_facts.num=1"])
+
+
+def test_a_share_of_the_reward_is_paid_for_warmth_among_moody_users_too(tmp_path):
+    folder, played = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1), []
+    small = ["groups_per_step=2", "group_size=3", "rollout.max_turns=2", "rollout.max_new_tokens=6", "probe.num_dialogues=0"]
+    moody = ["simulator.kind=moody", "simulator.whim_prob=1.0", "simulator.families=['*']"]
+    config = load("smoke", [f"policy.model={folder}", *small, *moody, "rollout.reward_terms.warmth=1.0"])
+    parts = parts_in_process(config, folder)
+    parts.pool.submit(parts.teacher.propose(2, policy_version=0))
+    played = [rollout for group in parts.pool.ready(2) for rollout in group.rollouts]
+    assert len(played) == 6 and all(set(rollout.reward.terms) == {"emotion", "warmth"} for rollout in played)
+    assert all(rollout.reward.total == pytest.approx(rollout.reward.terms["warmth"]) for rollout in played)
+
+
+def test_a_run_says_what_training_cost(tmp_path):
+    config = load("smoke", ["callbacks.told_facts.num=8"])
+    shutil.copytree(model_folder(config), tmp_path / "checkpoints" / "step_3")
+    run = SimpleNamespace(config=config, recorder=SimpleNamespace(folder=tmp_path), tally=SimpleNamespace(step=3))
+    found = config.callbacks["told_facts"].at_end(run, {})["reliability"]
+    assert found["n"] == 8 and set(found["errors"]) == set(found["margin_nats"]) == {"plain", "emotional", "false_belief"}
+    # The same weights before and after.
+    nats = found["margin_nats"]["plain"]
+    assert nats["after"] == nats["before"] and nats["change"] == 0.0

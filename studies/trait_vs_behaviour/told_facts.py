@@ -1,0 +1,49 @@
+"""What training cost in reliability: the probe's questions, put to the policy before and after training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from experiments.callbacks import Callback
+
+if TYPE_CHECKING:
+    from experiments.config import ExperimentConfig
+    from experiments.train import TrainingRun
+
+
+@dataclass
+class ToldFacts(Callback):
+    """Asks told facts in three ways, and leaves what training changed as `reliability` in the summary."""
+
+    needs_start = True
+
+    num: int = 150
+    """>= 2: questions, each asked in three ways."""
+
+    def __post_init__(self) -> None:
+        if self.num < 2:
+            raise ValueError(f"callbacks.told_facts.num must be >= 2, got {self.num!r}")
+
+    def check(self, config: ExperimentConfig) -> None:
+        """Refuses a policy that did not learn to take up what it was told."""
+        if config.policy.is_embedded:
+            return
+        from policy.model import find_model
+        from policy.thinking import RECIPE
+
+        if not (find_model(config.policy.model) / RECIPE).is_file():
+            raise ValueError(
+                "callbacks.told_facts must be left out but for the embedded policy, which was taught to take up what users tell, got "
+                f"{config.policy.model}; ask others by `python -m experiments reliability RUN --questions FILE` after the run"
+            )
+
+    def at_end(self, run: TrainingRun, summary: Mapping[str, Any]) -> dict[str, Any]:
+        """The policy of the last checkpoint against the one that training began with."""
+        from experiments.agents.told_facts import before_and_after
+        from experiments.parts import model_folder
+        from experiments.recorder import CHECKPOINTS
+
+        newest = run.recorder.folder / CHECKPOINTS / f"step_{run.tally.step}"
+        return {"reliability": before_and_after(model_folder(run.config), newest, num=self.num)}
