@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -112,7 +112,7 @@ class FrontierTeacher(LedgerTeacher):
     """Tracks the strictness of target success for every family with one shared level and an offset per family; replays what is lost."""
 
     kind = "frontier"
-    adapting: tuple[str, ...] = ("level", "offsets", "num_seen", "ceiling", "success", "guard", "forgetting", "bins")
+    adapting: ClassVar[tuple[str, ...]] = ("level", "offsets", "num_seen", "ceiling", "success", "guard", "forgetting", "bins")
     config: FrontierConfig
 
     def __init__(self, config: FrontierConfig, *, scenarios: Mapping[Any, Sequence[str]], group_size: int, seed: int) -> None:

@@ -18,6 +18,8 @@ from simulator.scenario import HiddenIntention, Scenario
 BANDS: tuple[tuple[float, float], ...] = ((0.0, 0.4), (0.4, 0.6), (0.6, 1.01))
 """Three difficulty bands [low, high): on the default grid .1 and .3, .5, and .7 and .9."""
 WORST_SHARE = 0.2
+TRIES = "tries"
+"""Key of a recorded held-out dialogue: final emotions of all dialogues with that user at that look, its own first; None where one broke."""
 EMOTION_RANGE = (0.0, 100.0)
 """Between which every score lies."""
 

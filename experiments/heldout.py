@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from analysis.grades import area_of, grades_of, looks
 from analysis.runs import EVALUATION, read_lines
 from experiments.callbacks import Callback
-from experiments.evaluate import EvaluationConfig, EvaluationTask, Graded, cut_short, grid_tasks, spread, summarise
+from experiments.evaluate import TRIES, EvaluationConfig, EvaluationTask, Graded, cut_short, grid_tasks, spread, summarise
 from experiments.faults import first_traceback
 from experiments.recorder import Recorder, dialogue_record, thoughts_of
 from policy.rollout import RolloutGroup, Task
@@ -22,8 +22,6 @@ from simulator.user import UserSimulator
 
 LOOKS = 10
 """Evaluations in the course of a budget: at every tenth of it."""
-TRIES = "tries"
-"""Key of a recorded held-out dialogue: final emotions of all dialogues with that user at that look, its own first; None where one broke."""
 CHUNK = 64
 """Dialogues between two questions whether to stop."""
 SHOWN = ("score", "worst_cell", "success_rate", "failure_rate")

@@ -63,7 +63,8 @@ def test_every_sweep_states_what_was_tried_before_its_arms_were_fixed(name):
 def test_every_teacher_is_tried_on_one_policy():
     sweep = load_sweep("teachers")
     kinds = [sweep.config(Cell(arm, 0)).teacher.kind for arm in sweep.arms]
-    assert sorted(kinds) == sorted(TEACHERS)
+    # A study that another test imported may have registered one of its own.
+    assert sorted(kinds) == sorted(kind for kind, (_, teacher) in TEACHERS.items() if teacher.__module__.startswith("curriculum."))
 
 
 def test_rlvers_table_has_every_combination_of_algorithm_mode_and_user_once():
@@ -120,7 +121,7 @@ def test_a_small_model_is_trained_without_a_gpu_by_the_same_teacher():
         ["seed=3", "learner.lr=0.001"],
         ["teacher.kind=uniform", "budget.policy_tokens=300000", "evaluation.strictness=[0.1, 0.5]"],
         ["algorithm.kind=ppo", "algorithm.turn_credit=0.9", "probe.at_start=true"],
-        ["simulator.kind=rule", "simulator.momentum=0.4"],
+        ["simulator.momentum=0.4"],
         ["simulator.kind=llm", "simulator.model=m", 'simulator.urls=["http://127.0.0.1:8001/v1"]', "rollout.max_error_share=0.1"],
         ["teacher.kind=yoked", "teacher.trace=elsewhere/teacher.jsonl"],
     ],

@@ -15,7 +15,7 @@ import numpy as np
 from analysis.runs import EVALUATION, read_lines
 from curriculum.signals import expected_best
 from experiments.callbacks import Callback
-from experiments.heldout import TRIES
+from experiments.evaluate import TRIES
 
 if TYPE_CHECKING:
     from experiments.config import ExperimentConfig
