@@ -14,7 +14,6 @@ from test_report import read_page
 from analysis.__main__ import main
 from analysis.comparisons.planned import read_planned
 from analysis.comparisons.sweep import read_sweep
-from analysis.copies import kept_facts
 from analysis.pages.report import write_report
 from analysis.pages.sweep_report import write_sweep_report
 from analysis.pages.viewer import write_transcripts
@@ -103,13 +102,6 @@ def test_provenance_of_another_kind_costs_one_run_of_a_sweep(tmp_path):
     (note,) = read_sweep(folder).notes
     assert note == f"b/seed_1 is left out: {path}: provenance.earlier_git_commits must be a list, got 3"
     assert "earlier_git_commits must be a list" in read_page(write_sweep_report(folder)).words
-
-
-@pytest.mark.parametrize("content", ["[", "[1]", '{"tasks": 3}'])
-def test_facts_of_a_kept_run_of_another_kind_are_named(tmp_path, content):
-    (tmp_path / "kept.json").write_text(content, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"kept.json(:| must be a JSON object)"):
-        kept_facts(tmp_path)
 
 
 @pytest.mark.parametrize(
