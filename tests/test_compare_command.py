@@ -141,7 +141,7 @@ def test_a_folder_that_is_no_sweep_is_named(tmp_path, capsys, name, complaint):
     assert complaint in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["compare", "rlver", "keep"])
+@pytest.mark.parametrize("command", ["compare", "rlver"])
 def test_the_folder_of_an_experiment_is_refused_in_one_sentence_that_names_its_sweeps(tmp_path, capsys, command):
     sweeps = [made_sweep(tmp_path / "made" / name, {"a": [50.0]}) for name in ("other", "sweep")]
     assert main([command, str(tmp_path / "made")]) == 2

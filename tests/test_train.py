@@ -25,9 +25,9 @@ ROOT = Path(__file__).resolve().parent.parent
 NUM_STEPS = 6
 SUMMARY_KEYS = (
     "experiment, name, seed, steps, wall_s, cpu_s, policy_tokens, simulator_calls, world, algorithm, teacher",
-    "heldout, start, reference, entropy, reward_density, strictness, collapse, mismatch, errors, versions",
+    "heldout, start, reference, entropy, reward_density, strictness, collapse, mismatch, errors, versions, cut_short",
 )
-HELDOUT_KEYS = "score, score_ci95, auc, by_strictness, worst_cell, cvar20, success_rate, failure_rate, n_dialogues"
+HELDOUT_KEYS = "score, score_ci95, auc, by_strictness, worst_cell, cvar20, success_rate, failure_rate, n_dialogues, cut_short"
 OF_THE_PROCESS = ("timing_s/", "perf/update_", "rollout/tokens_per_s", "rollout/engine_busy_share", "rollout/num_dispatched")
 
 
