@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,9 +17,15 @@ if TYPE_CHECKING:
     from experiments.sweep_plan import Sweep
 
 
+AT_BARRIERS = ("OMP_WAIT_POLICY", "PASSIVE")
+"""Threads that wait at a barrier sleep. By default they spin, which takes a core from whatever else runs on it."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs an experiment, lists them, or says what would be run; returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    # Before torch is imported, here and in the workers that inherit it.
+    os.environ.setdefault(*AT_BARRIERS)
     if arguments[:1] == ["evaluate"]:
         from experiments.agents.options import evaluate_parser
 
