@@ -11,7 +11,7 @@ UNDERSTANDING = frozenset(("reflection", "listening", "guided_reflection", "moti
 ACTING = frozenset(("suggestion", "information", "referral"))
 """Support strategies that give empathy and insight, and those that give something to do."""
 REPLIES = "replies"
-"""Key of a kept record (`analysis.kept`) whose transcript is not kept: the counts below."""
+"""Key of a small record whose transcript is not kept: the counts below."""
 
 
 class Replies(NamedTuple):

@@ -21,7 +21,7 @@ EVALUATION, SUMMARY, REPORT, TRANSCRIPTS = "evaluation.jsonl", "summary.json", "
 RUNS = "runs"
 """The folder of all runs, beside the checkout's packages."""
 KEPT = "kept.json"
-"""Stands in a run that was kept small (`analysis.kept`): what it lacks, and which tasks it issued and copied."""
+"""Marks a run of which only a small record is left, without weights and most transcripts."""
 OF_A_SITTING = (
     *("cluster.", "checkpoint.", "resume", "runs"),
     *(f"simulator.{name}" for name in DECIDE_NOTHING),
