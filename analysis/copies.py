@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from analysis.runs import TEACHER, Run, read_lines, setting
-from simulator.columns import columns_of
 
 COPIED = "copied_tasks"
 """In a run's provenance: a digest of the tasks that it was given to replay."""
@@ -49,6 +48,6 @@ def why_no_copy(run: Run) -> str:
         return ""
     arm, seed = Path(trace).parts[-3:-1] if len(Path(trace).parts) > 2 else ("", "")
     source = run.folder.parent.parent / arm / seed
-    if not any(path.is_file() for path in (source / TEACHER, columns_of(source / TEACHER))) or tasks_issued(source) == copied:
+    if not (source / TEACHER).is_file() or tasks_issued(source) == copied:
         return ""
     return f"it replays another {arm}/{seed} than the one that is here, and must be run anew"

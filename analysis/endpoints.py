@@ -8,9 +8,7 @@ GAIN = "heldout.gain"
 """Not in the summary either: the score at the end less the score before training, on the full grid."""
 FORGOTTEN = "heldout.forgotten"
 """Likewise: how far the last look lies below the best one on the small grid, by strictness and mean over these (`grades.forgotten`)."""
-MOODY_SHARE = "teaching.moody_share"
-"""Likewise, where users are moody: the share of the teacher's groups that went to moody families (`teaching.moody_share`)."""
-COMPUTED = (AUC, GAIN, FORGOTTEN, MOODY_SHARE)
+COMPUTED = (AUC, GAIN, FORGOTTEN)
 EMOTIONS = (AUC, "heldout.score", "heldout.worst_cell", "heldout.cvar20")
 """On the scale of emotions, 0-100."""
 SHARES = ("heldout.success_rate", "heldout.failure_rate")
@@ -22,15 +20,12 @@ MARGINS = ("reliability.margin_nats.plain.change", "reliability.margin_nats.fals
 RELIABILITY = (*ERRORS, *MARGINS)
 """What training changed in the reliability probe, of runs that took it: shares of errors and what either way adds to them, and by how many
 nats the right answer leads, which still moves where errors are at their ceiling."""
-BEYOND = "best_of.beyond"
-BEST_OF = ("best_of.start.best", "best_of.end.best", "best_of.start.gain", "best_of.end.gain", BEYOND)
-"""Of runs that tried held-out users several times: the best of k before and after training, what it gains over one try, and one try after
-training less the best of k before it; on the scale of emotions."""
 COSTS = ("policy_tokens", "wall_s", "cpu_s")
 ENDPOINTS = (
     *(*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end", "start.score"),
-    *(GAIN, FORGOTTEN, MOODY_SHARE, *BEST_OF, *RELIABILITY),
+    *(GAIN, FORGOTTEN, *RELIABILITY),
 )
+"""What may decide a comparison. What a sweep is read by besides may be any number of `summary.json`, by its dotted name."""
 SECONDARY = (*EMOTIONS, *SHARES)
 """What each contrast describes beside the primary endpoint."""
 IN_WORDS = {
@@ -42,13 +37,7 @@ IN_WORDS = {
     "heldout.failure_rate": "the share of users who left",
     GAIN: "the gain over the start",
     FORGOTTEN: "what was forgotten since the best look",
-    MOODY_SHARE: "the share of groups spent on moody families",
     "entropy.end": "entropy at the end, nats",
-    "best_of.start.best": "the best of several tries before training",
-    "best_of.end.best": "the best of several tries after training",
-    "best_of.start.gain": "what the best gains over one try before training",
-    "best_of.end.gain": "what the best gains over one try after training",
-    BEYOND: "one try after training less the best of several before it",
     ERRORS[0]: "the errors that training added, asked plainly",
     ERRORS[1]: "the errors that training added, after an emotional turn",
     ERRORS[2]: "the errors that training added, against a false belief",
@@ -58,9 +47,9 @@ IN_WORDS = {
     MARGINS[1]: "the nats that training added to what is right, against a false belief",
 }
 """What an axis calls those that have a short name for it."""
-UNDIRECTED = frozenset({"entropy.end", "reward_density.end", "start.score", *BEST_OF} - {"best_of.end.best", BEYOND})
+UNDIRECTED = frozenset({"entropy.end", "reward_density.end", "start.score"})
 """Endpoints of which neither more nor less is better: they describe a run, and decide nothing between two."""
-LOWER_IS_BETTER = frozenset({"heldout.failure_rate", FORGOTTEN, MOODY_SHARE, *COSTS, *ERRORS})
+LOWER_IS_BETTER = frozenset({"heldout.failure_rate", FORGOTTEN, *COSTS, *ERRORS})
 
 
 def sign_of(endpoint: str) -> float:
@@ -79,4 +68,4 @@ def digits_of(endpoint: str) -> int:
         return 0
     if endpoint in MARGINS:
         return 2
-    return 1 if endpoint in (*EMOTIONS, "start.score", GAIN, FORGOTTEN, *BEST_OF) else 3
+    return 1 if endpoint in (*EMOTIONS, "start.score", GAIN, FORGOTTEN) else 3

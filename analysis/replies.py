@@ -10,8 +10,6 @@ from simulator.dialogue import Speaker
 UNDERSTANDING = frozenset(("reflection", "listening", "guided_reflection", "motives", "both_sides"))
 ACTING = frozenset(("suggestion", "information", "referral"))
 """Support strategies that give empathy and insight, and those that give something to do."""
-REPLIES = "replies"
-"""Key of a small record whose transcript is not kept: the counts below."""
 
 
 class Replies(NamedTuple):
@@ -30,13 +28,11 @@ class Replies(NamedTuple):
 
 
 def replies_in(line: Mapping[str, Any]) -> Replies:
-    """The counts of a recorded dialogue, from its turns or as they were kept.
+    """The counts of a recorded dialogue.
 
     Raises:
-        KeyError: it has neither.
+        KeyError: it has no turns.
     """
-    if REPLIES in line:
-        return Replies(*line[REPLIES])
     lengths = [len(turn["text"].split()) for turn in line["turns"] if turn["speaker"] == Speaker.AGENT]
     # A recorded turn leaves out what is empty: the opening has no change, and a reply in which nothing was heard has no `heard`.
     heard = [set(turn.get("heard", ())) for turn in line["turns"] if turn.get("change") is not None]

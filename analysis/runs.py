@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import yaml
 
 from analysis.shapes import PROVENANCE_SHAPE, SUMMARY_SHAPE, misfit
-from simulator.columns import columns_of
 from simulator.dialogue import Speaker
 from simulator.endpoint_config import DECIDE_NOTHING
 from simulator.streams import read_lines, record_of
@@ -20,8 +19,6 @@ CONFIG, METRICS, TEACHER, DIALOGUES = "config.yaml", "metrics.jsonl", "teacher.j
 EVALUATION, SUMMARY, REPORT, TRANSCRIPTS = "evaluation.jsonl", "summary.json", "report.html", "transcripts.html"
 RUNS = "runs"
 """The folder of all runs, beside the checkout's packages."""
-KEPT = "kept.json"
-"""Marks a run of which only a small record is left, without weights and most transcripts."""
 OF_A_SITTING = (
     *("cluster.", "checkpoint.", "resume", "runs"),
     *(f"simulator.{name}" for name in DECIDE_NOTHING),
@@ -69,11 +66,6 @@ class Run:
     def commits(self) -> list[str]:
         """The states of the code that it ran on, the last one last; several only where it was resumed on another."""
         return [str(commit) for commit in (*(self.provenance.get(EARLIER_COMMITS) or ()), self.provenance.get("git_commit")) if commit]
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether this is what was kept of it: no transcripts, no weights."""
-        return (self.folder / KEPT).is_file()
 
     @property
     def experiment(self) -> str:
@@ -212,7 +204,7 @@ def require_run(folder: Path) -> None:
 
 def lacking_files(folder: Path) -> list[str]:
     """Which of the files that every run has are not in a folder."""
-    return [name for name in (CONFIG, METRICS) if not any(path.is_file() for path in (folder / name, columns_of(folder / name)))]
+    return [name for name in (CONFIG, METRICS) if not (folder / name).is_file()]
 
 
 def is_empty(path: Path) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from analysis.runs import Run, setting
+from analysis.runs import Run
 
 OWN_KEYS = frozenset({"step", "event", "decision", "teacher_step"})
 """Keys of a recorded decision that are not what it rests on."""
@@ -73,27 +72,6 @@ def read_teaching(run: Run) -> Teaching:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"teacher.jsonl must hold tasks and outcomes, got a line at step {line['step']} with a bad {error}") from error
     return Teaching(groups=list(tasks.values()), decisions=decisions)
-
-
-def share_of(groups: Sequence[Group], families: Sequence[str]) -> float | None:
-    """Share of the groups that went to families which fit one of the patterns over intention/persona; None without groups."""
-    if not groups:
-        return None
-    return fmean(any(fnmatch.fnmatch(group.family, pattern) for pattern in families) for group in groups)
-
-
-def moody_share(run: Run) -> float | None:
-    """Share of the groups issued to the families that may have moods; None of other users, or where the log cannot be read.
-
-    Where `simulator.whim_prob` is 0 it is what the same families get without them.
-    """
-    if setting(run.config, "simulator.kind") != "moody":
-        return None
-    try:
-        groups = read_teaching(run).groups
-    except (ValueError, OSError):
-        return None
-    return share_of(groups, setting(run.config, "simulator.families", []))
 
 
 def by_time(

@@ -45,6 +45,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def finite(value: float | None) -> float | None:
+    """The value, None where it is not defined."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
 def signed(value: float, digits: int) -> str:
     """The value with its sign; what rounds to nothing has a plus."""
     return f"{round(value, digits) + 0.0:+.{digits}f}"

@@ -19,9 +19,7 @@ import numpy as np
 from curriculum.checks import require_between, require_fields
 from curriculum.ledger import task_from_record, task_seed, task_to_record
 from curriculum.teacher import FamilyKey, Mode, TaskSpec
-from simulator.columns import columns_of
 from simulator.difficulty import Difficulty
-from simulator.streams import read_kept
 
 RECORD = "teacher.jsonl"
 """File of a run's folder that holds the tasks; lines other than task events are passed over."""
@@ -95,7 +93,7 @@ def read_trace(where: str, *, families: Sequence[FamilyKey], seed: int) -> Trace
     """Reads the tasks of a run, one at a time.
 
     Args:
-        where: the folder of a run or of what was kept of one, its teacher.jsonl, or a file of the same task events.
+        where: the folder of a run, its teacher.jsonl, or a file of the same task events.
         families: those of the run that will follow the trace.
         seed: of the run that will follow; a trace with the same seed is refused, because both would play the same dialogues.
 
@@ -104,7 +102,7 @@ def read_trace(where: str, *, families: Sequence[FamilyKey], seed: int) -> Trace
     """
     path = Path(where).expanduser()
     path = path / RECORD if path.is_dir() else path
-    if not where or not any(file.is_file() for file in (path, columns_of(path))):
+    if not where or not path.is_file():
         raise ValueError(f"teacher.trace must name a run's folder or its {RECORD}, got {where!r}; there is no such file")
     index = {str(family): i for i, family in enumerate(families)}
     rows = array("d")
@@ -155,13 +153,10 @@ def _tasks(path: Path) -> Iterator[tuple[str, TaskSpec]]:
 
 
 def _records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Every record with the place where it stands, of the file without a last line torn by a kill, or of the columns kept of it.
+    """Every record with the place where it stands, without a last line torn by a kill.
 
     Another trainer's file has no step in its lines, and perhaps no end to its last one.
     """
-    if not path.is_file():
-        yield from ((f"record {number} of {columns_of(path)}", record) for number, record in enumerate(read_kept(path), 1))
-        return
     with path.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             place = f"line {number} of {path}"

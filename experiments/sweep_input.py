@@ -42,7 +42,9 @@ def require_shape(tree: Mapping[str, Any], file: str) -> None:
         raise ConfigError(f"{name} must be a list, got {tree[name]!r} in {file}")
     for name in (name for name in LISTS if not all(isinstance(item, str) for item in tree.get(name) or ())):
         raise ConfigError(f"{name} must be a list of text, got {tree[name]!r} in {file}; put each in quotes, without a space after a colon")
-    for name in (name for name in tree.get("read") or () if name not in ENDPOINTS):
+    # A study's own numbers of summary.json stand under names of their own.
+    heads = {name.partition(".")[0] for name in ENDPOINTS}
+    for name in (name for name in tree.get("read") or () if name not in ENDPOINTS and name.partition(".")[0] in heads):
         raise ConfigError(f"read must name endpoints ({', '.join(ENDPOINTS)}), got {name!r} in {file}")
     if isinstance(tree.get("threshold", 0), bool) or not isinstance(tree.get("threshold", 0), int | float):
         raise ConfigError(f"threshold must be a number, got {tree['threshold']!r} in {file}")

@@ -1,19 +1,16 @@
-"""The streams of a run's folder as records: JSON Lines as a run appends them, or the columns that were kept of them."""
+"""The streams of a run's folder as records: JSON Lines as a run appends them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from simulator.columns import columns_of, read_columns
-from simulator.difficulty import Difficulty
-
 
 def read_lines(path: Path, *, appended: bool = True) -> Iterator[dict[str, Any]]:
-    """The records of a stream, or of the columns that were kept of it; nothing where there is no file.
+    """The records of a stream; nothing where there is no file.
 
     A last line without its end, or one that is no record, is what a kill leaves and is passed over; anywhere else it is an error.
 
@@ -24,7 +21,6 @@ def read_lines(path: Path, *, appended: bool = True) -> Iterator[dict[str, Any]]
         ValueError: another line is not a JSON object with a step.
     """
     if not path.is_file():
-        yield from read_kept(path) if columns_of(path).is_file() else ()
         return
     torn: ValueError | None = None
     with path.open("rb") as stream:
@@ -40,22 +36,6 @@ def read_lines(path: Path, *, appended: bool = True) -> Iterator[dict[str, Any]]
                 yield record_of(line)
             except ValueError as error:
                 torn = ValueError(f"{path} must hold a JSON object with a step in line {number}, got {line[:60]!r} ({error})")
-
-
-def read_kept(stream: Path) -> Iterator[dict[str, Any]]:
-    """The records of the columns that were kept of a stream, as a run writes them: tasks have their difficulty.
-
-    Raises:
-        ValueError: the file holds something else.
-    """
-    for record in read_columns(columns_of(stream)):
-        is_short = record.get("event") == "task" and "difficulty" not in record
-        yield {**record, "difficulty": on_the_line(record)} if is_short else record
-
-
-def on_the_line(task: Mapping[str, Any]) -> dict[str, float]:
-    """The difficulty that a strictness stands for where no axis was set by itself; columns leave such a one out."""
-    return Difficulty.along(float(task["strictness"])).to_dict()
 
 
 def record_of(line: bytes) -> dict[str, Any]:

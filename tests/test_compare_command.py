@@ -24,34 +24,27 @@ def test_the_command_without_contrasts_keeps_to_the_plan_of_the_sweep(tmp_path, 
     found = json.loads((folder / "comparison.json").read_text())
     assert found["plan"]["contrasts"] == [["frontier", "fixed_*"], ["frontier", "uniform"], ["frontier", "yoked"]]
     assert (found["plan"]["primary"], found["plan"]["chosen_by"]) == ("heldout.score", "plan")
-    assert "1 of 3 contrasts cannot be computed; they count for Holm with p = 1." in found["verdict"]
-    assert "not the plan's" not in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "frontier - yoked cannot be computed: yoked has no run that can be used." in said and "not the plan" not in said
 
 
 def test_contrasts_that_are_not_the_plans_are_said_to_be_others(tmp_path, capsys):
     folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "uniform": [50.0, 52.0], "linear": [9.0, 8.0]})
     PLANNED.keep(folder)
     assert main(["compare", str(folder), "--contrast", "frontier:linear"]) == 0
-    said = "These contrasts are not the plan's, which are frontier:fixed_*, frontier:uniform, frontier:yoked on heldout.score."
-    assert capsys.readouterr().out.startswith(said)
+    said = "What is compared is not the plan: it has frontier:fixed_*, frontier:uniform, frontier:yoked on heldout.score."
+    assert said in capsys.readouterr().out
     assert json.loads((folder / "comparison.json").read_text())["plan"]["chosen_by"] == "name"
     assert main(["compare", str(folder), "--primary", "heldout.auc"]) == 0
-    assert capsys.readouterr().out.startswith(said)
+    assert said in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("plan.json", "What was planned is not known: "),
-        ("chosen.json", "Which arms were chosen on other runs is not known: "),
-    ],
-)
-def test_a_torn_plan_is_one_sentence_and_the_runs_are_compared(tmp_path, capsys, name, says):
+def test_a_torn_plan_is_one_sentence_and_the_runs_are_compared(tmp_path, capsys):
     folder = made_sweep(tmp_path / "sweep", {"a": [70.0, 71.0], "b": [50.0, 52.0]})
-    (folder / name).write_text("{")
+    (folder / "plan.json").write_text("{")
     assert main(["compare", str(folder)]) == 0
     said = capsys.readouterr().out
-    assert said.count(f"{name} must hold") == 1 and says in said and "the same command" not in said
+    assert said.count("plan.json must hold") == 1 and "What was planned is not known: " in said
     found = json.loads((folder / "comparison.json").read_text())
     assert found["plan"]["chosen_by"] == "default" and found["contrasts"][0]["endpoints"]["heldout.score"]["num_pairs"] == 2
 
@@ -62,7 +55,7 @@ def test_real_run_directories_are_compared(tmp_path, capsys):
             make_run(tmp_path / arm / f"seed_{seed}", num_steps=8, num_scenarios=2, after=after, seed=seed)
     assert main(["compare", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("Over two seeds frontier lay above uniform; so few describe and do not decide.\nfrontier less uniform: +")
+    assert printed.startswith("Is the first arm better by the area under the held-out score? Of 1: 0 yes, 0 no, 1 undecided.\n")
     found = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
     run = json.loads((tmp_path / "frontier" / "seed_1" / "summary.json").read_text(encoding="utf-8"))
     assert found["arms"]["frontier"]["runs"]["1"]["heldout.score"] == run["heldout"]["score"]

@@ -10,7 +10,6 @@ import pytest
 from compared import as_planned, compared, on
 from made_sweep import made_result, made_sweep
 
-from analysis.comparisons.comparison import BY_HAND
 from analysis.comparisons.planned import Planned
 from analysis.comparisons.text import as_text
 from analysis.endpoints import AUC
@@ -24,7 +23,7 @@ def test_a_plan_without_contrasts_names_none(tmp_path):
     Planned(contrasts=(), primary="heldout.auc").keep(folder)
     found = compared(folder)
     assert found["plan"]["chosen_by"] == "default"
-    assert "No contrast was named beforehand, so Holm corrects for all 2." in found["verdict"]
+    assert [contrast["incomplete"] for contrast in found["contrasts"]] == ["", ""]
 
 
 def test_nothing_is_answered_before_the_plans_seeds_are_in(tmp_path):
@@ -34,9 +33,8 @@ def test_nothing_is_answered_before_the_plans_seeds_are_in(tmp_path):
     assert as_planned(folder)["contrasts"][0]["answer"] == "yes"
     found = as_planned(folder, seeds=range(7))
     assert found["contrasts"][0]["answer"] == "undecided"
-    assert found["contrasts"][0]["too_early"].endswith("before the plan's seeds are in: seed 7 cannot be paired yet.")
-    assert found["contrasts"][0]["too_early"] in as_text(found)
-    assert found["verdict"][0].endswith("what is here is not what was planned, and nothing is decided before it is.")
+    assert found["contrasts"][0]["incomplete"] == "not paired yet: seed 7"
+    assert "frontier - uniform is not answered: not paired yet: seed 7." in as_text(found)
 
 
 def test_a_contrast_that_is_not_complete_helps_no_other_over_the_line(tmp_path):
@@ -52,7 +50,7 @@ def test_a_contrast_that_is_not_complete_helps_no_other_over_the_line(tmp_path):
     (folder / "yoked" / "seed_7").rename(tmp_path / "later")
     found = as_planned(folder)
     uniform, yoked = found["contrasts"]
-    assert (on(found)["p"], on(found, which=1)["p"]) == (10 / 256, 2 / 128) and yoked["too_early"]
+    assert (on(found)["p"], on(found, which=1)["p"]) == (10 / 256, 2 / 128) and yoked["incomplete"]
     assert on(found)["p_holm"] == 20 / 256 and uniform["answer"] == "undecided"
     assert on(found)["p_smallest_holm"] == 4 / 256
     (tmp_path / "later").rename(folder / "yoked" / "seed_7")
@@ -64,7 +62,7 @@ def test_nothing_is_answered_with_seeds_that_the_plan_does_not_have(tmp_path):
     Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", seeds=tuple(range(6))).keep(folder)
     contrast = as_planned(folder)["contrasts"][0]
     assert contrast["answer"] == "undecided"
-    assert contrast["too_early"].endswith("with seeds that the plan does not have: move the runs of seeds 6, 7 out of the sweep.")
+    assert contrast["incomplete"] == "not in the plan: seeds 6, 7"
 
 
 def test_a_planned_pair_that_did_not_measure_the_endpoint_leaves_its_contrast_open(tmp_path):
@@ -73,14 +71,14 @@ def test_a_planned_pair_that_did_not_measure_the_endpoint_leaves_its_contrast_op
     Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", seeds=tuple(range(8))).keep(folder)
     contrast = as_planned(folder)["contrasts"][0]
     assert contrast["answer"] == "undecided"
-    assert contrast["too_early"].endswith("is not answered: 1 of the plan's seeds did not measure heldout.auc.")
+    assert contrast["incomplete"] == "pairs that did not measure heldout.auc: 1"
 
 
 def test_what_is_named_by_hand_beside_a_plan_without_contrasts_decides_nothing(tmp_path):
     folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0 + i for i in range(8)], "uniform": [50.0] * 8})
     Planned(contrasts=(), primary="heldout.auc", seeds=tuple(range(8))).keep(folder)
     (contrast,) = compared(folder, ("frontier", "uniform"))["contrasts"]
-    assert contrast["answer"] == "undecided" and contrast["too_early"] == BY_HAND
+    assert contrast["answer"] == "undecided" and contrast["incomplete"] == "not in the sweep's plan"
 
 
 @pytest.mark.parametrize(
@@ -97,15 +95,6 @@ def test_a_plan_that_was_mistyped_is_named_and_the_runs_are_compared_all_the_sam
     assert [contrast["answer"] for contrast in found["contrasts"]] == ["undecided"]
 
 
-def test_where_the_plans_rivals_were_not_run_the_other_arms_are_not_said_to_be_incomparable(tmp_path):
-    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0, 80.0], "adarft": [50.0, 60.0]})
-    Planned(contrasts=(("frontier", "fixed_*"), ("frontier", "uniform")), primary="heldout.auc", seeds=(0, 1)).keep(folder)
-    said = "None of the plan's contrasts can be computed: each is with an arm that has no run here which can be used."
-    assert as_planned(folder)["verdict"][0] == said
-    by_hand = compared(folder, ("frontier", "fixed_0.5"), ("adarft", "uniform"))["verdict"]
-    assert "None of the contrasts can be computed: each is with an arm that has no run here which can be used." in by_hand
-
-
 @pytest.mark.parametrize("num", [2, 8])
 def test_where_the_plans_rivals_were_not_run_what_is_there_is_described_and_nothing_decided(tmp_path, num):
     finals = {"frontier": [70.0 + i for i in range(num)], "adarft": [50.0] * num, "rlve": [60.0] * num}
@@ -114,8 +103,7 @@ def test_where_the_plans_rivals_were_not_run_what_is_there_is_described_and_noth
     found = as_planned(folder)
     assert found["plan"]["chosen_by"] == "instead"
     assert [(contrast["b"], contrast["answer"]) for contrast in found["contrasts"]] == [("adarft", "undecided"), ("rlve", "undecided")]
-    assert found["verdict"][1].startswith("Over ") and "frontier lay above adarft and rlve" in found["verdict"][1]
-    assert "nothing is decided by them" in as_text(found)
+    assert "What is compared is not the plan, for none of its contrasts has runs on both sides: it has frontier:fixed_*" in as_text(found)
     # One of the plan's arms is enough to keep to the plan.
     made_result(folder, "uniform", 0)
     found = as_planned(folder)
@@ -144,10 +132,7 @@ def test_what_is_named_by_hand_beside_a_plan_is_described_and_decides_nothing(tm
     assert [contrast["answer"] for contrast in as_planned(folder)["contrasts"]] == ["yes", "no"]
     found = compared(folder, *contrasts, primary=primary)
     assert {contrast["answer"] for contrast in found["contrasts"]} == {"undecided"}
-    text = as_text(found)
-    assert text.startswith("These contrasts are not the plan's, which are frontier:linear_*, frontier:uniform on heldout.auc.")
-    assert text.count("Named by hand, beside the sweep's plan: such contrasts are described, and nothing is decided by them.") == 1
-    assert "Decided" not in text and "does better" not in text
+    assert "What is compared is not the plan: it has frontier:linear_*, frontier:uniform on heldout.auc." in as_text(found)
 
 
 def test_a_plan_that_cannot_be_read_decides_nothing(tmp_path):
@@ -157,8 +142,7 @@ def test_a_plan_that_cannot_be_read_decides_nothing(tmp_path):
     found = compared(folder)
     assert {contrast["answer"] for contrast in found["contrasts"]} == {"undecided"}
     text = as_text(found)
-    assert "What was planned cannot be read: nothing is decided before it can." in text and "What was planned is not known: " in text
-    assert "No contrast was named beforehand" not in text
+    assert "is not answered: the plan cannot be read." in text and "What was planned is not known: " in text
 
 
 def test_what_the_favourite_was_tuned_on_stands_among_the_remarks(tmp_path):
@@ -166,7 +150,7 @@ def test_what_the_favourite_was_tuned_on_stands_among_the_remarks(tmp_path):
     Planned(contrasts=(("frontier", "uniform"),), primary="heldout.auc", tuning={"front*": "on seeds 0 to 2", "uniform": "none"}).keep(
         folder
     )
-    assert "Before these runs frontier was tuned: on seeds 0 to 2." in as_planned(folder)["notes"]
+    assert "Tuned before these runs: frontier (on seeds 0 to 2)." in as_planned(folder)["notes"]
 
 
 def test_arms_that_were_tuned_alike_share_a_remark(tmp_path):
@@ -174,16 +158,8 @@ def test_arms_that_were_tuned_alike_share_a_remark(tmp_path):
     pairs = (("ppo_think", "uniform"), ("ppo_plain", "uniform"), ("uniform", "ppo_plain"))
     tuning = {"ppo_*": "as published", "uniform": "none"}
     Planned(contrasts=pairs, primary="heldout.auc", tuning=tuning).keep(folder)
-    notes = [note for note in as_planned(folder)["notes"] if "tuned" in note]
-    assert notes == ["Before these runs ppo_think and ppo_plain were tuned: as published."]
-
-
-def test_a_baseline_that_was_named_by_hand_answers_no_planned_question(tmp_path):
-    folder = made_sweep(tmp_path / "sweep", {"frontier": [70.0 + i for i in range(8)], "fixed_0.1": [50.0] * 8})
-    choose = {"from": "other/sweep", "seeds": "0-4", "best": ["fixed_*"]}
-    Planned(contrasts=(("frontier", "fixed_*"),), primary="heldout.auc", choose=choose, seeds=tuple(range(8))).keep(folder)
-    contrast = as_planned(folder)["contrasts"][0]
-    assert contrast["answer"] == "undecided" and "fixed_0.1 was named by hand" in contrast["too_early"]
+    notes = [note for note in as_planned(folder)["notes"] if "Tuned" in note]
+    assert notes == ["Tuned before these runs: ppo_think, ppo_plain (as published)."]
 
 
 @pytest.mark.parametrize("lost", ["folder", "summaries", "a seed", "world"])
@@ -192,7 +168,7 @@ def test_nothing_is_answered_against_the_best_of_some_of_the_arms_that_were_plan
     finals = {"frontier": [70.0 + i for i in range(8)], "fixed_0.7": [80.0] * 8, "fixed_0.9": [50.0] * 8}
     folder = made_sweep(tmp_path / "sweep", finals)
     Planned(contrasts=(("frontier", "fixed_*"),), primary="heldout.auc", seeds=tuple(range(8)), arms=tuple(finals)).keep(folder)
-    assert as_planned(folder)["contrasts"][0]["b"] == "fixed_0.7" and not as_planned(folder)["contrasts"][0]["too_early"]
+    assert as_planned(folder)["contrasts"][0]["b"] == "fixed_0.7" and not as_planned(folder)["contrasts"][0]["incomplete"]
     best = folder / "fixed_0.7"
     if lost == "folder":
         shutil.rmtree(best)
@@ -202,11 +178,11 @@ def test_nothing_is_answered_against_the_best_of_some_of_the_arms_that_were_plan
     contrast = as_planned(folder)["contrasts"][0]
     assert contrast["answer"] == "undecided"
     if lost == "a seed":
-        assert contrast["b"] == "fixed_0.7" and contrast["too_early"].endswith("seed 7 cannot be paired yet.")
+        assert contrast["b"] == "fixed_0.7" and contrast["incomplete"] == "not paired yet: seed 7"
         return
-    which = "fixed_0.7 has no pair in seeds 0, 1, 2, 3, 4, 5, 6, 7."
+    which = "fixed_0.7 has no pair in seeds 0, 1, 2, 3, 4, 5, 6, 7"
     assert contrast["b"] == "fixed_0.9" and contrast["endpoints"][AUC]["p"] < 0.01
-    assert contrast["too_early"] == f"frontier against fixed_* is not answered before all are in from which the best is chosen: {which}"
+    assert contrast["incomplete"] == which
 
 
 def test_a_seed_that_the_best_has_and_another_candidate_lacks_leaves_the_choice_open(tmp_path):
@@ -216,7 +192,7 @@ def test_a_seed_that_the_best_has_and_another_candidate_lacks_leaves_the_choice_
     assert as_planned(folder)["contrasts"][0]["answer"] == "yes"
     shutil.rmtree(folder / "fixed_0.7" / "seed_3")
     contrast = as_planned(folder)["contrasts"][0]
-    assert contrast["answer"] == "undecided" and contrast["too_early"].endswith("fixed_0.7 has no pair in seed 3.")
+    assert contrast["answer"] == "undecided" and contrast["incomplete"] == "fixed_0.7 has no pair in seed 3"
 
 
 @pytest.mark.parametrize("seeds", [(), tuple(range(8))])
@@ -229,7 +205,7 @@ def test_candidates_are_those_of_the_plan_whether_it_names_seeds_and_arms_or_not
     for seed in range(8):
         (folder / "fixed_0.7" / f"seed_{seed}" / "summary.json").unlink()
     contrast = as_planned(folder)["contrasts"][0]
-    assert contrast["answer"] == "undecided" and "fixed_0.7 has no pair in seeds 0, 1, 2" in contrast["too_early"]
+    assert contrast["answer"] == "undecided" and "fixed_0.7 has no pair in seeds 0, 1, 2" in contrast["incomplete"]
 
 
 def test_an_arm_that_the_plan_does_not_have_is_not_chosen_into_its_verdict(tmp_path):
@@ -239,4 +215,4 @@ def test_an_arm_that_the_plan_does_not_have_is_not_chosen_into_its_verdict(tmp_p
     Planned(contrasts=(("frontier", "fixed_*"),), primary="heldout.auc", seeds=tuple(range(8)), arms=planned).keep(folder)
     contrast = as_planned(folder)["contrasts"][0]
     assert contrast["answer"] == "undecided"
-    assert contrast["too_early"].endswith("with arms that the plan does not have: move fixed_0.9 out of the sweep.")
+    assert contrast["incomplete"] == "not in the plan: fixed_0.9"

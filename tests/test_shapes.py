@@ -108,15 +108,13 @@ def test_provenance_of_another_kind_costs_one_run_of_a_sweep(tmp_path):
     ("key", "value"),
     [
         ("tuning", ["none"]),
-        ("choose", "fixed_*"),
-        ("choose", {"best": "fixed_*"}),
         ("contrasts", [["a", 1]]),
         ("contrasts", [["a"]]),
     ],
 )
 def test_a_plan_of_other_kinds_is_one_sentence_and_the_runs_are_compared(tmp_path, capsys, key, value):
     folder = made_sweep(tmp_path / "sweep", {"a": [70.0, 71.0], "b": [50.0, 52.0]})
-    plan = {"contrasts": [["a", "b"]], "primary": "heldout.auc", "tuning": {}, "choose": None}
+    plan = {"contrasts": [["a", "b"]], "primary": "heldout.auc", "tuning": {}}
     (folder / "plan.json").write_text(json.dumps({**plan, key: value}), encoding="utf-8")
     with pytest.raises(ValueError, match=rf"plan.json must hold the sweep's contrasts, got something else \({key}.* must be "):
         read_planned(folder)

@@ -17,7 +17,6 @@ from curriculum.teacher import Mode
 from experiments.config import load, load_saved, to_yaml
 from experiments.keys import ConfigError
 from experiments.teaching import check_teacher
-from simulator.columns import write_columns
 from simulator.difficulty import Difficulty
 
 FAMILIES = ("calm", "cross", "shy")
@@ -151,12 +150,6 @@ def test_the_digest_is_of_what_the_trace_says_and_not_of_its_layout(tmp_path):
     other.write_text("\n".join(json.dumps(event, indent=None, separators=(",", ":")) for event in events), encoding="utf-8")
     digests = {follower("yoked", path).trace.digest for path in (plain, other, tmp_path)}  # the folder stands for its record
     assert len(digests) == 1
-
-
-def test_a_task_that_was_kept_and_cannot_be_followed_is_named_by_its_place(tmp_path):
-    write_columns(tmp_path / "teacher.jsonl", [{"step": 1, "event": "task", "strictness": 0.5}])
-    place = f"record 1 of {tmp_path / 'teacher.columns.xz'}"
-    assert refusal("yoked", tmp_path).startswith(f"teacher.trace must hold events as a run records them, got in {place}: ")
 
 
 def test_a_trace_is_kept_as_numbers(tmp_path):

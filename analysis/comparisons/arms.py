@@ -40,7 +40,9 @@ def arm_record(arm: str, sweep: Sweep, *, threshold: float, resampling: Resampli
     reason = next((said for run in runs[1:] if (said := why_not_averaged(runs[0], run))), "")
     if reason:
         return record, [f"{arm} is not averaged: {reason}."]
-    record["endpoints"] = {name: spread_between_seeds(runs, name, resampling=resampling) for name in ENDPOINTS}
+    record["endpoints"] = {
+        name: spread_between_seeds(runs, name, resampling=resampling) for name in dict.fromkeys((*ENDPOINTS, *sweep.plan.read))
+    }
     record |= over_cells(runs, resampling=resampling)
     record |= over_tokens(runs, end=sweep.auc_ends.get(runs[0].budget), threshold=threshold, resampling=resampling)
     return record, []

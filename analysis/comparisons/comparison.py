@@ -13,16 +13,16 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from analysis import paired, stats
+from analysis.comparisons.answers import answer, verdict
 from analysis.comparisons.arms import arm_record
 from analysis.comparisons.comparison_plan import COMPARISON, Plan, contrasts_of, holds_more, plan_of
-from analysis.comparisons.contrast_words import answer, listed
 from analysis.comparisons.pairing import best_of, comparable_seeds, lacking_candidates, passed_over, why_no_rival
-from analysis.comparisons.planned import THRESHOLD, Chosen, Contrast, Planned
+from analysis.comparisons.planned import THRESHOLD, Contrast, Planned
 from analysis.comparisons.sweep import (
     BUDGETS,
     RunResult,
@@ -36,8 +36,8 @@ from analysis.comparisons.sweep import (
     unlike_settings,
 )
 from analysis.comparisons.table import load_sweep
-from analysis.comparisons.text import as_text, verdict
-from analysis.endpoints import AUC, ENDPOINTS, RELIABILITY, SECONDARY, sign_of
+from analysis.comparisons.text import as_text
+from analysis.endpoints import AUC, RELIABILITY, SECONDARY, sign_of
 from analysis.power import minimal_detectable_effect
 from simulator.drafts import write_whole
 from simulator.json_values import jsonable
@@ -95,21 +95,21 @@ def require_seeds(folder: Path, seeds: range | None) -> None:
 
 def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
     """The contents of `comparison.json`; numbers that are not defined are NaN or infinite here and null in the file."""
-    planned, elsewhere = sweep.plan.planned, sweep.plan.chosen
+    planned = sweep.plan.planned
     arms, notes = {}, list(sweep.notes)
     for arm in sweep.arms:
         arms[arm], said = arm_record(arm, sweep, threshold=plan.threshold, resampling=plan.resampling)
         notes += said
     chosen, by = contrasts_of(plan, planned, sweep)
-    read = read_besides(planned)
-    contrasts = [contrast_record(contrast, sweep, plan, elsewhere, num_primary=len(chosen), read=read) for contrast in chosen]
-    holds = [hold_of(contrast, named, sweep, chosen_by=by) for contrast, named in zip(contrasts, chosen, strict=True)]
-    for contrast, hold in zip(contrasts, holds, strict=True):
-        contrast["too_early"] = hold.why
-    adjust(contrasts, plan.primary, waits=[hold.waits for hold in holds])
+    read = sweep.plan.read
+    contrasts = [contrast_record(contrast, sweep, plan, num_primary=len(chosen), read=read) for contrast in chosen]
+    for contrast, named in zip(contrasts, chosen, strict=True):
+        contrast["incomplete"] = incomplete(contrast, named, sweep, chosen_by=by)
+    # What is named by hand is as complete as it will be.
+    adjust(contrasts, plan.primary, waits=[by == "plan" and bool(contrast["incomplete"]) for contrast in contrasts])
     for contrast in contrasts:
-        contrast["answer"] = answer(contrast, {"primary": plan.primary, "contrasts": chosen, "alpha": ALPHA})
-    notes += worlds(sweep) + unequal_budgets(sweep) + tuned_before(chosen, planned)
+        contrast["answer"] = answer(contrast, {"primary": plan.primary, "alpha": ALPHA})
+    notes += beside_the_plan(planned, by) + worlds(sweep) + unequal_budgets(sweep) + tuned_before(chosen, planned)
     notes += states_of_the_code(sweep) + watched_otherwise(sweep) + initial_policies(sweep)
     found: dict[str, Any] = {
         "sweep": sweep.folder.name,
@@ -141,9 +141,12 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
     return {"verdict": verdict(found), **found}
 
 
-def read_besides(planned: Planned | None) -> Sequence[str]:
-    """The endpoints that the sweep's plan names besides the primary one; those of another version that are no more are passed over."""
-    return [name for name in planned.read if name in ENDPOINTS] if planned else []
+def beside_the_plan(planned: Planned | None, chosen_by: str) -> list[str]:
+    """A remark if what is compared is not what the sweep set out to compare."""
+    if planned is None or not planned.contrasts or chosen_by == "plan":
+        return []
+    why = ", for none of its contrasts has runs on both sides" if chosen_by == "instead" else ""
+    return [f"What is compared is not the plan{why}: it has {planned.words()}."]
 
 
 def tuned_before(contrasts: Sequence[Contrast], planned: Planned | None) -> list[str]:
@@ -152,11 +155,7 @@ def tuned_before(contrasts: Sequence[Contrast], planned: Planned | None) -> list
     for arm in dict.fromkeys(a for a, _ in contrasts):
         what = (planned.tuning_of(arm) if planned else "") or "none"
         said.setdefault(what, []).append(arm)
-    return [
-        f"Before these runs {listed(arms)} {'was' if len(arms) == 1 else 'were'} tuned: {what}."
-        for what, arms in said.items()
-        if not what.startswith("none")
-    ]
+    return [f"Tuned before these runs: {', '.join(arms)} ({what})." for what, arms in said.items() if not what.startswith("none")]
 
 
 def worlds(sweep: Sweep) -> list[str]:
@@ -206,23 +205,17 @@ def initial_policies(sweep: Sweep) -> list[str]:
     ]
 
 
-def contrast_record(
-    contrast: Contrast, sweep: Sweep, plan: Plan, elsewhere: Mapping[str, Chosen], *, num_primary: int, read: Sequence[str]
-) -> dict[str, Any]:
+def contrast_record(contrast: Contrast, sweep: Sweep, plan: Plan, *, num_primary: int, read: Sequence[str]) -> dict[str, Any]:
     """One contrast on the primary endpoint and on the secondary ones.
 
     Args:
-        elsewhere: by pattern, the arms that were chosen on other runs.
         read: further endpoints that the sweep names.
     """
     a, pattern = contrast
-    choice = elsewhere.get(pattern)
-    b, candidates = (choice.arm, choice.candidates) if choice else best_of(pattern, a, sweep, plan.primary)
+    b, candidates = best_of(pattern, a, sweep, plan.primary)
     a_runs, b_runs = sweep.of(a), sweep.of(b)
     seeds, notes = comparable_seeds(a_runs, b_runs, names=(a, b)) if a_runs and b in sweep.arms else ([], why_no_rival(a, b, sweep))
-    if choice:
-        notes.append(choice.sentence())
-    elif candidates:
+    if candidates:
         notes += [how_chosen(contrast, b, candidates), *passed_over(pattern, a, sweep, candidates=candidates, endpoint=plan.primary)]
     pairs = [(a_runs[seed], b_runs[seed]) for seed in seeds]
     endpoints = endpoints_of(pairs, plan, num_primary=num_primary, read=read)
@@ -238,7 +231,6 @@ def contrast_record(
         "seeds": seeds,
         "notes": [*notes, *unmeasured((a, b), endpoints, primary=plan.primary, num_pairs=len(pairs))],
         "cannot": cannot,
-        **({"b_chosen_on": f"seeds {choice.seeds} of {choice.origin}"} if choice else {}),
         **({"b_chosen_from": candidates} if candidates else {}),
         **({"settings_that_differ": settings_that_differ(pairs)} if pairs else {}),
         "endpoints": endpoints,
@@ -278,64 +270,39 @@ def unmeasured(names: Contrast, endpoints: Mapping[str, Any], *, primary: str, n
     return [*said, f"Not every pair of {a} and {b} measured {', '.join(short)}: there the others are told of."] if short else said
 
 
-class Hold(NamedTuple):
-    """Why a contrast may not be answered as things stand."""
+def incomplete(contrast: Mapping[str, Any], named: Contrast, sweep: Sweep, *, chosen_by: str) -> str:
+    """What keeps a contrast from being what was planned, so that it is not answered; empty where it is, or where nothing was planned.
 
-    why: str = ""
-    """A sentence; empty where it may be."""
-    waits: bool = False
-    """Whether runs are to come, until which it counts for Holm with p = 1."""
-
-
-BY_HAND = "Named by hand, beside the sweep's plan: such contrasts are described, and nothing is decided by them."
-INSTEAD = "What is compared instead of the plan's contrasts is described, and nothing is decided by them."
-TORN = "What was planned cannot be read: nothing is decided before it can."
-
-
-def hold_of(contrast: Mapping[str, Any], named: Contrast, sweep: Sweep, *, chosen_by: str) -> Hold:
-    """What keeps a contrast from being answered; nothing where nothing was planned.
-
-    A plan without contrasts leaves those that follow from the arms free, and those that are named by hand not. What is named by hand, or
-    beside a plan that cannot be read or has no runs, is as complete as it will be.
+    Were contrasts that are named by hand answered, an arm that a pattern stands for would escape the plan's seeds, and a part of the plan
+    Holm's correction over all of it.
 
     Args:
-        chosen_by: as `comparison_plan.contrasts_of` says. Were contrasts that are named by hand answered, an arm that a pattern stands
-            for would escape the plan's seeds, and a part of the plan Holm's correction over all of it.
+        named: as the plan has it, with a pattern.
+        chosen_by: as `comparison_plan.contrasts_of` says.
     """
     planned = sweep.plan.planned
     if sweep.plan.is_torn:
-        return Hold(TORN)
+        return "the plan cannot be read"
     if planned is None or not (planned.contrasts or chosen_by == "name"):
-        return Hold()
+        return ""
     if chosen_by != "plan":
-        return Hold(INSTEAD if chosen_by == "instead" else BY_HAND)
-    why = what_lacks(contrast, named, sweep, planned)
-    return Hold(why, waits=bool(why))
-
-
-def what_lacks(contrast: Mapping[str, Any], named: Contrast, sweep: Sweep, planned: Planned) -> str:
-    """By what a contrast of the plan is not what was planned; empty where it is."""
+        return "not in the sweep's plan"
     a, pattern = named
     if lacking := [seed for seed in planned.seeds if seed not in contrast["seeds"]]:
-        return f"{a} against {pattern} is not answered before the plan's seeds are in: {in_words(lacking)} cannot be paired yet."
+        return f"not paired yet: {in_words(lacking)}"
     if planned.seeds and (others := [seed for seed in contrast["seeds"] if seed not in planned.seeds]):
-        beside = f"move the runs of {in_words(others)} out of the sweep"
-        return f"{a} against {pattern} is not answered with seeds that the plan does not have: {beside}."
+        return f"not in the plan: {in_words(others)}"
     main = contrast["endpoints"].get(planned.primary)
     if main and main["num_dropped"]:
-        return f"{a} against {pattern} is not answered: {main['num_dropped']} of the plan's seeds did not measure {planned.primary}."
-    if planned.choose and pattern in planned.choose.get("best", ()) and "b_chosen_on" not in contrast:
-        return f"{a} against {pattern} is not answered: {contrast['b']} was named by hand, and not chosen on {planned.choose.get('from')}."
-    if "b_chosen_from" in contrast and "b_chosen_on" not in contrast:
+        return f"pairs that did not measure {planned.primary}: {main['num_dropped']}"
+    if "b_chosen_from" in contrast:
         # The best of those that happen to be there need not be the best of those that were planned.
         arms, seeds = planned.arms or sweep.arms, planned.seeds or contrast["seeds"]
         if strays := [arm for arm in contrast["b_chosen_from"] if arm not in arms]:
-            beside = f"move {listed(strays)} out of the sweep"
-            return f"{a} against {pattern} is not answered with arms that the plan does not have: {beside}."
+            return f"not in the plan: {', '.join(strays)}"
         lost = lacking_candidates(pattern, a, sweep, arms=arms, seeds=seeds, endpoint=planned.primary)
         if lost:
-            which = "; ".join(f"{arm} has no pair in {in_words(missing)}" for arm, missing in lost.items())
-            return f"{a} against {pattern} is not answered before all are in from which the best is chosen: {which}."
+            return "; ".join(f"{arm} has no pair in {in_words(missing)}" for arm, missing in lost.items())
     return ""
 
 
@@ -350,7 +317,7 @@ def difference(pairs: Sequence[tuple[RunResult, RunResult]], endpoint: str, *, a
     Args:
         alpha: at which the minimal detectable effect is stated.
     """
-    values = np.array([[run.scalars[endpoint] for run in pair] for pair in pairs], dtype=float).reshape(-1, 2)
+    values = np.array([[run.scalars.get(endpoint) for run in pair] for pair in pairs], dtype=float).reshape(-1, 2)
     a_R, b_R, num_dropped = paired.complete_pairs(values[:, 0], values[:, 1])
     if not a_R.size:
         return None

@@ -111,8 +111,7 @@ def contrasts_of(plan: Plan, planned: Planned | None, sweep: Sweep) -> tuple[Seq
     if by != "plan":
         return plan.contrasts or default_contrasts(sweep.arms), by
     there = [arm for arm in sweep.arms if sweep.of(arm)]
-    rivals = {pattern: choice.arm for pattern, choice in sweep.plan.chosen.items()}
-    if len(there) < 2 or any(a in there and fnmatch.filter(there, rivals.get(b, b)) not in ([], [a]) for a, b in plan.contrasts):
+    if len(there) < 2 or any(a in there and fnmatch.filter(there, b) not in ([], [a]) for a, b in plan.contrasts):
         return plan.contrasts, by
     return default_contrasts(there), "instead"
 

@@ -1,4 +1,4 @@
-"""What a sweep set out to compare, kept in its folder since it started, and which of its arms were chosen on other runs."""
+"""What a sweep set out to compare, kept in its folder since it started."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.endpoints import ENDPOINTS, UNDIRECTED
-from analysis.shapes import EACH, NUMBER, TEXT, Complete, Shape, misfit
+from analysis.shapes import EACH, NUMBER, TEXT, Shape, misfit
 from simulator.drafts import write_whole
 
 PLAN = "plan.json"
-CHOSEN = "chosen.json"
 
 THRESHOLD = 60.0
 """Held-out score whose first reaching is timed where a plan names no other, as none did once."""
@@ -24,11 +23,9 @@ PLAN_SHAPE: Shape = {
     "contrasts": [(TEXT, TEXT)],
     "primary": TEXT,
     "tuning": {EACH: TEXT},
-    "choose": {"best": [TEXT]},
     "seeds": [NUMBER],
     "threshold": NUMBER,
 }
-CHOSEN_SHAPE: Shape = {"picks": [Complete(pattern=TEXT, arm=TEXT, means={EACH: NUMBER})]}
 
 Contrast = tuple[str, str]
 """Two arms, the first one less the second; the second may be a pattern (`fixed_*`), which means the best arm that fits it."""
@@ -43,11 +40,9 @@ class Planned:
     primary: str
     """The endpoint that decides."""
     read: tuple[str, ...] = ()
-    """Endpoints that the experiment is read by besides: every contrast describes them, and the page shows them."""
+    """Endpoints, or other numbers of `summary.json`, that the experiment is read by besides; they are described."""
     tuning: Mapping[str, str] = field(default_factory=dict)
     """By arm or pattern, what was tried before its settings were fixed."""
-    choose: Mapping[str, Any] | None = None
-    """From which other sweep the best of several arms is taken."""
     seeds: tuple[int, ...] = ()
     """All of the file, whichever were asked for; empty where a plan was kept before they were."""
     arms: tuple[str, ...] = ()
@@ -63,7 +58,7 @@ class Planned:
         """Raises where a sweep was started with another plan.
 
         Raises:
-            ValueError: it had other contrasts, another endpoint, or chose its arms otherwise.
+            ValueError: it had other contrasts or another endpoint.
         """
         before = read_planned(folder)
         if before is None:
@@ -73,8 +68,6 @@ class Planned:
                 f"{folder / PLAN} must have the experiment's contrasts and endpoint ({self.words()}), got {before.words()}; "
                 "take another name= for the sweep"
             )
-        if before.choose != self.choose:
-            raise ValueError(f"{folder / PLAN} has choose {before.choose}, the experiment {self.choose}; take another name= for the sweep")
 
     def keep(self, folder: Path) -> None:
         """Writes it down when the sweep starts; a later sitting finds it there, and may add seeds and arms but take none away.
@@ -91,8 +84,7 @@ class Planned:
 
     def grown_from(self, before: Planned) -> Planned:
         """This plan with the seeds and arms of an earlier sitting's."""
-        # Where arms are chosen, those of before may hold candidates that were not.
-        arms = self.arms if self.choose else tuple(dict.fromkeys([*self.arms, *before.arms]))
+        arms = tuple(dict.fromkeys([*self.arms, *before.arms]))
         return replace(self, seeds=tuple(sorted({*before.seeds, *self.seeds})), arms=arms)
 
     def tuning_of(self, arm: str) -> str:
@@ -110,52 +102,27 @@ class Planned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """The best of the arms that fit a pattern, found on runs of another sweep."""
-
-    pattern: str
-    arm: str
-    candidates: list[str]
-    origin: str
-    """The other sweep, as `<experiment>/<name>`."""
-    seeds: str
-    endpoint: str
-
-    def sentence(self) -> str:
-        """Where it was chosen."""
-        return (
-            f"{self.arm} was chosen as the best {self.pattern} on seeds {self.seeds} of {self.origin} ({self.endpoint}), not on these runs."
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class KeptPlan:
     """What a sweep's folder keeps of its plan, as far as it can be read."""
 
     planned: Planned | None = None
-    chosen: Mapping[str, Chosen] = field(default_factory=dict)
-    """By pattern, the arms that were chosen on other runs."""
     notes: Sequence[str] = ()
     """What cannot be read, a sentence each."""
     is_torn: bool = False
     """Whether there is a plan that cannot be read."""
 
+    @property
+    def read(self) -> Sequence[str]:
+        """What the sweep is read by beside the primary endpoint; nothing without a plan."""
+        return self.planned.read if self.planned else ()
+
 
 def read_kept_plan(folder: Path) -> KeptPlan:
-    """Both files of a sweep's folder; one that is torn costs what it held, and the runs are compared all the same."""
-    notes = []
-    is_torn = False
+    """The plan in a sweep's folder; one that is torn is said to be, and the runs are compared all the same."""
     try:
-        planned = read_planned(folder)
+        return KeptPlan(planned=read_planned(folder))
     except ValueError as error:
-        planned, is_torn = None, True
-        notes.append(f"What was planned is not known: {error}.")
-    try:
-        chosen = read_chosen(folder)
-    except ValueError as error:
-        chosen = {}
-        notes.append(f"Which arms were chosen on other runs is not known: {error}.")
-    return KeptPlan(planned=planned, chosen=chosen, notes=notes, is_torn=is_torn)
+        return KeptPlan(notes=[f"What was planned is not known: {error}."], is_torn=True)
 
 
 def read_planned(folder: Path) -> Planned | None:
@@ -181,7 +148,6 @@ def read_planned(folder: Path) -> Planned | None:
             primary=str(kept["primary"]),
             read=tuple(map(str, kept.get("read", ()))),
             tuning=dict(kept["tuning"]),
-            choose=kept["choose"],
             seeds=seeds,
             arms=arms,
             varied=tuple(map(str, kept.get("varied", ()))),
@@ -238,23 +204,3 @@ def read_shaped(path: Path, shape: Shape) -> dict[str, Any]:
     if said := misfit(kept, shape):
         raise ValueError(said)
     return dict(kept)
-
-
-def read_chosen(folder: Path) -> dict[str, Chosen]:
-    """By pattern, the arms that were chosen on other runs.
-
-    Raises:
-        ValueError: the file holds something else.
-    """
-    path = folder / CHOSEN
-    if not path.is_file():
-        return {}
-    try:
-        kept = read_shaped(path, CHOSEN_SHAPE)
-        said = {name: str(kept[name]) for name in ("origin", "seeds", "endpoint")}
-        return {
-            pick["pattern"]: Chosen(pattern=pick["pattern"], arm=pick["arm"], candidates=sorted(pick["means"]), **said)
-            for pick in kept["picks"]
-        }
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} must hold what was chosen, got something else ({in_words(error)}); delete it to choose anew") from error

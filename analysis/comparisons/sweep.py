@@ -19,11 +19,10 @@ import numpy as np
 from analysis.comparisons.notes import Note, NoteKind
 from analysis.comparisons.planned import KeptPlan, read_kept_plan
 from analysis.copies import why_no_copy
-from analysis.endpoints import AUC, COMPUTED, ENDPOINTS, FORGOTTEN, GAIN, MOODY_SHARE
+from analysis.endpoints import AUC, COMPUTED, ENDPOINTS, FORGOTTEN, GAIN
 from analysis.grades import Grade, curve_of, forgotten, lacks_dialogues, lacks_looks, looks, read_grades
 from analysis.learning_curves import Curve, area_under_curves, check_curve, common_curves, hold_last
 from analysis.runs import OF_A_SITTING, Run, lacks_provenance, leaves, read_run, setting
-from analysis.teaching import moody_share
 from simulator.fingerprint import recorded_world
 from simulator.progress import progress
 
@@ -115,7 +114,7 @@ def read_sweep(folder: Path, *, seeds: range | None = None) -> Sweep:
     folder = Path(folder)
     places = run_folders(folder)
     wanted = [place for place in places if seeds is None or seed_of(place) in seeds]
-    runs, notes = read_results(wanted)
+    runs, notes = read_results(wanted, read=read_kept_plan(folder).read)
     if not runs:
         raise ValueError(
             f"sweep must hold a finished run, got {str(folder)!r} with {len(wanted)} to consider; {'; '.join(notes[:3])}".rstrip("; ")
@@ -139,12 +138,16 @@ def sweep_of(folder: Path, runs: Sequence[RunResult], notes: Sequence[str], *, a
     )
 
 
-def read_results(places: Sequence[Path]) -> tuple[list[RunResult], list[str]]:
-    """The runs that can be used, and of each other one why it cannot."""
+def read_results(places: Sequence[Path], *, read: Iterable[str] = ()) -> tuple[list[RunResult], list[str]]:
+    """The runs that can be used, and of each other one why it cannot.
+
+    Args:
+        read: numbers of their summaries that are wanted beside the endpoints.
+    """
     runs, notes = [], list[str]()
     for place in progress(places, total=len(places), what="Reading runs"):
         try:
-            runs.append(read_result(place))
+            runs.append(read_result(place, read=read))
         except (ValueError, OSError) as error:
             arm, seed = place.parent.name, seed_of(place)
             notes.append(Note(f"{arm}/{place.name} is left out: {error}", arm=arm, seeds=(seed,), kind=NoteKind.LEFT_OUT))
@@ -184,7 +187,7 @@ def seed_of(place: Path) -> int:
     return int(place.name.removeprefix("seed_"))
 
 
-def read_result(place: Path) -> RunResult:
+def read_result(place: Path, *, read: Iterable[str] = ()) -> RunResult:
     """Reads one run.
 
     Raises:
@@ -210,7 +213,7 @@ def read_result(place: Path) -> RunResult:
         settings=settings,
         commits=tuple(run.commits),
         initial_policy=str(run.provenance.get("initial_policy") or ""),
-        scalars=scalars_of(run.summary) | {FORGOTTEN: forgotten(grades), MOODY_SHARE: moody_share(run)},
+        scalars=scalars_of(run.summary, read=read) | {FORGOTTEN: forgotten(grades)},
         alarms=[str(alarm.get("name")) for alarm in setting(run.summary, "collapse.alarms", [])],
         curve=curve,
         cells=cells,
@@ -234,9 +237,9 @@ def require_budgets(settings: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} in its config.yaml must be at least {least}, got {value!r}")
 
 
-def scalars_of(summary: Mapping[str, Any]) -> dict[str, float | None]:
-    """The endpoints that stand in a run's summary, or follow from two that do."""
-    found = {name: number(setting(summary, name)) for name in ENDPOINTS if name not in COMPUTED}
+def scalars_of(summary: Mapping[str, Any], *, read: Iterable[str]) -> dict[str, float | None]:
+    """The endpoints, and other numbers, that stand in a run's summary or follow from two that do."""
+    found = {name: number(setting(summary, name)) for name in (*ENDPOINTS, *read) if name not in COMPUTED}
     start, end = found["start.score"], found["heldout.score"]
     return found | {GAIN: None if start is None or end is None else end - start}
 
@@ -386,7 +389,7 @@ def unlike_settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 def measured(runs: Iterable[RunResult], endpoint: str) -> np.ndarray:
     """float[R], the endpoint of the runs that measured it."""
-    return np.array([value for run in runs if (value := run.scalars[endpoint]) is not None], dtype=float)
+    return np.array([value for run in runs if (value := run.scalars.get(endpoint)) is not None], dtype=float)
 
 
 def common_cells(runs: Iterable[RunResult]) -> list[Cell]:

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.comparisons.planned import PLAN
+from analysis.comparisons.planned import PLAN, read_kept_plan
 from analysis.comparisons.sweep import BY_ITSELF, RunResult, Sweep, read_results, read_sweep, run_folders, sweep_of
-from analysis.endpoints import COMPUTED, ENDPOINTS, FORGOTTEN, MOODY_SHARE
+from analysis.endpoints import COMPUTED, ENDPOINTS, FORGOTTEN
 from analysis.grades import looks, read_grades
 from analysis.learning_curves import Curve, check_curve
 from analysis.runs import read_run, setting
@@ -27,9 +27,8 @@ RESULTS, CURVES, SETTINGS = "results.csv", "curves.csv", "settings.json"
 KEY = ("arm", "seed")
 FACTS = ("world", "commits", "initial_policy", "budget", "steps", "num_judged", "expert", "collapsed", "alarms")
 """Columns about a run beside its endpoints. `collapsed` is the step at which a study's label places the collapse, `no`, or empty."""
-MEASURED = tuple(name for name in ENDPOINTS if name not in COMPUTED or name in (FORGOTTEN, MOODY_SHARE))
+MEASURED = tuple(name for name in ENDPOINTS if name not in COMPUTED or name == FORGOTTEN)
 """Endpoints that stand in a row; the gain and the area under the curve follow from the rest."""
-COLUMNS = (*KEY, *FACTS, *MEASURED, "settings")
 AT_LOOKS = {"strictness": "curriculum/strictness", "entropy": "actor/entropy", "reward_density": "curriculum/reward_density"}
 """Columns of `curves.csv` that are metrics of the step at which a look was taken."""
 CURVE_COLUMNS = (*KEY, "step", "policy_tokens", "score", *AT_LOOKS)
@@ -49,13 +48,14 @@ def export(folder: Path, out: Path) -> str:
     Raises:
         ValueError: no run is finished, or another plan or another run is there.
     """
-    runs, notes = read_results(run_folders(folder))
+    read = read_kept_plan(folder).read
+    runs, notes = read_results(run_folders(folder), read=read)
     if not runs:
         raise ValueError(f"sweep must hold a finished run, got {str(folder)!r}; {'; '.join(notes[:3])}")
     plan, kept = folder / PLAN, out / PLAN
     if plan.is_file() and kept.is_file() and same_plan(kept) != same_plan(plan):
         raise ValueError(f"{kept} must be the plan of {folder}, got another; export to another folder")
-    num_new = write_table(folder, runs, out)
+    num_new = write_table(folder, runs, out, read=read)
     if plan.is_file() and not kept.is_file():
         write_whole(kept, plan.read_bytes())
     return "\n".join([*notes, f"{num_new} new of {len(runs)} finished runs are in {out / RESULTS}"])
@@ -67,8 +67,11 @@ def same_plan(path: Path) -> tuple[Any, Any]:
     return plan["contrasts"], plan["primary"]
 
 
-def write_table(folder: Path, runs: Sequence[RunResult], out: Path) -> int:
+def write_table(folder: Path, runs: Sequence[RunResult], out: Path, *, read: Iterable[str] = ()) -> int:
     """Appends the rows of runs that are not there yet; returns how many these are.
+
+    Args:
+        read: numbers of the runs' summaries that stand in a row beside the endpoints.
 
     Raises:
         ValueError: a run's row is there with other numbers.
@@ -82,18 +85,20 @@ def write_table(folder: Path, runs: Sequence[RunResult], out: Path) -> int:
         write_whole(path, json.dumps(common, indent=0, ensure_ascii=False) + "\n")
     rows, curves = read_rows(out / RESULTS), read_rows(out / CURVES)
     there = {(row["arm"], row["seed"]): row for row in rows}
+    measured = [name for name in dict.fromkeys((*MEASURED, *read)) if name not in COMPUTED or name == FORGOTTEN]
+    columns = (*KEY, *FACTS, *measured, "settings")
     num_new = 0
     for run in runs:
-        row = row_of(run, folder / run.arm / f"seed_{run.seed}", common)
+        row = row_of(run, folder / run.arm / f"seed_{run.seed}", common, columns=columns)
         before = there.get((run.arm, str(run.seed)))
         if before is None:
             rows.append(row)
             curves += curve_rows(run, folder / run.arm / f"seed_{run.seed}")
             num_new += 1
-        elif other := [name for name in MEASURED if before.get(name, "") != row[name]]:
+        elif other := [name for name in measured if before.get(name, "") != row[name]]:
             name = other[0]
             raise ValueError(f"{out / RESULTS} holds another {run.name}: its {name} is {before.get(name, '')}, here {row[name]}")
-    write_rows(out / RESULTS, COLUMNS, rows)
+    write_rows(out / RESULTS, columns, rows)
     write_rows(out / CURVES, CURVE_COLUMNS, curves)
     return num_new
 
@@ -114,7 +119,7 @@ def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def row_of(run: RunResult, place: Path, common: Mapping[str, Any]) -> Row:
+def row_of(run: RunResult, place: Path, common: Mapping[str, Any], *, columns: Sequence[str]) -> Row:
     """A run's row of `results.csv`.
 
     Args:
@@ -142,7 +147,7 @@ def row_of(run: RunResult, place: Path, common: Mapping[str, Any]) -> Row:
         "alarms": " ".join(alarms),
         "settings": as_json(differing) if differing else "",
     }
-    return {name: cell(facts[name] if name in facts else run.scalars.get(name)) for name in COLUMNS}
+    return {name: cell(facts[name] if name in facts else run.scalars.get(name)) for name in columns}
 
 
 def curve_rows(run: RunResult, place: Path) -> list[Row]:
@@ -224,7 +229,7 @@ def run_of(row: Row, looks: Sequence[Row], common: Mapping[str, Any]) -> RunResu
     """A row and its looks as a run."""
     own = json.loads(row.get("settings") or "{}")
     absent = set(own.pop(ABSENT, ()))
-    scalars: dict[str, float | None] = {name: number_of(row, name) for name in MEASURED}
+    scalars: dict[str, float | None] = {name: number_of(row, name) for name in (*MEASURED, *row) if name not in (*KEY, *FACTS, "settings")}
     start, end = scalars["start.score"], scalars["heldout.score"]
     curve = Curve([int(look["policy_tokens"]) for look in looks], [float(look["score"]) for look in looks]) if looks else None
     if curve:

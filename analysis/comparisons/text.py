@@ -7,25 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.clusters import Estimate
-from analysis.comparisons.contrast_words import beside_the_plan, limits, on_contrast, summary_of
-from analysis.endpoints import EMOTIONS, digits_of
+from analysis.endpoints import EMOTIONS, digits_of, sign_of, unit_of
 from analysis.wording import duration, signed
 
 NUM_SETTINGS = 6
 """Settings that are named where arms differ in more."""
 
 
-def verdict(found: Mapping[str, Any]) -> list[str]:
-    """Sentences that claim no more than the primary endpoint shows: how it came out, each contrast, and what limits them."""
-    contrasts = [on_contrast(contrast, found["plan"]) for contrast in found["contrasts"]]
-    beside = beside_the_plan(found["plan"])
-    limited = [sentence for sentence in limits(found) if sentence != beside]
-    return [*([beside] if beside else []), summary_of(found), *contrasts, *limited]
-
-
 def as_text(found: Mapping[str, Any]) -> str:
     """The page that the command prints."""
-    parts = ["\n".join(found["verdict"]), contrasts_table(found), arms_table(found)]
+    rows = contrast_rows(found)
+    parts = ["\n".join(found["verdict"]), columns(rows) if len(rows) > 1 else "", arms_table(found)]
     remarks = [
         *found["notes"],
         *(note for contrast in found["contrasts"] for note in contrast_notes(contrast)),
@@ -36,9 +28,11 @@ def as_text(found: Mapping[str, Any]) -> str:
 
 
 def contrast_notes(contrast: Mapping[str, Any]) -> list[str]:
-    """What must be said about a contrast, besides how it came out or why it cannot be computed."""
-    too_early = contrast.get("too_early") if not contrast["cannot"] else ""
-    notes = [*([too_early] if too_early else []), *contrast["notes"]]
+    """What must be said about a contrast besides its row."""
+    name = f"{contrast['a']} - {contrast['b']}"
+    if contrast["cannot"]:
+        return [f"{name} cannot be computed: {contrast['cannot']}"]
+    notes = [*([f"{name} is not answered: {why}."] if (why := contrast["incomplete"]) else []), *contrast["notes"]]
     differing = contrast.get("settings_that_differ", ())
     settings = [name for name in differing if not name.startswith("teacher.")]
     if settings:
@@ -48,32 +42,36 @@ def contrast_notes(contrast: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def contrasts_table(found: Mapping[str, Any]) -> str:
-    """A line for each contrast on the primary endpoint."""
+def contrast_rows(found: Mapping[str, Any]) -> list[list[str]]:
+    """The header, and a row for each contrast on the primary endpoint."""
     primary = found["plan"]["primary"]
-    rows = [[f"contrasts on {primary}", "seeds", "difference", "95 % interval", "p", "p Holm", "P(better)", "could find"]]
+    rows = [
+        [f"contrasts on {primary}", "answer", "difference", "95 % interval", "better in", "p", "p Holm", "P(better)", "would detect"],
+    ]
     for contrast in found["contrasts"]:
         name, endpoint = f"{contrast['a']} - {contrast['b']}", contrast["endpoints"][primary]
         if endpoint is None:
-            rows.append([name, "0", *["–"] * 6])
+            rows.append([name, contrast["answer"], *["–"] * 7])
             continue
         d, better = Estimate.from_dict(endpoint["difference"]), Estimate.from_dict(endpoint["probability_of_improvement"])
         digits, effect = digits_of(primary), endpoint["minimal_detectable_effect"]["effect"]
+        wins = sum(sign_of(primary) * difference > 0 for difference in endpoint["differences"])
         # One pair is no sample: it has a difference and nothing more.
         tested = endpoint["num_pairs"] > 1
         rows.append(
             [
                 name,
-                str(endpoint["num_pairs"]),
-                signed(d.value, digits),
+                contrast["answer"],
+                f"{signed(d.value, digits)}{unit_of(primary)}",
                 interval(d, digits) or "–",
+                f"{wins} of {endpoint['num_pairs']}",
                 f"{endpoint['p']:.3g}" if tested else "–",
                 f"{endpoint['p_holm']:.3g}" if tested else "–",
                 better.text(2) if tested else "–",
                 "–" if not math.isfinite(effect) else f"{effect:.{digits}f}",
             ]
         )
-    return columns(rows) if len(rows) > 1 else ""
+    return rows
 
 
 def arms_table(found: Mapping[str, Any]) -> str:

@@ -95,25 +95,13 @@ def mean_gain(pairs: Sequence[Pair], *, seed: int = 0) -> Gain:
     return Gain(mean=statistics.fmean(gains), low=low, high=high, num_pairs=len(pairs))
 
 
-def with_words(pairs: Sequence[Pair]) -> list[Pair]:
-    """Those that can be read: all of them, and a few of a run that was kept."""
-    return [pair for pair in pairs if "turns" in pair.before and "turns" in pair.after]
-
-
-def typical(pairs: Sequence[Pair]) -> Pair | None:
-    """Of the pairs that can be read, the one whose change lies closest to the mean change of all: an example that was not picked by hand.
-
-    Returns:
-        None where none can be read.
-    """
+def typical(pairs: Sequence[Pair]) -> Pair:
+    """The pair whose change lies closest to the mean change of all: an example that was not picked by hand."""
     mean = statistics.fmean(pair.gain for pair in pairs)
-    return min(with_words(pairs), key=lambda pair: (abs(pair.gain - mean), pair.before["uid"]), default=None)
+    return min(pairs, key=lambda pair: (abs(pair.gain - mean), pair.before["uid"]))
 
 
 def why_this_one(pair: Pair, pairs: Sequence[Pair], *, whose: str = "") -> str:
     """How the typical pair was found among all of them, in words."""
-    mean, num_read = statistics.fmean(pair.gain for pair in pairs), len(with_words(pairs))
-    found = f"{len(pairs)} pairs{whose}"
-    if num_read < len(pairs):
-        found = f"{num_read} pairs{whose} kept with their words"
-    return f"Not picked by hand: of {found}, its change of {pair.gain:+.0f} is the closest to the mean of all {len(pairs)}, {mean:+.1f}."
+    mean = statistics.fmean(pair.gain for pair in pairs)
+    return f"Not picked by hand: of {len(pairs)} pairs{whose}, its change of {pair.gain:+.0f} is the closest to their mean, {mean:+.1f}."

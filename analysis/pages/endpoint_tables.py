@@ -8,17 +8,13 @@ from typing import Any
 
 from analysis.clusters import Estimate
 from analysis.comparisons.text import interval
-from analysis.endpoints import BEYOND, ERRORS, FORGOTTEN, IN_WORDS, MOODY_SHARE, digits_of
+from analysis.endpoints import ERRORS, FORGOTTEN, IN_WORDS, digits_of
 from analysis.wording import grid_table
 
 MEAN, DIFFERENCE = "mean over seeds", "paired difference over seeds"
 NOTES = {
     FORGOTTEN: "What was forgotten: for the held-out users of each strictness the best look on the small grid less the last one, mean over "
     "these, in points of emotion. The best of noisy looks lies above the last one even where nothing is forgotten: read the differences.",
-    MOODY_SHARE: "Groups that the teacher spent on families whose users have moods, a reward by the toss of a coin, over all that it "
-    "issued; arms whose moods are switched off tell what the same families get without them.",
-    BEYOND: "Best of several tries: on the small grid, before training and after it. A single try after training less the best of as many "
-    "before it is above 0 where training found more than choosing among the prior's own tries does.",
 }
 """What must be known to read an endpoint."""
 

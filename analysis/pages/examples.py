@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from analysis.pages.before_after import Pair, typical, why_this_one, with_words
+from analysis.pages.before_after import Pair, typical, why_this_one
 from analysis.pages.transcripts import side_by_side
 
 
@@ -30,10 +30,10 @@ def wish(pair: Pair) -> str:
 
 
 def extremes(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
-    """Of the pairs that can be read those that lost and gained most, each with what it is; neither the typical one nor one twice."""
-    read, shown = sorted(with_words(pairs), key=lambda pair: (pair.gain, pair.before["uid"])), [typical(pairs)]
+    """The pairs that lost and gained most, each with what it is; neither the typical one nor one twice."""
+    ranked, shown = sorted(pairs, key=lambda pair: (pair.gain, pair.before["uid"])), [typical(pairs)]
     found = []
-    for pair, ahead, behind in ((read[0], "gained least", "lost most"), (read[-1], "gained most", "lost least")) if read else ():
+    for pair, ahead, behind in ((ranked[0], "gained least", "lost most"), (ranked[-1], "gained most", "lost least")):
         if pair not in shown:
             shown.append(pair)
             found.append((f"The user who {ahead if pair.gain > 0 else behind} by training", pair))
@@ -46,10 +46,8 @@ def folded(pairs: Sequence[Pair], *, run: str = "") -> str:
     Args:
         run: whose they are, where the page is about several.
     """
-    among = "" if len(with_words(pairs)) == len(pairs) else "of those kept with their words"
-    where = ", ".join(filter(None, (run, among)))
     return "".join(
-        f"<details><summary>{title}: {pair.gain:+.0f}{f' ({escape(where)})' if where else ''}</summary>"
+        f"<details><summary>{title}: {pair.gain:+.0f}{f' ({escape(run)})' if run else ''}</summary>"
         f'<p class="note">{escape(whom(pair))}.</p>{wish(pair)}{side_by_side(pair)}</details>'
         for title, pair in extremes(pairs)
     )

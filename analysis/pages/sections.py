@@ -30,7 +30,6 @@ SCORES = (
     ("dialogues cut short, as their context was full", "cut_short", "{:.0%}"),
 )
 """Rows of the held-out table: label, key in the summary, form."""
-NO_TRANSCRIPTS = "This run was kept without its transcripts."
 TIMINGS = {"rolling out": "timing_s/gen", "updating": "timing_s/update_actor", "sending weights": "timing_s/update_weights"}
 
 
@@ -110,15 +109,11 @@ def dialogues(run: Run, held_out: BeforeAfter) -> str:
         ended = f"{EVALUATION} holds no dialogue of before and after training."
         return f'{title}<p class="none">{ended if run.summary is not None else "The evaluation after training is still to come."}</p>'
     pair = typical(held_out.pairs)
-    if pair is None:
-        return f'{title}<p class="none">{NO_TRANSCRIPTS}</p>'
     return f"{title}{about(pair, held_out.pairs)}{side_by_side(pair)}{folded(held_out.pairs)}"
 
 
 def all_transcripts(run: Run) -> str:
     """Where the other dialogues are to be read."""
-    if run.is_kept:
-        return ""
     if (run.folder / TRANSCRIPTS).is_file():
         return f'<p class="note"><a href="{TRANSCRIPTS}">All transcripts of this run</a>, to filter and search.</p>'
     command = f"python -m analysis transcripts {run.folder}"

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from analysis.comparisons.arms import THRESHOLDS
-from analysis.comparisons.contrast_words import finite
 from analysis.comparisons.sweep import RunResult, Sweep, common_cells
 from analysis.drawing.arm_looks import STYLES, Style, label_width, names_beside, style_of
 from analysis.drawing.canvas import Plot, Sheet, hue, mark
@@ -21,7 +20,7 @@ from analysis.drawing.plots import FULL, LEFT, WIDE, Dots, dot_rows, set_ranges
 from analysis.drawing.ticks import number
 from analysis.endpoints import AUC, IN_WORDS, digits_of, sign_of
 from analysis.stats import performance_profile
-from analysis.wording import signed
+from analysis.wording import finite, signed
 
 EMOTION = (0.0, 100.0)
 SMALL_GRID = "On the small held-out grid, as the curves are."

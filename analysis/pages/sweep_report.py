@@ -9,14 +9,13 @@ from typing import Any
 
 from analysis.comparisons.comparison import compare, write_json
 from analysis.comparisons.comparison_plan import COMPARISON, plan_of
-from analysis.comparisons.contrast_words import MEANING, answer_in_words, count_of_yes, on_contrast
 from analysis.comparisons.planned import KeptPlan, Planned, read_kept_plan
 from analysis.comparisons.sweep import Sweep, read_sweep
+from analysis.comparisons.text import contrast_rows
 from analysis.drawing.figures import FOLDER, Figure, write_figures
 from analysis.drawing.page import write_page
-from analysis.endpoints import AUC
+from analysis.endpoints import AUC, IN_WORDS
 from analysis.pages.aftermath import num_alarms, told_number
-from analysis.pages.contrast_reasons import why
 from analysis.pages.endpoint_tables import read_by
 from analysis.pages.reliability_sections import of_arms
 from analysis.pages.sweep_course import Courses, read_courses
@@ -24,7 +23,6 @@ from analysis.pages.sweep_curves import lattice, learning_curves
 from analysis.pages.sweep_figures import arms_figure, cell_figure, contrasts_figure, profiles, ranked, styles_of
 from analysis.pages.sweep_sections import (
     alarms,
-    answers,
     cost,
     dialogues,
     how_fast,
@@ -37,7 +35,7 @@ from analysis.pages.sweep_sections import (
 from analysis.pages.sweep_tables import write_tables
 from analysis.pages.sweep_verdict import headline, to_know
 from analysis.runs import CONFIG, REPORT, setting
-from analysis.wording import count, duration, facts_strip
+from analysis.wording import count, duration, facts_strip, grid_table
 
 BESIDE = f"Every figure lies in {FOLDER}/ as SVG, PNG and CSV; every endpoint of contrasts and arms in verdict.csv and arms.csv."
 ELSEWHERE = f"`make report` of this folder writes every figure into {FOLDER}/ as SVG, PNG and CSV, and beside it verdict.csv and arms.csv."
@@ -125,7 +123,7 @@ def page(
         return "".join(figures[name].html() for name in names if name in figures)
 
     plan = sweep.plan if sweep is not None else read_kept_plan(folder)
-    parts = [head(courses, sweep, found, plan, experiment=place.parent.name, name=place.name), drawn("contrasts")]
+    parts = [head(courses, found, plan, experiment=place.parent.name, name=place.name), drawn("contrasts")]
     parts.append(f"<h2>How the arms learned</h2>{drawn('learning_curves', 'courses')}")
     if found is not None:
         dots = f'<div class="grid-2">{drawn("area", "final")}</div>'
@@ -153,20 +151,17 @@ def favourite_of(courses: Courses, found: Mapping[str, Any] | None) -> str:
     return found["contrasts"][0]["a"] if found and found["contrasts"] else courses.arms()[0]
 
 
-def head(courses: Courses, sweep: Sweep | None, found: Mapping[str, Any] | None, plan: KeptPlan, *, experiment: str, name: str) -> str:
-    """The verdict, the contrasts in words, what limits them, and the numbers one asks for first."""
+def head(courses: Courses, found: Mapping[str, Any] | None, plan: KeptPlan, *, experiment: str, name: str) -> str:
+    """The verdict, the contrasts, what limits them, and the numbers one asks for first."""
     seeds = sorted({course.seed for course in courses.runs})
     of_seeds = f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
     where = f"{experiment} / {name} · {count(len(courses.arms()), 'arm')} · {of_seeds}"
     lead = ""
-    if found is not None and sweep is not None and found["contrasts"]:
-        compares, contrasts = found["plan"], found["contrasts"]
-        on = MEANING.get(compares["primary"], compares["primary"])
-        compared_on = f"Compared on {on}, the primary endpoint. {count_of_yes(contrasts, compares)}"
-        lead = f'<p class="lead">{escape(compared_on)}</p>'
-        reasons = ["" if contrast["answer"] == "yes" else why(contrast, courses, sweep) for contrast in contrasts]
-        said = zip(contrasts, reasons, strict=True)
-        lead += answers([(answer_in_words(contrast, compares), on_contrast(contrast, compares), reason) for contrast, reason in said])
+    if found is not None and found["contrasts"]:
+        (_, *header), *rows = contrast_rows(found)
+        primary = found["plan"]["primary"]
+        lead = f'<p class="lead">Compared on {escape(IN_WORDS.get(primary, primary))}, the primary endpoint.</p>'
+        lead += grid_table(("contrast", *header), rows)
     return (
         f'<p class="where">{escape(where)}</p><h1>{escape(headline(found, courses))}</h1>{lead}'
         f"{facts(courses, plan.planned)}{remarks(list(dict.fromkeys([*plan.notes, *to_know(found, courses)])))}"

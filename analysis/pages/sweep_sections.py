@@ -9,7 +9,6 @@ from html import escape
 from statistics import fmean
 from typing import Any
 
-from analysis.comparisons.contrast_words import finite
 from analysis.comparisons.planned import Planned
 from analysis.comparisons.sweep import BY_ITSELF, WITH_KINDS
 from analysis.comparisons.text import mean_of
@@ -20,7 +19,7 @@ from analysis.pages.examples import about, folded
 from analysis.pages.sweep_course import Course, Courses
 from analysis.pages.transcripts import transcript
 from analysis.runs import EVALUATION, leaves, setting
-from analysis.wording import anew, count, duration, grid_table, make_experiment, text, two_columns
+from analysis.wording import anew, count, duration, finite, grid_table, make_experiment, text, two_columns
 from simulator.fingerprint import recorded_world
 
 NBSP = "\N{NO-BREAK SPACE}"
@@ -45,21 +44,6 @@ def some_items(sentences: Sequence[str]) -> str:
     """A list of which what is beyond the first ones is folded in."""
     first, rest = sentences[:NUM_NOTES], sentences[NUM_NOTES:]
     return items(first) + (f"<details><summary>{len(rest)} more</summary>{items(rest)}</details>" if rest else "")
-
-
-def answers(contrasts: Sequence[tuple[str, str, str]]) -> str:
-    """Each contrast as a question that has an answer; what is beyond the first ones is folded in.
-
-    Args:
-        contrasts: its answer in words; the numbers in words; why it is no yes, empty where it is or nobody knows.
-    """
-    lines = []
-    for said, numbers, reason in contrasts:
-        beneath = f'<br><span class="note">What went with it: {escape(reason)}</span>' if reason else ""
-        lines.append(f"<li><b>{escape(said)}.</b> {escape(numbers)}{beneath}</li>")
-    first, rest = lines[:NUM_NOTES], lines[NUM_NOTES:]
-    folded = f"<details><summary>{len(rest)} more</summary><ul>{''.join(rest)}</ul></details>" if rest else ""
-    return f"<ul>{''.join(first)}</ul>{folded}"
 
 
 def items(sentences: Sequence[str]) -> str:
@@ -172,14 +156,11 @@ def dialogues(courses: Courses, favourite: str) -> str:
     finished = [course for course in (*courses.of(favourite), *courses.runs) if course.is_finished]
     if not finished:
         return f'{title}<p class="none">The evaluation after training is still to come.</p>'
-    of_one_arm = [course for course in finished if course.arm == finished[0].arm]
-    first = next((course for course in of_one_arm if not course.run.is_kept), of_one_arm[0])
+    first = finished[0]
     held_out = first.evaluations()
     if not held_out.pairs:
         return f'{title}<p class="none">{EVALUATION} of {escape(first.name)} holds no dialogue of before and after training.</p>'
     pair = typical(held_out.pairs)
-    if pair is None:
-        return f'{title}<p class="none">The runs of {escape(first.arm)} were kept without their transcripts.</p>'
     shown = [transcript(pair.before, "Before training"), transcript(pair.after, f"After training: {first.arm}")]
     others = [
         (course.arm, last_of(course, pair.before["uid"]))
@@ -193,10 +174,10 @@ def dialogues(courses: Courses, favourite: str) -> str:
 
 
 def last_of(course: Course, uid: str) -> Record | None:
-    """A held-out dialogue at the last full evaluation of a run, if its words are there."""
+    """A held-out dialogue at the last full evaluation of a run."""
     found = None
     for line in course.run.evaluation():
-        if line.get("uid") == uid and line.get("grid") == "full" and line.get("look") and "turns" in line:
+        if line.get("uid") == uid and line.get("grid") == "full" and line.get("look"):
             found = line
     return found
 

@@ -1,11 +1,10 @@
-"""What a sweep showed, in plain words that claim no more than the comparison does."""
+"""The first line of a sweep's report, and everything that limits it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
-from analysis.comparisons.contrast_words import limits, summary_of
 from analysis.comparisons.notes import Note, NoteKind
 from analysis.comparisons.sweep import read_results
 from analysis.comparisons.text import contrast_notes
@@ -19,7 +18,7 @@ def headline(found: Mapping[str, Any] | None, courses: Courses) -> str:
     if found is None:
         begun = len(courses.runs) + len(courses.unreadable)
         return f"No run of this sweep has finished: {runs(begun)} begun, and nothing can be compared yet."
-    return summary_of(found)
+    return str(found["verdict"][0])
 
 
 def to_know(found: Mapping[str, Any] | None, courses: Courses) -> list[str]:
@@ -32,7 +31,7 @@ def to_know(found: Mapping[str, Any] | None, courses: Courses) -> list[str]:
     else:
         unfinished = {(course.arm, course.seed) for course in courses.runs if not course.is_finished}
         contrast_remarks = [note for contrast in found["contrasts"] for note in contrast_notes(contrast)]
-        said += limits(found)
+        said += found["verdict"][1:]
         said += [note for note in [*found["notes"], *contrast_remarks] if not is_said(note, unfinished)]
     return list(dict.fromkeys([*said, *missing_seeds(courses, but=lacking_in(said))]))
 

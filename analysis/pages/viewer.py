@@ -54,8 +54,6 @@ def write_transcripts(run_folder: Path, *, steps: bool = False, max_bytes: int =
     """
     # What torn metrics or a torn summary cost is none of its business.
     run = read_torn_run(run_folder)
-    if run.is_kept:
-        raise ValueError(f"run must have its transcripts, got {str(run.folder)!r}, which was kept without them")
     thinning, packed = fitting(run, max_bytes, stepwise=Stepwise(run) if steps else None)
     return write_whole(run.folder / TRANSCRIPTS, page(run, thinning, packed))
 

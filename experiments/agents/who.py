@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from analysis.runs import CONFIG, KEPT, METRICS, RUNS, read_config, setting
+from analysis.runs import CONFIG, METRICS, RUNS, read_config, setting
 from experiments.keys import ConfigError, refusing
 from policy.model_folder import check_gguf, check_model_folder, weights_of
 from policy.prior_config import EMBEDDED, PriorConfig
@@ -116,8 +116,6 @@ def from_folder(folder: Path, *, name: str | None) -> Agent:
     Raises:
         ConfigError: it is none of them, or a run without a checkpoint.
     """
-    if (folder / KEPT).is_file():
-        raise ConfigError(f"AGENT must have its weights, got {str(folder)!r}, which was kept without them")
     if (folder / CONFIG).is_file() and (folder / METRICS).is_file():
         from policy.checkpoint import newest_checkpoint
 

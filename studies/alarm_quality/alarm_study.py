@@ -38,7 +38,7 @@ class Judged(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("--runs", nargs="+", type=Path, default=[], metavar="RUNDIR", help="folders of runs or sweeps, or of kept ones")
+    parser.add_argument("--runs", nargs="+", type=Path, default=[], metavar="RUNDIR", help="folders of runs or sweeps")
     parser.add_argument("--students", nargs="+", default=[], metavar="STUDENT", help=f"toy students, or all: {', '.join(BY_STRICTNESS)}")
     parser.add_argument("--teachers", nargs="+", default=list(ARMS), metavar="TEACHER", help=f"of the students (default {' '.join(ARMS)})")
     parser.add_argument("--seeds", type=int, default=8, help="seeds of each student with each arm (default 8)")

@@ -19,11 +19,10 @@ from curriculum.strictness_students import CollapseProne
 from curriculum.students import STUDENTS
 from curriculum.toy import GRID
 from curriculum.trial import LOOKS, Look, simulate
-from simulator.columns import columns_of
 from simulator.streams import read_lines
 
 METRICS = "metrics.jsonl"
-"""File of a run's folder with one record a step: `step` and every metric, null where it was not measured. A kept run has columns of it."""
+"""File of a run's folder with one record a step: `step` and every metric, null where it was not measured."""
 SUMMARY = "summary.json"
 """File of a run that has ended."""
 SAME_IN_TOYS = frozenset({"strategy_entropy"})
@@ -43,19 +42,19 @@ def runs_in(folder: Path) -> list[Path]:
 
 
 def require_metrics(folder: Path) -> None:
-    """Raises unless a folder holds the metrics of a run, or what was kept of them.
+    """Raises unless a folder holds the metrics of a run.
 
     Raises:
         ValueError: it does not.
     """
     path = folder / METRICS
-    if not path.is_file() and not columns_of(path).is_file():
+    if not path.is_file():
         why = f"which has no {METRICS}" if folder.is_dir() else "which is not there"
         raise ValueError(f"--runs must name folders of runs, got {str(folder)!r}, {why}")
 
 
 def course_of_run(folder: Path) -> Course:
-    """What the folder of a run, or of what was kept of one, recorded of the indicators.
+    """What the folder of a run recorded of the indicators.
 
     Raises:
         ValueError: the folder has no metrics, a record of them cannot be read, or they end before the run did.

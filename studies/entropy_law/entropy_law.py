@@ -22,7 +22,6 @@ import numpy as np
 
 from analysis.runs import METRICS, read_run
 from curriculum.indicators import EntropyLaw, fit_entropy_law
-from simulator.columns import columns_of
 from simulator.drafts import write_whole
 from simulator.json_values import jsonable
 from simulator.output import check_out
@@ -34,7 +33,7 @@ FIGURES = ("a", "b", "ceiling", "r_squared", FORECAST, STANDSTILL)
 LEAST_LOOKS = 6
 """Looks that a run must have: three to fit by and three to be asked for."""
 DIGITS = 5
-"""To which looks are compared: those of a kept run have no more."""
+"""To which looks are compared."""
 
 Looks = tuple[tuple[str, str], ...]
 """Entropy and reward of every look, as digits."""
@@ -84,7 +83,7 @@ def run_folders(folders: Iterable[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for folder in folders:
-        runs = sorted(path.parent for name in (METRICS, columns_of(Path(METRICS)).name) for path in folder.rglob(name))
+        runs = sorted(path.parent for path in folder.rglob(METRICS))
         if not runs:
             raise ValueError(f"FOLDER must be a run's folder or hold some, got {str(folder)!r}, which has no {METRICS} in it")
         found += runs

@@ -13,7 +13,6 @@ from curriculum.alarm_quality import LABELS, judge
 from curriculum.arms import Arm, parse_arms
 from curriculum.collapse import CollapseConfig
 from curriculum.evidence import INDICATOR_METRICS
-from simulator.columns import write_columns
 from studies.alarm_quality.alarm_study import ARMS, configured
 from studies.alarm_quality.courses import course_of_run, course_of_student
 
@@ -59,19 +58,6 @@ def test_a_recorded_run_is_read_with_what_it_measured(tmp_path: Path):
     assert read.values[0] == {"entropy": 1.0} and read.values[4] == {"entropy": 1.0, "probe_reward": 0.6}
     judged = judge(read, CollapseConfig(), LABELS)["whole"]
     assert judged.onset == 40 and judged.first["entropy_spent"] < 40
-
-
-def test_a_kept_run_is_read_like_the_run_and_judged_like_it(tmp_path: Path, capsys):
-    run, kept = write_run(tmp_path / "run", [collapsing(step) for step in range(1, 81)]), tmp_path / "kept"
-    kept.mkdir()
-    write_columns(kept / "metrics.jsonl", [collapsing(step) for step in range(1, 81)])
-    whole, small = course_of_run(run), course_of_run(kept)
-    assert (small.steps, small.values) == (whole.steps, whole.values)
-    assert main(["alarms", "--runs", str(kept)]) == 0
-    assert "1 runs; 1 collapsed by the whole or a third" in capsys.readouterr().out
-    (kept / "metrics.columns.xz").write_bytes(b"torn")
-    assert main(["alarms", "--runs", str(kept)]) == 2
-    assert "metrics.columns.xz must hold records as columns" in capsys.readouterr().err
 
 
 def test_the_command_judges_folders_and_students_and_writes_every_figure(tmp_path: Path, capsys):

@@ -102,15 +102,15 @@ def test_a_torn_run_is_left_out_with_its_reason_and_the_others_are_fitted(tmp_pa
     for seed in (0, 1):
         write_run(tmp_path / "sweep" / "frontier" / f"seed_{seed}", ENTROPIES, lawful(0.1, 1.0))
     torn = tmp_path / "sweep" / "frontier" / "seed_1"
-    (torn / "metrics.jsonl").rename(torn / "metrics.columns.xz")
+    (torn / "metrics.jsonl").write_text("torn\n{}\n")
     out = tmp_path / "law.json"
     assert main(["entropy-law", str(tmp_path / "sweep"), "--out", str(out)]) == 0
     said, kept = capsys.readouterr().out, json.loads(out.read_text())
     assert "over 1 runs" in said and "fewer than 6 looks" not in said
-    assert f"{torn} is left out: " in said and "metrics.columns.xz must hold records as columns" in said
+    assert f"{torn} is left out: " in said and "metrics.jsonl must hold a JSON object" in said
     assert len(kept["runs"]) == 1 and kept["num_without"] == 0 and "seed_1 is left out" in kept["left_out"][0]
     assert main(["entropy-law", str(torn)]) == 2
-    assert "got none among 1 runs; " in (said := capsys.readouterr().err) and "must hold records as columns" in said
+    assert "got none among 1 runs; " in (said := capsys.readouterr().err) and "must hold a JSON object" in said
 
 
 @pytest.mark.parametrize("folder", ["nowhere", "empty", "short"])

@@ -15,6 +15,7 @@ from simulator.register import Register
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import PersonaType, Split
 from simulator.users import make_user
+from studies.noise.moody_share import share_of
 from studies.noise.moody_user import MoodyUser, MoodyUserConfig
 
 MIDDLE = Difficulty.along(0.5)
@@ -98,3 +99,7 @@ def test_moods_are_replayed_and_told(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "whim_prob 0.7, families ['*/negative']" in out and "in a mood: strictness 1, impatience 1" in out
     assert out.rstrip().endswith("all are the same")
+
+
+def test_the_share_of_groups_that_went_to_moody_families():
+    assert share_of(["advice/positive", "praise/negative", "praise/negative", "blame/negative"], ["*/negative"]) == 0.75
