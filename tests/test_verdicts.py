@@ -13,9 +13,11 @@ from analysis.comparisons.comparison import compare
 from analysis.comparisons.comparison_plan import plan_of
 from analysis.comparisons.table import load_sweep
 from simulator.json_values import jsonable
+from studies.rlver_replication.rlver import read_marks
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = json.loads((ROOT / "tests/data/verdicts.json").read_text(encoding="utf-8"))
+RLVER = json.loads((ROOT / "tests/data/rlver_findings.json").read_text(encoding="utf-8"))
 
 
 def recomputed(study: str) -> dict[str, Any]:
@@ -44,3 +46,10 @@ def test_verdicts_are_recomputed_from_the_tables(study):
         expected = [figures[key] for key in ("mean", "low", "high", "p", "p_holm")]
         for value, want in zip(values, expected, strict=True):
             assert value == (None if want is None else pytest.approx(want, abs=1e-9)), name
+
+
+def test_the_findings_of_rlver_are_recomputed_from_their_table():
+    found = read_marks(ROOT / "studies/rlver_replication/results.csv").findings
+    assert [(one.claim, one.mark) for one in found] == [(one["claim"], one["mark"]) for one in RLVER]
+    for one, published in zip(found, RLVER, strict=True):
+        assert one.estimate.to_dict() == {name: pytest.approx(published[name], abs=1e-9) for name in ("value", "low", "high")}, one.claim

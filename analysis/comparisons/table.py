@@ -86,7 +86,8 @@ def write_table(folder: Path, runs: Sequence[RunResult], out: Path, *, read: Ite
     rows, curves = read_rows(out / RESULTS), read_rows(out / CURVES)
     there = {(row["arm"], row["seed"]): row for row in rows}
     measured = [name for name in dict.fromkeys((*MEASURED, *read)) if name not in COMPUTED or name == FORGOTTEN]
-    columns = (*KEY, *FACTS, *measured, "settings")
+    known = {*KEY, *FACTS, *measured, "settings"}
+    columns = (*KEY, *FACTS, *measured, *(name for name in (rows[0] if rows else ()) if name not in known), "settings")
     num_new = 0
     for run in runs:
         row = row_of(run, folder / run.arm / f"seed_{run.seed}", common, columns=columns)

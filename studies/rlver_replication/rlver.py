@@ -1,6 +1,7 @@
 """RLVER's findings held against its table run anew: each reproduced, not reproduced or undecided, with the numbers.
 
     python -m analysis rlver runs/rlver_matrix/sweep
+    python -m analysis rlver studies/rlver_replication/results.csv
 
 What a finding says is made a number that it claims to be above 0. Where runs can be paired there is one for each seed, a mean over the
 cells of the table, because runs of a seed share the prior and the evaluation. The finding is reproduced where its 95 % interval lies
@@ -297,7 +298,7 @@ def mean_of(values: Iterable[float]) -> float:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the sweep's folder, runs/rlver_matrix/<name>")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the sweep's folder, runs/rlver_matrix/<name>, or the results.csv")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="default FOLDER/rlver.json")
 
 
@@ -311,13 +312,15 @@ def hold_against(folder: Path, *, out: Path | None = None) -> str:
     """Runs the command: writes the findings and returns what is printed.
 
     Args:
-        out: where to; None means `rlver.json` in the sweep's folder.
+        out: where to; None means `rlver.json` in the sweep's folder, and nowhere for a table.
 
     Raises:
         ValueError: the folder holds no such sweep, or nothing may be written there.
     """
     check_out(out)
-    marks, path = read_marks(folder), out or folder / RLVER
+    marks, path = read_marks(folder), out or (None if folder.suffix == ".csv" else folder / RLVER)
+    if path is None:
+        return as_text(marks)
     marks.keep(path)
     return f"{as_text(marks)}\n\n{path}"
 

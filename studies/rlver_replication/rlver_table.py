@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analysis.comparisons.notes import Note
-from analysis.comparisons.sweep import RunResult, groups_alike, read_sweep, why_not, why_not_paired
+from analysis.comparisons.sweep import RunResult, groups_alike, why_not, why_not_paired
+from analysis.comparisons.table import load_sweep
 from analysis.replies import replies_in
 from analysis.runs import read_run
 from simulator.dialogue import Outcome
@@ -61,6 +62,9 @@ class Figures:
     """Fingerprint of the weights that the run began with; empty where it was not recorded."""
 
 
+IN_A_ROW = ("gain_at_equal_length", "words_before", "words", "understanding_before", "understanding", "acting_before", "acting")
+"""Figures that stand in `results.csv` under their own names."""
+COLUMN, LEVEL = "rlver.", "rlver.score_at."
 UNLIKE_STEPS = 1.1
 """How many times as many steps one arm may have as another before it is said."""
 
@@ -81,17 +85,22 @@ class Reading:
 def read_table(folder: Path) -> Reading:
     """The finished runs of the sweep by cell and seed, as far as they may be set against each other.
 
+    Args:
+        folder: of the sweep, or the study's `results.csv`, which holds the figures themselves.
+
     Raises:
         ValueError: there is none whose arm is a cell of the table.
     """
-    sweep = read_sweep(folder)
+    sweep = load_sweep(folder)
     cells = {"_".join(cell): cell for cell in CELLS}
     notes: list[str] = [note for note in sweep.notes if isinstance(note, Note) and note.arm in cells]
     runs = to_be_paired([run for run in sweep.runs if run.arm in cells], notes)
     table: dict[Cell, dict[int, Figures]] = {}
     for run in runs:
         try:
-            figures = replace(figures_of_run(folder / run.arm / f"seed_{run.seed}"), start=run.initial_policy)
+            is_row = folder.suffix == ".csv"
+            figures = figures_of_row(run) if is_row else figures_of_run(folder / run.arm / f"seed_{run.seed}")
+            figures = replace(figures, start=run.initial_policy)
         except (ValueError, KeyError, TypeError) as error:
             notes.append(
                 f"{run.name} is left out: {error if isinstance(error, ValueError) else f'evaluation.jsonl has a line with a bad {error}'}"
@@ -170,6 +179,30 @@ def unlike_starts(table: Table) -> list[str]:
 def listed(runs: Sequence[RunResult]) -> str:
     """`a is`, `a, b are`."""
     return f"{', '.join(run.name for run in runs)} {'is' if len(runs) == 1 else 'are'}"
+
+
+def figures_of_row(run: RunResult) -> Figures:
+    """A run's figures from its row of `results.csv`, in columns named `rlver.*`.
+
+    Raises:
+        ValueError: the row lacks one of them.
+    """
+    known = {name: value for name, value in run.scalars.items() if value is not None}
+    if lacking := [name for name in ("start.score", "heldout.score", *(COLUMN + name for name in IN_A_ROW)) if name not in known]:
+        raise ValueError(f"{run.name} must have {', '.join(lacking)} in its row")
+    levels = {name.removeprefix(LEVEL): value for name, value in known.items() if name.startswith(LEVEL)}
+    return Figures(
+        score=known["heldout.score"],
+        gain=known["heldout.score"] - known["start.score"],
+        by_strictness={float(level): value for level, value in levels.items()},
+        gain_at_equal_length=known[COLUMN + "gain_at_equal_length"],
+        words_before=known[COLUMN + "words_before"],
+        words=known[COLUMN + "words"],
+        understanding_before=known[COLUMN + "understanding_before"],
+        understanding=known[COLUMN + "understanding"],
+        acting_before=known[COLUMN + "acting_before"],
+        acting=known[COLUMN + "acting"],
+    )
 
 
 def figures_of_run(folder: Path) -> Figures:
