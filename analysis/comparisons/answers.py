@@ -23,7 +23,7 @@ def answer(contrast: Contrast, plan: Plan) -> str:
     if endpoint is None or contrast["incomplete"] or endpoint["num_pairs"] < DECIDES_FROM or endpoint["p_holm"] > plan["alpha"]:
         return "undecided"
     is_better = sign_of(plan["primary"]) * endpoint["difference"]["value"] > 0
-    # Of five equal arms the best lies ahead for sure in 8 % of ten-seed sweeps of noise at p <= .05.
+    # Of five equal arms the best lies ahead for sure in 8 % of ten-seed sweeps of noise at p <= 0.05.
     return "yes" if is_better else "undecided" if is_flattered(contrast) else "no"
 
 
