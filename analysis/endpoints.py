@@ -25,7 +25,7 @@ ENDPOINTS = (
     *(*EMOTIONS, *SHARES, *COSTS, "entropy.end", "reward_density.end", "start.score"),
     *(GAIN, FORGOTTEN, *RELIABILITY),
 )
-"""What may decide a comparison. What a sweep is read by besides may be any number of `summary.json`, by its dotted name."""
+"""What may decide a comparison. What a sweep is read by besides may be a number of a study's own in `summary.json`, by its dotted name."""
 SECONDARY = (*EMOTIONS, *SHARES)
 """What each contrast describes beside the primary endpoint."""
 IN_WORDS = {

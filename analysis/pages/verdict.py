@@ -13,7 +13,7 @@ from analysis.wording import count, way_covered
 
 LOST = 5.0
 """Points by which the best look lies above the last one where a gain was lost again. Looks are of few users and noisy, and the best of
-them lies above the last one by itself: in nine of ten kept runs by less than this."""
+them lies above the last one by itself: in nine of ten runs by less than this."""
 
 
 def verdict(run: Run, held_out: BeforeAfter) -> str:
