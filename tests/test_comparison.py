@@ -112,7 +112,7 @@ def test_few_seeds_describe(tmp_path, num):
     assert found["contrasts"][0]["answer"] == "undecided"
     assert found["verdict"] == [
         "Is the first arm better by the area under the held-out score? Of 1: 0 yes, 0 no, 1 undecided.",
-        "Undecided means fewer than 5 pairs, p above 0.05 after Holm's correction, or other runs than were planned.",
+        "Undecided means fewer than 5 pairs, p above 0.05 after Holm's correction, or anything else than was planned.",
     ]
 
 

@@ -70,8 +70,9 @@ def test_a_sweep_may_be_read_by_any_number_of_its_summaries(tmp_path):
     for seed in range(2):
         made_result(tmp_path, "a", seed, summary=tried)
         made_result(tmp_path, "b", seed, summary={"best_of": {"beyond": -5.0}})
-    Planned(contrasts=(("a", "b"),), primary=AUC, read=("best_of.beyond", "best_of.end.gain", "entropy.end")).keep(tmp_path)
+    Planned(contrasts=(("a", "b"),), primary=AUC, read=("best_of.beyond", "best_of.end.gain", "best_of.gian", "entropy.end")).keep(tmp_path)
     found = as_planned(tmp_path)
     assert on(found, "best_of.beyond")["differences"] == [20.0, 20.0] and on(found, "best_of.end.gain") is None
     assert on(found, "entropy.end")["differences"] == [0.0, 0.0]
     assert found["arms"]["a"]["endpoints"]["best_of.end.gain"]["mean"]["value"] == 5.0
+    assert [note for note in found["notes"] if "measured" in note] == ["No run measured best_of.gian, which the plan reads."]

@@ -13,7 +13,7 @@ Plan = Mapping[str, Any]
 """Its `plan`."""
 DECIDES_FROM = 5
 """Pairs below which a comparison describes and does not decide."""
-UNDECIDED = "Undecided means fewer than {} pairs, p above {:g} after Holm's correction, or other runs than were planned."
+UNDECIDED = "Undecided means fewer than {} pairs, p above {:g} after Holm's correction, or anything else than was planned."
 FLATTERED = "The best of several arms, chosen on these runs, is ahead by luck too often: against it only a yes counts."
 
 

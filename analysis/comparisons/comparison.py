@@ -109,6 +109,7 @@ def compare(sweep: Sweep, plan: Plan) -> dict[str, Any]:
     adjust(contrasts, plan.primary, waits=[by == "plan" and bool(contrast["incomplete"]) for contrast in contrasts])
     for contrast in contrasts:
         contrast["answer"] = answer(contrast, {"primary": plan.primary, "alpha": ALPHA})
+    notes += [f"No run measured {name}, which the plan reads." for name in read if all(run.scalars.get(name) is None for run in sweep.runs)]
     notes += beside_the_plan(planned, by) + worlds(sweep) + unequal_budgets(sweep) + tuned_before(chosen, planned)
     notes += states_of_the_code(sweep) + watched_otherwise(sweep) + initial_policies(sweep)
     found: dict[str, Any] = {
