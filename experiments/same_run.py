@@ -33,8 +33,6 @@ MAY_DIFFER = (*(name for name in MAY_CHANGE if name not in ("budget.", *PLACES))
 place beneath the runs."""
 OF_A_PLACE = ("cluster.", "checkpoint.", "resume", "runs", "name", "experiment")
 """Settings that say where and when a run was made and not what it was."""
-PLACE_OF_A_RUN = ("experiment", "name", "runs", "resume")
-"""Texts that may be any."""
 
 
 class TornRun(ConfigError):
@@ -126,24 +124,6 @@ def differences(saved: Mapping[str, object], config: ExperimentConfig) -> Iterat
     for name in sorted(set(before) | set(now)):
         if before.get(name) != now.get(name) and not name.startswith(MAY_DIFFER):
             yield name, before.get(name), now.get(name)
-
-
-def says_the_same(written: Mapping[str, Any], config: ExperimentConfig) -> bool:
-    """Whether a run's file, with what did not exist then at its default, says just what would be written now, name and place aside.
-
-    Then there are no `differences`, and nothing need go through the schema to know it, which takes a tenth of a second a run.
-
-    Args:
-        written: the file, without provenance.
-    """
-    now = dict(leaves(to_plain(config)))
-    # A kind that is not written is not the one that is wanted, but the schema's own.
-    usual = defaults_for(**{group: now[f"{group}.kind"] for group in DEFAULT_KINDS})
-    before = {**{name: value for name, value in usual.items() if not name.endswith(".kind")}, **dict(leaves(written))}
-    free = {name for name in PLACE_OF_A_RUN if isinstance(before.get(name), str)}
-    # As text, in which true is not 1.
-    then, today = ({name: repr(value) for name, value in tree.items() if name not in free} for tree in (before, now))
-    return then == today
 
 
 def words_for(config: ExperimentConfig) -> list[str] | None:

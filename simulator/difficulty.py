@@ -61,4 +61,3 @@ LINE = (
     (0.75, CHALLENGING),
     (1.0, Difficulty(strictness=1.0, reserve=1.0, impatience=1.0)),
 )
-PRESETS = {"VANILLA": VANILLA, "CHALLENGING": CHALLENGING}

@@ -274,8 +274,7 @@ def unmeasured(names: Contrast, endpoints: Mapping[str, Any], *, primary: str, n
 def incomplete(contrast: Mapping[str, Any], named: Contrast, sweep: Sweep, *, chosen_by: str) -> str:
     """What keeps a contrast from being what was planned, so that it is not answered; empty where it is, or where nothing was planned.
 
-    Were contrasts that are named by hand answered, an arm that a pattern stands for would escape the plan's seeds, and a part of the plan
-    Holm's correction over all of it.
+    Contrasts named by hand are not answered in a sweep with a plan: naming only some of the planned ones would weaken Holm's correction.
 
     Args:
         named: as the plan has it, with a pattern.
