@@ -10,7 +10,7 @@ from pathlib import Path
 
 from analysis.comparisons.options import comparison_options
 from analysis.personas.options import persona_options
-from simulator.exit_code import ExitCode, ended
+from simulator.files import ExitCode, ended
 from simulator.study_commands import add_study_commands
 
 LOOPBACK = "127.0.0.1"

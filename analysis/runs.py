@@ -12,8 +12,8 @@ import yaml
 
 from analysis.shapes import PROVENANCE_SHAPE, SUMMARY_SHAPE, misfit
 from simulator.dialogue import Speaker
-from simulator.endpoint_config import DECIDE_NOTHING
-from simulator.streams import read_lines, record_of
+from simulator.files import read_lines, record_of
+from simulator.llm.config import DECIDE_NOTHING
 
 CONFIG, METRICS, TEACHER, DIALOGUES = "config.yaml", "metrics.jsonl", "teacher.jsonl", "dialogues.jsonl"
 EVALUATION, SUMMARY, REPORT, TRANSCRIPTS = "evaluation.jsonl", "summary.json", "report.html", "transcripts.html"

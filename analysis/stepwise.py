@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from analysis.packing import Record
 from analysis.runs import Run
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome, Speaker
-from simulator.five_steps import TITLES, five_steps
-from simulator.replay import replay, user_settings
+from simulator.explain import TITLES, five_steps, replay, user_settings
+from simulator.world import load_bank
 
 STEP_TITLES = TITLES
 

@@ -1,25 +1,37 @@
 """What to practise next: teachers that set difficulty, and indicators that warn of collapse."""
 
-from curriculum.adarft import AdarftConfig, AdarftTeacher
-from curriculum.adr import AdrConfig, AdrTeacher
-from curriculum.alp_gmm import AlpGmmConfig, AlpGmmTeacher
-from curriculum.beta_thompson import BetaThompsonConfig, BetaThompsonTeacher
-from curriculum.dump import DumpConfig, DumpTeacher
-from curriculum.fixed import FixedConfig, FixedTeacher
+from curriculum.bandits import (
+    BetaThompsonConfig,
+    BetaThompsonTeacher,
+    DumpConfig,
+    DumpTeacher,
+    PlrConfig,
+    PlrTeacher,
+    ProgressConfig,
+    ProgressTeacher,
+    SecConfig,
+    SecTeacher,
+    SflConfig,
+    SflTeacher,
+    TsclConfig,
+    TsclTeacher,
+    VcrlConfig,
+    VcrlTeacher,
+)
+from curriculum.controllers import AdarftConfig, AdarftTeacher, AdrConfig, AdrTeacher, RlveConfig, RlveTeacher
+from curriculum.density import AlpGmmConfig, AlpGmmTeacher, SpdlConfig, SpdlTeacher
 from curriculum.frontier import FrontierConfig, FrontierTeacher
-from curriculum.linear import LinearConfig, LinearTeacher
-from curriculum.plr import PlrConfig, PlrTeacher
-from curriculum.progress import ProgressConfig, ProgressTeacher
-from curriculum.rlve import RlveConfig, RlveTeacher
-from curriculum.sec import SecConfig, SecTeacher
-from curriculum.sfl import SflConfig, SflTeacher
-from curriculum.shuffled import ShuffledConfig, ShuffledTeacher
-from curriculum.spdl import SpdlConfig, SpdlTeacher
-from curriculum.staged import StagedConfig, StagedTeacher
-from curriculum.tscl import TsclConfig, TsclTeacher
-from curriculum.uniform import UniformConfig, UniformTeacher
-from curriculum.vcrl import VcrlConfig, VcrlTeacher
-from curriculum.yoked import YokedConfig, YokedTeacher
+from curriculum.replayed import ShuffledConfig, ShuffledTeacher, YokedConfig, YokedTeacher
+from curriculum.schedules import (
+    FixedConfig,
+    FixedTeacher,
+    LinearConfig,
+    LinearTeacher,
+    StagedConfig,
+    StagedTeacher,
+    UniformConfig,
+    UniformTeacher,
+)
 
 TEACHERS = {
     "frontier": (FrontierConfig, FrontierTeacher),

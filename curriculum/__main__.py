@@ -15,12 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from curriculum import TEACHERS
-from curriculum.arms import parse_arms
-from curriculum.benchmark import Job, Results, check_jobs, read, run_jobs, summarise, write
-from curriculum.standings import tables
-from curriculum.students import STUDENTS
-from simulator.output import check_out
-from simulator.progress import progress
+from curriculum.toy.benchmark import Job, Results, check_jobs, parse_arms, read, run_jobs, summarise, tables, write
+from curriculum.toy.students import STUDENTS
+from simulator.files import check_out, progress
 from simulator.study_commands import add_study_commands
 
 EXAMPLES = """examples:

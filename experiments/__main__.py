@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.keys import ConfigError
-from simulator.exit_code import ended
+from simulator.files import ended
 
 if TYPE_CHECKING:
     from experiments.config import ExperimentConfig

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from curriculum.ledger import task_from_record, task_to_record
-from curriculum.teacher import TaskSpec
+from curriculum.task import TaskSpec
+from curriculum.teacher import task_from_record, task_to_record
 from policy.rollout import RolloutGroup, Task
 
 LANE = "training"

@@ -12,8 +12,8 @@ from experiments.config import ExperimentConfig, to_yaml
 from experiments.parts import model_folder
 from experiments.same_run import words_for
 from experiments.summary import git_commit, versions
-from simulator.fingerprint import fingerprint_of, world_of
 from simulator.users import contents_of
+from simulator.version import fingerprint_of, world_of
 
 
 def settings_text(config: ExperimentConfig, folder: Path) -> str:

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from curriculum.indicators import compression_ratio, distinct, mutual_information, own_overlap, repetition, self_bleu, strategy_entropy
+from curriculum.collapse.indicators import (
+    compression_ratio,
+    distinct,
+    mutual_information,
+    own_overlap,
+    repetition,
+    self_bleu,
+    strategy_entropy,
+)
 from experiments.evaluate import mean
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome

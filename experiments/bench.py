@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from policy.prior_config import EMBEDDED
-from simulator.drafts import write_whole
-from simulator.exit_code import ExitCode
+from simulator.files import ExitCode, write_whole
 
 if TYPE_CHECKING:
     from experiments.benchmarks.figures import Figures, Settings

@@ -12,8 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from simulator.drafts import write_whole
-from simulator.exit_code import ExitCode
+from simulator.files import ExitCode, write_whole
 from simulator.options import finite
 
 SIZES = ("tiny", "0.5b", "1.5b", "3b", "7b")

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from analysis.runs import OF_A_SITTING, PROVENANCE, in_a_line, leaves, setting
 from curriculum import TEACHERS
-from curriculum.collapse import CollapseConfig
+from curriculum.collapse.monitor import CollapseConfig
 from experiments.callbacks import CALLBACKS
 from experiments.catalogue import experiments, import_study, path_of
 from experiments.contradictions import require_consistent
@@ -32,7 +32,7 @@ from policy.learner_config import LearnerConfig
 from policy.lora_config import LoraConfig
 from policy.prior_config import EMBEDDED, PriorConfig
 from policy.rollout_config import RolloutConfig
-from simulator.register import Register
+from simulator.listener import Register
 from simulator.reward import REWARD_TERMS
 from simulator.rule_user import RuleUserConfig
 from simulator.users import USERS

@@ -12,8 +12,7 @@ import numpy as np
 from analysis.clusters import mean_interval
 from analysis.cut_short import CutShort
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Outcome
-from simulator.difficulty import Difficulty
-from simulator.scenario import HiddenIntention, Scenario
+from simulator.scenario import Difficulty, HiddenIntention, Scenario
 
 BANDS: tuple[tuple[float, float], ...] = ((0.0, 0.4), (0.4, 0.6), (0.6, 1.01))
 """Three difficulty bands [low, high): on the default grid .1 and .3, .5, and .7 and .9."""

@@ -13,12 +13,12 @@ from experiments.evaluate import TRIES, EvaluationConfig, EvaluationTask, Graded
 from experiments.faults import first_traceback
 from experiments.recorder import Recorder, dialogue_record, thoughts_of
 from policy.rollout import RolloutGroup, Task
-from simulator.bank import Bank
 from simulator.dialogue import Dialogue, Outcome
-from simulator.ladder import AGENTS, mean_score, play
 from simulator.rule_user import RuleUser
 from simulator.scenario import HiddenIntention, Split
+from simulator.scripted import AGENTS, mean_score, play
 from simulator.user import UserSimulator
+from simulator.world import Bank
 
 LOOKS = 10
 """Evaluations in the course of a budget: at every tenth of it."""

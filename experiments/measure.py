@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from curriculum.evidence import INDICATOR_METRICS
-from curriculum.indicators import at_bounds_share, repetition, spearman
+from curriculum.collapse.alarms import INDICATOR_METRICS
+from curriculum.collapse.indicators import at_bounds_share, repetition, spearman
 from curriculum.signals import (
     alike_excess,
     best_of_k_gain,
@@ -20,7 +20,7 @@ from curriculum.signals import (
     within_group_std,
     zero_variance_share,
 )
-from curriculum.teacher import GroupOutcome, Status, TaskSpec, UpdateStats
+from curriculum.task import GroupOutcome, Status, TaskSpec, UpdateStats
 from experiments.behaviour import THIRDS, behaviour_metrics, finite_mean, third
 from experiments.evaluate import mean
 from policy.rollout import Rollout, RolloutGroup

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from curriculum.collapse import CollapseMonitor
-from curriculum.teacher import Teacher
+from curriculum.collapse.monitor import CollapseMonitor
+from curriculum.task import Teacher
 from experiments.config import ExperimentConfig
 from experiments.faults import FaultBudget
 from experiments.teaching import make_teacher
@@ -23,10 +23,10 @@ from policy.ppo import CriticKind
 from policy.prior import build_prior
 from policy.thinking import MARK
 from policy.weights import check_weight_names
-from simulator.bank import Bank
 from simulator.reward import resolved
 from simulator.user import UserSimulator
 from simulator.users import make_bank, make_user
+from simulator.world import Bank
 
 
 @dataclass(kw_only=True)

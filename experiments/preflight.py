@@ -18,9 +18,9 @@ from policy.capacity import check_capacity
 from policy.cluster import require_plain_python
 from policy.engine import WeightTransport, check_weight_files, vllm_remedy
 from policy.lora_config import check_lora
-from simulator.fingerprint import is_current, recorded_world
 from simulator.scenario import Split
 from simulator.users import check_user, make_bank
+from simulator.version import is_current, recorded_world
 
 OURS = ("runs", "docs", "experiments", "checkpoints", "models")
 """Folders of a checkout, and two that hold models by custom."""

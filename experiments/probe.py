@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from curriculum.teacher import Mode, TaskSpec
+from curriculum.task import Mode, TaskSpec
 from policy.rollout import RolloutGroup
-from simulator.difficulty import Difficulty
-from simulator.scenario import Family
+from simulator.scenario import Difficulty, Family
 
 
 @dataclass

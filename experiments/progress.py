@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from simulator.progress import as_clock
+from simulator.files import as_clock
 
 LOG = "log.txt"
 EVERY = 10

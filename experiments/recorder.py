@@ -28,11 +28,10 @@ from analysis.runs import (
     setting,
     turns_with_thoughts,
 )
-from curriculum.teacher import TaskSpec
+from curriculum.task import TaskSpec
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Speaker
-from simulator.drafts import draft_of, write_whole
-from simulator.json_values import jsonable
+from simulator.files import draft_of, jsonable, write_whole
 
 CHECKPOINTS = "checkpoints"
 STREAMS = (METRICS, TEACHER, DIALOGUES, EVALUATION)

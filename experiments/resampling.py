@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from curriculum import TEACHERS
-from curriculum.ledger import LedgerTeacher
-from curriculum.teacher import GroupOutcome
+from curriculum.task import GroupOutcome
+from curriculum.teacher import LedgerTeacher
 from policy.rollout import RolloutGroup
 
 

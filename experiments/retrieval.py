@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from curriculum.indicators import retrieval_accuracy
+from curriculum.collapse.indicators import retrieval_accuracy
 from policy.rollout import Rollout
 from simulator.dialogue import Outcome
 

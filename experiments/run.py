@@ -33,10 +33,9 @@ from experiments.summary import closing_words, summarise_run
 from experiments.train import Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
 from policy.disk import why_full
-from simulator.endpoint_config import EndpointConfig
-from simulator.exit_code import ExitCode
-from simulator.fingerprint import world_of
-from simulator.progress import as_clock
+from simulator.files import ExitCode, as_clock
+from simulator.llm.config import EndpointConfig
+from simulator.version import world_of
 
 EARLIER = "summary.earlier.json"
 """What a run had come to before it was given a larger budget."""

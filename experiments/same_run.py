@@ -22,8 +22,8 @@ from experiments.config import (
     to_plain,
 )
 from experiments.keys import ConfigError
-from simulator.fingerprint import recorded_world, world_of
 from simulator.users import contents_of
+from simulator.version import recorded_world, world_of
 
 if TYPE_CHECKING:
     from experiments.sweep_plan import Cell, Sweep

@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import ceil
 
 from curriculum import TEACHERS
-from curriculum.teacher import Teacher
-from curriculum.yoked import AtEnd, YokedTeacher
+from curriculum.replayed import AtEnd, YokedTeacher
+from curriculum.task import Teacher
 from experiments.config import ExperimentConfig
 from experiments.keys import refusing
-from simulator.bank import Bank
 from simulator.scenario import Family, Split
 from simulator.users import make_bank
+from simulator.world import Bank
 
 
 def make_teacher(config: ExperimentConfig, bank: Bank) -> Teacher:

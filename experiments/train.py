@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from curriculum.collapse import Alarm
-from curriculum.ledger import outcome_to_record, task_to_record
-from curriculum.teacher import GroupOutcome, Mode, TaskSpec
+from curriculum.collapse.monitor import Alarm
+from curriculum.task import GroupOutcome, Mode, TaskSpec
+from curriculum.teacher import outcome_to_record, task_to_record
 from experiments.ahead import Ahead
 from experiments.arrival import canaries, largest_difference, require_agreement, require_arrival
 from experiments.config import ExperimentConfig

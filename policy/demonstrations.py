@@ -12,16 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 
-from simulator.bank import read_toml
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.difficulty import Difficulty
-from simulator.emotion import hint_in
-from simulator.ladder import MAX_TURNS, fill, stem
-from simulator.reading import cue_heads, facts_told
-from simulator.register import Register
+from simulator.emotion import hint_in, skill_table, veiled_reserve
+from simulator.listener import Register, cue_heads, facts_told
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Fact, Scenario
-from simulator.skills import skill_table, veiled_reserve
+from simulator.scenario import Difficulty, Fact, Scenario
+from simulator.scripted import MAX_TURNS, fill, stem
+from simulator.world import read_toml
 
 HABITS = {
     "suggestion": 0.5,

@@ -20,7 +20,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
 from policy.model_folder import check_gguf, check_model_folder
-from simulator.api_key import why_no_key
+from simulator.llm.config import why_no_key
 
 LOGIT_CHUNK_MB = 64
 """MiB of float32 logits in one piece: 2,800 tokens of the embedded policy's vocabulary, 110 of one of 150 thousand."""

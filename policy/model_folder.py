@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from simulator.jsonl import is_lfs_pointer
+from simulator.files import is_lfs_pointer
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 OLD_QUANTISED = ("quantize_config.json", "quant_config.json")

@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from simulator.dialogue import Dialogue
-from simulator.difficulty import Difficulty
-from simulator.endpoints import SimulatorAwayError
-from simulator.scenario import Scenario
+from simulator.llm.client import SimulatorAwayError
+from simulator.scenario import Difficulty, Scenario
 from simulator.user import Reaction, UserSimulator
 
 T = TypeVar("T")

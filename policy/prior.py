@@ -29,9 +29,9 @@ from policy.prior_place import prior_folder, recipe_of
 from policy.prior_process import build_apart
 from policy.thinking import CLOSE, MARK, OPEN, RECIPE
 from policy.thinking_demonstrations import ShownThought, thoughts
-from simulator.bank import load_bank
 from simulator.dialogue import Speaker
 from simulator.scenario import Scenario, Split
+from simulator.world import load_bank
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"

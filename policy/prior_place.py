@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from policy.prior_config import PriorConfig
-from simulator.fingerprint import WORLD_VERSION
+from simulator.version import WORLD_VERSION
 
 RECIPE_VERSION = 10
 """Raised whenever the same settings would build another prior. A test holds it to the demonstrations that are shown and to

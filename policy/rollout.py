@@ -16,10 +16,9 @@ from policy.outage import Outage, PatientUser
 from policy.rollout_config import RolloutConfig
 from policy.thinking import Thought, take_apart, thought_of, turns_with_format, with_format
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
-from simulator.difficulty import Difficulty
-from simulator.in_line import dialogue_clock
+from simulator.llm.clock import dialogue_clock
 from simulator.reward import Reward, Shares, binary, final_emotion, turn_rewards, turns_with_terms, with_terms
-from simulator.scenario import Scenario
+from simulator.scenario import Difficulty, Scenario
 from simulator.user import UserSimulator
 
 if TYPE_CHECKING:

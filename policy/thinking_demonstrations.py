@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from policy.demonstrations import Demonstration
 from simulator.dialogue import Dialogue, Speaker
 from simulator.emotion import hint_in
-from simulator.reading import strategies_in
+from simulator.listener import strategies_in
 
 WISHES = {
     "advice": "advice",

@@ -1,6 +1,6 @@
 """What a step's trained tokens say of the weights before the update: kept as they are scored, looked at once.
 
-The same figures for arrays, each with its meaning and source, stand in `curriculum/indicators/tokens.py`.
+The same figures for arrays, each with its meaning and source, stand in `curriculum/collapse/indicators.py`.
 """
 
 from __future__ import annotations

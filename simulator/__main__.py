@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from simulator.exit_code import ExitCode, ended
+from simulator.files import ExitCode, ended
 from simulator.options import adversaries_options, calibrate_options, chat_options, convert_options, explain_options, finite
 from simulator.study_commands import add_study_commands
 
@@ -57,11 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def ladder_table(options: argparse.Namespace) -> str:
     """Rows are agents, columns difficulties."""
-    from simulator.bank import load_bank
-    from simulator.fingerprint import world_of
-    from simulator.ladder import AGENTS, mean_score, score_agent
     from simulator.rule_user import RuleUser, RuleUserConfig
     from simulator.scenario import FAMILIES, Split
+    from simulator.scripted import AGENTS, mean_score, score_agent
+    from simulator.version import world_of
+    from simulator.world import load_bank
 
     scenarios = load_bank().scenarios(Split(options.split))
     user = RuleUser(RuleUserConfig())
@@ -79,8 +79,8 @@ def ladder_table(options: argparse.Namespace) -> str:
 
 def cards(options: argparse.Namespace) -> str:
     """Scenario cards as a person would read them."""
-    from simulator.bank import load_bank
     from simulator.scenario import Split
+    from simulator.world import load_bank
 
     if options.num < 1:
         raise ValueError(f"--num must be at least 1, got {options.num}")
@@ -103,11 +103,10 @@ def cards(options: argparse.Namespace) -> str:
 
 def transcript(options: argparse.Namespace) -> str:
     """One dialogue with what the user felt and thought."""
-    from simulator.bank import load_bank
-    from simulator.difficulty import Difficulty
-    from simulator.ladder import AGENTS, play
     from simulator.rule_user import RuleUser, RuleUserConfig
-    from simulator.scenario import Split
+    from simulator.scenario import Difficulty, Split
+    from simulator.scripted import AGENTS, play
+    from simulator.world import load_bank
 
     if options.agent not in AGENTS:
         raise ValueError(f"agent must be one of {', '.join(AGENTS)}, got {options.agent!r}")
@@ -126,11 +125,10 @@ def transcript(options: argparse.Namespace) -> str:
 
 def skill_shares(options: argparse.Namespace) -> str:
     """Rows are steps or strictnesses, columns the skills."""
-    from simulator.bank import load_bank
     from simulator.dialogue import Dialogue, Outcome
-    from simulator.register import Register
-    from simulator.replay import recorded_config, recorded_register, settings_of
-    from simulator.shown import read_dialogues, table_of_shares
+    from simulator.explain import read_dialogues, recorded_config, recorded_register, settings_of, table_of_shares
+    from simulator.listener import Register
+    from simulator.world import load_bank
 
     if not options.file.is_file():
         what = "which is a folder" if options.file.is_dir() else "which is not there"
@@ -170,21 +168,21 @@ def explanations(options: argparse.Namespace) -> int:
 
 def calibration(options: argparse.Namespace) -> int:
     """Realised against commanded strictness."""
-    from simulator.calibrate import calibrate
+    from simulator.calibration import calibrate
 
     return calibrate(options)
 
 
 def adversarial(options: argparse.Namespace) -> int:
     """Whether any trick pays."""
-    from simulator.adversaries_table import play_adversaries
+    from simulator.adversaries import play_adversaries
 
     return play_adversaries(options)
 
 
 def converted(options: argparse.Namespace) -> str:
     """A file in the other format."""
-    from simulator.convert_files import convert
+    from simulator.sage.convert import convert
 
     return convert(options)
 

@@ -9,8 +9,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Any
 
-from simulator.difficulty import Difficulty
-from simulator.scenario import Fact, Scenario
+from simulator.scenario import Difficulty, Fact, Scenario
 
 START_EMOTION = 40
 """SAGE's starting emotion; RLVER trains from 30."""
@@ -58,7 +57,7 @@ class Turn:
     heard: tuple[str, ...] = ()
     """Support strategies the user heard in the agent's last reply."""
     suspicion: tuple[str, ...] = ()
-    """Kinds of attempts, in the agent's last reply, to address whoever plays the user instead of the user (`simulator/suspicion.py`)."""
+    """Kinds of attempts, in the agent's last reply, to address whoever plays the user instead of the user (`simulator/llm/prompts.py`)."""
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able record without what is empty, but for the text; `from_dict` reads it back."""

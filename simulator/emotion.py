@@ -1,4 +1,6 @@
-"""The emotion rule: how a reply that was heard moves a user, skill by skill, so that every change can be explained.
+"""The six skills that difficulty asks for, one after the other, and where each family begins to ask.
+
+The emotion rule: how a reply that was heard moves a user, skill by skill, so that every change can be explained.
 
 A reply is worth s = 1 minus what it lacks: each skill that difficulty asks for and the situation calls for costs `cost * weight`
 when it is missing. A worth above 0 gains points, one below loses them (more with strictness), impatience drains what does not
@@ -9,16 +11,78 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cache, lru_cache
 from itertools import chain
+from typing import Any
 
-from simulator.bank import read_toml
 from simulator.dialogue import Dialogue, Speaker
-from simulator.difficulty import Difficulty
-from simulator.reading import Reading, cues_in, facts_told, read, strategies_in
-from simulator.register import Register
-from simulator.scenario import Family, HiddenIntention
-from simulator.skills import Skill, against, answers_to_wishes, meets, skill_table, weight, weights
+from simulator.listener import Reading, Register, cues_in, facts_told, read, strategies_in
+from simulator.scenario import Difficulty, Family, HiddenIntention
+from simulator.world import read_toml
+
+
+class Skill(StrEnum):
+    """Cumulative skills, in the order in which they begin to matter."""
+
+    FIT = "fit"
+    GROUNDING = "grounding"
+    LISTENING = "listening"
+    MEMORY = "memory"
+    HINTS = "hints"
+    REPAIR = "repair"
+
+
+def skill_table() -> dict[str, Any]:
+    """Onsets, costs, shifts and points of `world/skills.toml`."""
+    return read_toml("skills")
+
+
+@cache
+def onset(skill: Skill, family: Family) -> float:
+    """Scalar strictness at which a family begins to ask for a skill, in [0, 1]."""
+    table = skill_table()
+    shifts = table["shift"]
+    shift = shifts.get(family.intention, {}).get(skill, 0.0) + shifts.get(family.persona, {}).get(skill, 0.0)
+    limit = table["max_shift"]
+    return float(table["onset"][skill] + min(limit, max(-limit, shift)))
+
+
+def weight(skill: Skill, family: Family, difficulty: Difficulty) -> float:
+    """How much a skill counts: 0 below its onset, rising to 1 over the ramp."""
+    return weights(family, difficulty.strictness)[skill]
+
+
+@lru_cache(maxsize=65536)
+def weights(family: Family, strictness: float) -> dict[Skill, float]:
+    """`weight` of every skill."""
+    ramp = skill_table()["ramp"]
+    return {skill: min(1.0, max(0.0, (strictness - onset(skill, family)) / ramp)) for skill in Skill}
+
+
+@cache
+def veiled_reserve(family: Family) -> float:
+    """Reserve from which this family's wish is only hinted at: the reserve of the line at the hints skill's onset."""
+    return Difficulty.along(onset(Skill.HINTS, family)).reserve
+
+
+@cache
+def meets(family: Family) -> frozenset[str]:
+    """Strategies that give the hidden intention what it wants."""
+    return frozenset(skill_table()["meets"][family.intention])
+
+
+@cache
+def answers_to_wishes() -> frozenset[str]:
+    """Strategies that meet one wish or another."""
+    return frozenset().union(*skill_table()["meets"].values())
+
+
+@cache
+def against(family: Family) -> frozenset[str]:
+    """Strategies that run against the hidden intention."""
+    return frozenset(skill_table()["against"][family.intention])
+
 
 EXPLORING = frozenset({"question", "restatement"})
 REPEATED_AT = 0.7

@@ -1,33 +1,23 @@
-"""The world's version, and the fingerprint of its behaviour that holds the version to what users really say and feel."""
+"""The fingerprint of behaviour: a hash of what users say and feel in fixed dialogues, which holds the version to it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import cycle
-from typing import Any
 
 from simulator.adversaries import adversaries
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue
-from simulator.difficulty import Difficulty
-from simulator.ladder import AGENTS, Agent, exchange, play
-from simulator.native_user import NativeUser
-from simulator.register import Register
+from simulator.listener import Register
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
-from simulator.scenario import FAMILIES, Scenario, Split
+from simulator.sage.user import NativeUser
+from simulator.scenario import FAMILIES, Difficulty, Scenario, Split
+from simulator.scripted import AGENTS, Agent, exchange, play
+from simulator.world import load_bank
 
-WORLD_VERSION: Mapping[str, int] = {"world": 1, "open": 1}
-"""By register. Raised when users of that register say or feel anything else than before; runs of different versions are not compared."""
-PRESET_VERSION = 1
-"""The same for `simulator.preset=sage`."""
-FINGERPRINTS: Mapping[str, str] = {"world": "c730dc9066b0a098", "open": "72f41b0638804b2c", "sage": "15e4c927c5451b0e"}
-"""What `behaviour_fingerprint` gives for these versions; a test recomputes them."""
-SOURCE_HASHES: Mapping[str, int] = {"5ad6837599ae0863": 1}
-"""Versions by the hash over source files that runs recorded before there were versions."""
 NUM_DIALOGUES = 504
 """21 for each family."""
 LEVELS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -44,48 +34,6 @@ CHINESE_REPLIES = (
     "再见。",
 )
 """What users of Chinese profiles hear in turn: question, empathy, comfort, advice, contempt, a goodbye."""
-
-
-def world_name(register: Register | str = Register.WORLD, preset: Preset | str = Preset.TRAINING) -> str:
-    """The world that results name, such as `world-1`, `open-1` or `open-1-sage-1`."""
-    register = Register(register)
-    name = f"{register}-{WORLD_VERSION[register]}"
-    return f"{name}-{Preset.SAGE}-{PRESET_VERSION}" if preset == Preset.SAGE else name
-
-
-def world_of(simulator: Any) -> str:
-    """The world of a user's settings: rule users hear a register, all others ordinary language."""
-    return world_name(getattr(simulator, "register", None) or Register.OPEN, getattr(simulator, "preset", Preset.TRAINING))
-
-
-def is_current(world: str) -> bool:
-    """Whether users of the world of that name are still the same."""
-    return world in {world_name(register, preset) for register in Register for preset in Preset}
-
-
-def fingerprint_of(simulator: Any) -> str:
-    """The fingerprint of a user's world, as released; a test holds it to what is played."""
-    preset = getattr(simulator, "preset", Preset.TRAINING)
-    return FINGERPRINTS[Preset.SAGE if preset == Preset.SAGE else Register(getattr(simulator, "register", None) or Register.OPEN)]
-
-
-def recorded_world(record: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """The world that a run's summary or provenance names; "" where it names none.
-
-    Args:
-        record: with `world`, or `world_hash` where the run is older than versions.
-        config: the run's settings, which tell the register of an older run.
-    """
-    if world := record.get("world"):
-        return str(world)
-    old = str(record.get("world_hash") or "")
-    version = SOURCE_HASHES.get(old)
-    if version is None:
-        return old
-    simulator = config.get("simulator") or {}
-    spoken = Register.WORLD if simulator.get("kind", "rule") == "rule" else Register.OPEN
-    name = f"{simulator.get('register') or spoken}-{version}"
-    return f"{name}-{Preset.SAGE}-1" if simulator.get("preset") == Preset.SAGE else name
 
 
 @cache

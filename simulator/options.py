@@ -6,9 +6,6 @@ import argparse
 import math
 from pathlib import Path
 
-FITTED = Path(__file__).parent / "emotion_sage.json"
-"""Where the preset SAGE reads its numbers."""
-
 
 def finite(text: str) -> float:
     """A number that an option can mean: `float` takes nan and inf as well, which pass every bound or none.

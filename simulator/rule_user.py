@@ -10,16 +10,13 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
 
-from simulator.bank import read_toml
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, RELIEVED_AT, START_EMOTION, Dialogue, Outcome, Speaker, Turn
-from simulator.difficulty import Difficulty
-from simulator.emotion import EXPLORING, Appraisal, appraise, change_of_emotion, explain, is_rebuff
-from simulator.reading import facts_told
-from simulator.register import Register
-from simulator.sage_emotion import weigh
-from simulator.scenario import Scenario
-from simulator.skills import veiled_reserve
+from simulator.emotion import EXPLORING, Appraisal, appraise, change_of_emotion, explain, is_rebuff, veiled_reserve
+from simulator.listener import Register, facts_told
+from simulator.preset import weigh
+from simulator.scenario import Difficulty, Scenario
 from simulator.user import Reaction
+from simulator.world import read_toml
 
 AT_EASE_FROM, HURT_BELOW = RELIEVED_AT, 30
 """Emotion from which a user speaks as somebody at ease, and below which as somebody hurt."""

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from simulator.dialogue import Dialogue, Outcome, Turn
-from simulator.difficulty import Difficulty
-from simulator.scenario import Scenario
+from simulator.scenario import Difficulty, Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +20,8 @@ class Reaction:
 class UserSimulator(Protocol):
     """A user without hidden state: the dialogue holds everything, so a reaction can be recomputed from a transcript.
 
-    Implementations may await a model; an exception means that the dialogue becomes an ERROR, never that it scores 0. That nobody is there,
-    so that the same question may be asked again, is said by a ConnectionError, a TimeoutError, or `simulator.endpoints.SimulatorAwayError`.
+    Implementations may await a model; an exception makes the dialogue an ERROR, never a score of 0. A ConnectionError, a TimeoutError or a
+    `simulator.llm.client.SimulatorAwayError` says that the simulator cannot be reached, so the same question may be asked again.
     """
 
     async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:

@@ -6,14 +6,14 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from simulator.asking import prompts_hash
-from simulator.bank import Bank, load_bank
-from simulator.endpoints import check_endpoints
-from simulator.llm_user import LLMUser, LLMUserConfig
-from simulator.options import FITTED
+from simulator.llm.client import check_endpoints
+from simulator.llm.prompts import prompts_hash
+from simulator.llm.user import LLMUser, LLMUserConfig
+from simulator.preset import FITTED
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
-from simulator.sage import profile_bank
+from simulator.sage.formats import profile_bank
 from simulator.user import UserSimulator
+from simulator.world import Bank, load_bank
 
 USERS: dict[str, tuple[type, Any]] = {
     "rule": (RuleUserConfig, RuleUser),

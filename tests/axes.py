@@ -12,11 +12,10 @@ from itertools import chain
 from statistics import fmean
 
 from simulator.dialogue import Dialogue, Speaker
-from simulator.difficulty import VANILLA, Difficulty
-from simulator.fluency import words_of
-from simulator.ladder import AGENTS, Agent, ScriptedAgent, play
 from simulator.rule_user import RuleUser
-from simulator.scenario import Scenario
+from simulator.scenario import VANILLA, Difficulty, Scenario
+from simulator.scripted import AGENTS, Agent, ScriptedAgent, play
+from simulator.text import words_of
 
 PLEASED = 70.0
 MIN_TIMES = 3

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from simulator.asking import schema_to_judge
-from simulator.endpoint import Question
-from simulator.endpoint_config import EndpointConfig
+from simulator.llm.client import Question
+from simulator.llm.config import EndpointConfig
+from simulator.llm.prompts import schema_to_judge
 
 KEY = "sk-made-up-0123456789"
 JUDGED = {"says": "that it is hard", "meets": "a little", "inner": "well", "feeling": "heard", "change": 5}

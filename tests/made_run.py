@@ -11,12 +11,11 @@ import numpy as np
 
 from experiments.recorder import Recorder, dialogue_record
 from experiments.summary import summarise_run
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue
-from simulator.difficulty import Difficulty
-from simulator.ladder import AGENTS, play
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Scenario, Split
+from simulator.scenario import Difficulty, Scenario, Split
+from simulator.scripted import AGENTS, play
+from simulator.world import load_bank
 
 GRID = (0.1, 0.3, 0.5, 0.7, 0.9)
 TOKENS_PER_STEP = 6_000

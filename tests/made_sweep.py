@@ -100,7 +100,7 @@ def made_sweep(folder: Path, finals: Mapping[str, Sequence[float]], **facts: Any
 def begin_with(run: Path, config: ExperimentConfig) -> None:
     """Gives a run that was made the whole settings of a real one."""
     from experiments.config import to_yaml
-    from simulator.fingerprint import world_name
+    from simulator.version import world_name
 
     (run / "config.yaml").write_text(to_yaml(config, {"git_commit": "c0ffee", "world": world_name()}), encoding="utf-8")
 

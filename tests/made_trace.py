@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from curriculum import TEACHERS
-from curriculum.ledger import LedgerTeacher
-from curriculum.teacher import TaskSpec
-from curriculum.trace import append_tasks
+from curriculum.replayed import append_tasks
+from curriculum.task import TaskSpec
+from curriculum.teacher import LedgerTeacher
 from simulator.scenario import FAMILIES
 
 SEED = 7_654_321

@@ -6,7 +6,7 @@ import asyncio
 
 import torch
 
-from curriculum.collapse import CollapseMonitor
+from curriculum.collapse.monitor import CollapseMonitor
 from experiments.faults import FaultBudget
 from experiments.parts import Parts
 from experiments.teaching import make_teacher

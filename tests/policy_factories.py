@@ -14,9 +14,8 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from policy.batch import Batch, pack
 from policy.rollout import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
-from simulator.difficulty import Difficulty
 from simulator.reward import Reward
-from simulator.scenario import Family, HiddenIntention, Persona, PersonaType, Scenario, Split
+from simulator.scenario import Difficulty, Family, HiddenIntention, Persona, PersonaType, Scenario, Split
 
 VOCABULARY = 61
 

@@ -15,20 +15,18 @@ from simulator.adversaries import (
     REFERENCES,
     Standing,
     adversaries,
+    payers,
     standing,
+    table,
     things_in,
 )
-from simulator.adversaries_table import payers, table
-from simulator.bank import load_bank, read_toml
-from simulator.calibration import sample
 from simulator.dialogue import Dialogue
-from simulator.difficulty import CHALLENGING, VANILLA
-from simulator.ladder import AGENTS, fill, play
-from simulator.nouns import nouns
-from simulator.register import Register
-from simulator.replay import replay
+from simulator.explain import replay
+from simulator.listener import Register, nouns
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import FAMILIES, Split
+from simulator.scenario import CHALLENGING, FAMILIES, VANILLA, Split
+from simulator.scripted import AGENTS, fill, play, sample
+from simulator.world import load_bank, read_toml
 
 USERS = {register: RuleUser(RuleUserConfig(register=register)) for register in Register}
 SCENARIOS = sample(load_bank().scenarios(Split.TRAIN), 2, seed=3)

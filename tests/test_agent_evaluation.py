@@ -25,14 +25,14 @@ from experiments.agents.playing import PATIENCE
 from experiments.evaluate import grid_tasks, spread
 from experiments.keys import ConfigError
 from experiments.one_writer import check_no_writer, only_writer
-from simulator.asking import prompts_hash
-from simulator.bank import load_bank
-from simulator.endpoints import Endpoints
-from simulator.fingerprint import world_name
-from simulator.ladder import AGENTS, play
+from simulator.llm.client import Endpoints
+from simulator.llm.prompts import prompts_hash
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.sage import write_profiles
+from simulator.sage.formats import write_profiles
 from simulator.scenario import Split
+from simulator.scripted import AGENTS, play
+from simulator.version import world_name
+from simulator.world import load_bank
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = ("--num-scenarios", "3", "--strictness", "0.1", "0.7")

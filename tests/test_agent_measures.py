@@ -27,14 +27,13 @@ from experiments.agents.players import Played, Reply, read_reply
 from experiments.agents.scores import errors, scores
 from experiments.agents.tries import best_of_k
 from experiments.evaluate import EvaluationTask, grid_tasks
-from simulator.asking import Unusable
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
-from simulator.difficulty import Difficulty
-from simulator.ladder import AGENTS, play
-from simulator.register import Register
+from simulator.listener import Register
+from simulator.llm.prompts import Unusable
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import HiddenIntention, Scenario, Split
+from simulator.scenario import Difficulty, HiddenIntention, Scenario, Split
+from simulator.scripted import AGENTS, play
+from simulator.world import load_bank
 
 USER = RuleUser(RuleUserConfig(register=Register.WORLD))
 

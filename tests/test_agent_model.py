@@ -17,9 +17,9 @@ from experiments.agents import speech
 from experiments.agents.options import evaluate_parser
 from experiments.agents.who import Agent, Kind
 from policy.engine import EngineConfig, EngineDtype, cache_bytes
-from simulator.bank import load_bank
-from simulator.sage import write_profiles
+from simulator.sage.formats import write_profiles
 from simulator.scenario import Split
+from simulator.world import load_bank
 
 
 def evaluate(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from curriculum.teacher import TaskSpec
+from curriculum.task import TaskSpec
 from experiments.ahead import LANE, Ahead
 from experiments.config import load
 from experiments.faults import FaultBudget
@@ -20,9 +20,9 @@ from experiments.teaching import make_teacher
 from experiments.train import Tally, TrainingRun
 from policy.rollout import Rollout, RolloutGroup
 from policy.staleness import is_fresh, off_policy_metrics, staleness
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.reward import Reward
+from simulator.world import load_bank
 
 BANK = load_bank()
 MASK = np.array([0, 1, 1, 0, 1, 0, 1], dtype=bool)

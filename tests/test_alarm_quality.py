@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from curriculum.alarm_quality import (
+from curriculum.collapse.monitor import CollapseConfig
+from curriculum.collapse.quality import (
     LABELS,
     Course,
     Verdict,
@@ -19,7 +20,6 @@ from curriculum.alarm_quality import (
     undecided_of,
     wilson_interval,
 )
-from curriculum.collapse import CollapseConfig
 
 
 def course(num_steps: int = 60, *, same: frozenset[str] = frozenset(), **series) -> Course:

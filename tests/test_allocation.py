@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from curriculum import TEACHERS
-from curriculum.allocation import AllocationConfig
-from curriculum.family_progress import FamilyProgress
-from curriculum.teacher import GroupOutcome, Status, TaskSpec
+from curriculum.allocation import AllocationConfig, FamilyProgress
+from curriculum.task import GroupOutcome, Status, TaskSpec
 
 CHAIN = ("learnable-0", "learnable-1", "learnable-2", "learnable-3")
 TEACH_NOTHING = {"noise": 0.5, "impossible": 0.0, "mastered": 0.99}

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from curriculum.alp_gmm import AlpGmmConfig, AlpGmmTeacher, AlpHistory, fit_mixture
-from curriculum.arms import all_arms
-from curriculum.teacher import GroupOutcome, Mode, Status, TaskSpec
+from curriculum.density import AlpGmmConfig, AlpGmmTeacher, AlpHistory, fit_mixture
+from curriculum.task import GroupOutcome, Mode, Status, TaskSpec
+from curriculum.toy.benchmark import all_arms
 
 needs_sklearn = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is optional")
 
@@ -41,15 +41,15 @@ def practise(teacher: AlpGmmTeacher, *, num_steps: int, first: int = 0) -> list[
 
 
 def test_missing_package_is_one_sentence_with_the_remedy(monkeypatch):
-    monkeypatch.setattr("curriculum.alp_gmm.find_spec", lambda name: None)
+    monkeypatch.setattr("curriculum.density.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"alp_gmm needs scikit-learn, .* run `\.venv/bin/pip install scikit-learn`"):
         make_teacher()
 
 
 def test_benchmark_of_all_leaves_out_what_cannot_be_built(monkeypatch):
-    monkeypatch.setattr("curriculum.arms.find_spec", lambda name: None)
+    monkeypatch.setattr("curriculum.toy.benchmark.find_spec", lambda name: None)
     assert "alp_gmm" not in all_arms() and "uniform" in all_arms()
-    monkeypatch.setattr("curriculum.arms.find_spec", lambda name: "found")
+    monkeypatch.setattr("curriculum.toy.benchmark.find_spec", lambda name: "found")
     assert "alp_gmm" in all_arms()
 
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from simulator.alternatives import either
+from simulator.lexicon import either
 
 PATTERNS = [
     "you are",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.answers import Answers, answers_folder, key_of
+from simulator.llm.client import Answers, answers_folder, key_of
 
 KEY = key_of({"model": "m"})
 

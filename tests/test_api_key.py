@@ -14,9 +14,8 @@ import pytest
 from analysis.__main__ import main as analysis
 from experiments.__main__ import main as experiments
 from policy.model import find_model
-from simulator.api_key import hide, read_key
-from simulator.endpoint_config import EndpointConfig
-from simulator.endpoints import check_endpoints
+from simulator.llm.client import check_endpoints
+from simulator.llm.config import EndpointConfig, hide, read_key
 from tests.fake_endpoint import FakeEndpoint, serving, status
 
 KEY = "sk-0123<&>'ab\\cd+/=%~9876"

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 from tiny_policy import make_scenario
 
-from simulator.asking import (
+from simulator.dialogue import Dialogue, Speaker, Turn
+from simulator.llm.prompts import (
     Felt,
+    Thought,
     Unusable,
     conversation,
     messages_to_judge,
@@ -22,11 +24,8 @@ from simulator.asking import (
     read_words,
     schema_to_judge,
 )
-from simulator.bank import load_bank
-from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.difficulty import Difficulty
-from simulator.scenario import Persona, PersonaType, Split
-from simulator.thought import Thought
+from simulator.scenario import Difficulty, Persona, PersonaType, Split
+from simulator.world import load_bank
 
 FELT = {"says": "a", "meets": "b", "inner": "c", "feeling": "d", "change": 5}
 

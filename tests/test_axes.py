@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from axes import accuracy, alone, drain, lowest_rung_that_pleases, mean_emotion, what_words_give_away
 
-from simulator.bank import load_bank
-from simulator.calibration import sample
-from simulator.ladder import AGENTS
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Split
+from simulator.scripted import AGENTS, sample
+from simulator.world import load_bank
 
 USER = RuleUser(RuleUserConfig())
 FEW = sample(load_bank().scenarios(Split.TRAIN), 2, seed=0)

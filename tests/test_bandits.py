@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tiny_student import make_outcome, make_task, make_teacher, mean_distance, practise, teach
 
-from curriculum.cells import Scope
-from curriculum.teacher import Mode
+from curriculum.bandits import Scope
+from curriculum.task import Mode
 
 FULL = 0.5 / math.sqrt(2 / 7)
 """|advantage| of each of 8 rollouts of which 4 succeed: deviations .5 over the unbiased deviation sqrt(8/7 / 4)."""

@@ -12,20 +12,32 @@ import pytest
 
 from curriculum import NEEDS, TEACHERS
 from curriculum.__main__ import main
-from curriculum.alarm_quality import collapse_onset
-from curriculum.arms import Arm, all_arms, configure, parse_arms, resolve
-from curriculum.benchmark import run_one, summary
-from curriculum.cells import Scope
-from curriculum.collapse import INDICATORS
-from curriculum.figures import alarms, collapsed, figures
-from curriculum.fixed import FixedConfig, FixedTeacher
+from curriculum.bandits import Scope, SecConfig
+from curriculum.collapse.monitor import INDICATORS
+from curriculum.collapse.quality import collapse_onset
 from curriculum.frontier import FrontierConfig
-from curriculum.sec import SecConfig
+from curriculum.schedules import FixedConfig, FixedTeacher
 from curriculum.signals import reward_density, zero_variance_share
-from curriculum.standings import cell, tables
-from curriculum.students import STUDENTS
-from curriculum.teacher import Mode
-from curriculum.trial import LOOKS, alike, density, simulate
+from curriculum.task import Mode
+from curriculum.toy.benchmark import (
+    LOOKS,
+    Arm,
+    alarms,
+    alike,
+    all_arms,
+    cell,
+    collapsed,
+    configure,
+    density,
+    figures,
+    parse_arms,
+    resolve,
+    run_one,
+    simulate,
+    summary,
+    tables,
+)
+from curriculum.toy.students import STUDENTS
 
 FAST = "S7_few_groups_50"
 

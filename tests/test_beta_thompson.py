@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from tiny_student import make_outcome
 
-from curriculum.beta_thompson import BetaThompsonConfig, BetaThompsonTeacher
-from curriculum.bins import BinsConfig, StrictnessBins
-from curriculum.teacher import GroupOutcome, Mode, TaskSpec
-from simulator.difficulty import Difficulty
-from simulator.scenario import FAMILIES
+from curriculum.bandits import BetaThompsonConfig, BetaThompsonTeacher
+from curriculum.frontier import BinsConfig, StrictnessBins
+from curriculum.task import GroupOutcome, Mode, TaskSpec
+from simulator.scenario import FAMILIES, Difficulty
 
 NARROW = 0.001
 """A kernel so narrow that bins do not hear each other."""

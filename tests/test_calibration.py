@@ -11,27 +11,13 @@ import pytest
 from earlier_file import EARLIER, earlier
 
 from simulator.__main__ import main
-from simulator.bank import load_bank
-from simulator.calibration import (
-    PANEL_AGENTS,
-    Frozen,
-    Place,
-    Scores,
-    from_run,
-    in_order,
-    judged_again,
-    panel,
-    places,
-    rescored,
-    sample,
-)
-from simulator.calibration_figure import figure
-from simulator.difficulty import Difficulty
-from simulator.fingerprint import world_name
-from simulator.ladder import AGENTS, play
-from simulator.register import Register
+from simulator.calibration import PANEL_AGENTS, Frozen, Place, Scores, figure, from_run, in_order, judged_again, panel, places, rescored
+from simulator.listener import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import FAMILIES, HiddenIntention, Split
+from simulator.scenario import FAMILIES, Difficulty, HiddenIntention, Split
+from simulator.scripted import AGENTS, play, sample
+from simulator.version import world_name
+from simulator.world import load_bank
 
 CONFIG = RuleUserConfig()
 USER = RuleUser(CONFIG)

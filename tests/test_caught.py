@@ -7,7 +7,7 @@ import asyncio
 import pytest
 import torch
 
-from curriculum.collapse import CollapseMonitor
+from curriculum.collapse.monitor import CollapseMonitor
 from experiments.arrival import TOLERANCE, require_agreement
 from experiments.config import load
 from experiments.faults import FaultBudget

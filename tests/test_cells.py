@@ -11,10 +11,23 @@ import pytest
 from tiny_student import make_outcome, make_task, make_teacher, practise
 
 from curriculum import TEACHERS
-from curriculum.cells import CellConfig, CellTeacher, Scope, draw, effective_number, mean_over_rollouts, softmax
-from curriculum.scores import advantages, learnability, max_minus_mean, mean_abs_advantage, normalised_variance, positive_advantage
-from curriculum.teacher import Mode, Status
-from simulator.difficulty import Difficulty
+from curriculum.bandits import (
+    CellConfig,
+    CellTeacher,
+    Scope,
+    advantages,
+    draw,
+    effective_number,
+    learnability,
+    max_minus_mean,
+    mean_abs_advantage,
+    mean_over_rollouts,
+    normalised_variance,
+    positive_advantage,
+    softmax,
+)
+from curriculum.task import Mode, Status
+from simulator.scenario import Difficulty
 
 CELL_KINDS = [kind for kind, (_, teacher) in TEACHERS.items() if issubclass(teacher, CellTeacher)]
 every_cell_teacher = pytest.mark.parametrize("kind", CELL_KINDS)

@@ -12,21 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from simulator.chinese import by_language, content_grams, fluency_in_chinese, language_of, num_words
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.difficulty import Difficulty
-from simulator.ears import MAX_READ, lexicon
-from simulator.echo import is_echo
-from simulator.emotion import appraise
-from simulator.explanation import explain_reply
-from simulator.five_steps import five_steps
-from simulator.reading import cues_in, read, similarity, strategies_in
-from simulator.register import Register
+from simulator.emotion import Skill, appraise
+from simulator.explain import explain_reply, five_steps
+from simulator.lexicon import MAX_READ, lexicon
+from simulator.listener import Register, cues_in, is_echo, read, similarity, strategies_in
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.sage import scenario_of
-from simulator.scenario import Scenario, Split
-from simulator.skills import Skill
-from simulator.spelling import LEXICON
+from simulator.sage.formats import scenario_of
+from simulator.scenario import Difficulty, Scenario, Split
+from simulator.text import LEXICON, by_language, content_grams, fluency_in_chinese, language_of, num_words
 
 ROOT = Path(__file__).resolve().parent.parent
 REPLIES = Path(__file__).parent / "data" / "replies_zh.jsonl"
@@ -96,7 +90,8 @@ def test_each_sentence_is_heard_in_its_own_language_unless_the_listener_knows_on
 
 
 def test_english_alone_never_compiles_the_chinese_lexicon():
-    code = "from simulator.reading import lexicon, strategies_in; strategies_in('What happened?'); print(lexicon.cache_info().currsize)"
+    imports = "from simulator.lexicon import lexicon; from simulator.listener import strategies_in"
+    code = f"{imports}; strategies_in('What happened?'); print(lexicon.cache_info().currsize)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout == "1\n"
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from analysis.personas.claims import card_of, claims_in, conflicts, number_of
-from simulator.bank import load_bank, read_toml
 from simulator.scenario import Scenario, Split
+from simulator.world import load_bank, read_toml
 
 ADA = load_bank().scenario("train/burned_bread/motives-negative")
 

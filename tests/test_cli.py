@@ -12,10 +12,10 @@ from tiny_policy import save_tiny_policy
 
 from experiments.__main__ import main
 from experiments.config import load, to_yaml
-from simulator.bank import load_bank
-from simulator.fingerprint import world_name
-from simulator.sage import write_profiles
+from simulator.sage.formats import write_profiles
 from simulator.scenario import Split
+from simulator.version import world_name
+from simulator.world import load_bank
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ("torch", "transformers", "ray", "vllm", "tensorboard")

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from curriculum.collapse import INDICATORS, RULES, Alarm, CollapseConfig, CollapseMonitor
-from curriculum.evidence import SHARES
-from curriculum.indicators import distinct, repetition, theil_sen_slope
+from curriculum.collapse.alarms import SHARE_INDICATORS
+from curriculum.collapse.indicators import distinct, repetition, theil_sen_slope
+from curriculum.collapse.monitor import INDICATORS, RULES, Alarm, CollapseConfig, CollapseMonitor
 
 HEALTHY = {
     "reward": 0.5,
@@ -83,7 +83,7 @@ def test_healthy_noise_raises_no_alarm():
     for seed in range(20):
         rng = np.random.default_rng(seed)
         noise = {name: 0.05 if name in STEADY else 0.3 for name in HEALTHY} | {"entropy": ENTROPY_NOISE}
-        most = {name: 1.0 if name in SHARES else math.inf for name in HEALTHY}
+        most = {name: 1.0 if name in SHARE_INDICATORS else math.inf for name in HEALTHY}
         noisy = {
             name: (lambda _, value=value, rng=rng, sigma=noise[name], most=most[name]: min(value * rng.lognormal(0.0, sigma), most))
             for name, value in HEALTHY.items()
@@ -368,7 +368,7 @@ def test_unknown_indicator_is_refused():
 
 def test_resume_is_exact_through_json_and_memory_is_bounded():
     rng = np.random.default_rng(0)
-    most = {name: 1.0 if name in SHARES else math.inf for name in HEALTHY}
+    most = {name: 1.0 if name in SHARE_INDICATORS else math.inf for name in HEALTHY}
     series = [
         {name: min(value * rng.lognormal(0.0, 0.5) * 0.97**step, most[name]) for name, value in HEALTHY.items()} for step in range(120)
     ]

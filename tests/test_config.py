@@ -15,8 +15,8 @@ from experiments.keys import ConfigError, nearest
 from experiments.sweep_plan import is_sweep, load_sweep
 from policy.algorithms import ALGORITHMS
 from policy.engine import EngineKind
-from simulator.endpoint_config import DECIDE_NOTHING, EndpointConfig
-from simulator.llm_user import LLMUserConfig
+from simulator.llm.config import DECIDE_NOTHING, EndpointConfig
+from simulator.llm.user import LLMUserConfig
 
 
 def refusal(*overrides: str, experiment: str = "smoke") -> str:

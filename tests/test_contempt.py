@@ -9,17 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome
-from simulator.difficulty import CHALLENGING, VANILLA, Difficulty
-from simulator.explanation import explain_reply
-from simulator.five_steps import five_steps
-from simulator.ladder import AGENTS
-from simulator.reading import Reading, read
-from simulator.register import Register
+from simulator.explain import explain_reply, five_steps
+from simulator.listener import Reading, Register, read
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Scenario, Split
-from simulator.spelling import LEXICON
+from simulator.scenario import CHALLENGING, VANILLA, Difficulty, Scenario, Split
+from simulator.scripted import AGENTS
+from simulator.text import LEXICON
+from simulator.world import load_bank
 
 DATA = Path(__file__).parent / "data"
 SCENARIO = load_bank().scenarios(Split.TRAIN)[0]

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from simulator.__main__ import main
-from simulator.bank import load_bank
-from simulator.convert import CHARACTERS, TASKS, difference, from_sage, merged, to_sage
 from simulator.dialogue import Dialogue, Outcome
-from simulator.difficulty import VANILLA, Difficulty
-from simulator.ladder import AGENTS, play
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.sage import read_profiles, read_transcripts, transcript_of, write_profiles
-from simulator.scenario import HiddenIntention, PersonaType, Split
+from simulator.sage.convert import CHARACTERS, TASKS, difference, from_sage, merged, to_sage
+from simulator.sage.formats import read_profiles, read_transcripts, transcript_of, write_profiles
+from simulator.scenario import VANILLA, Difficulty, HiddenIntention, PersonaType, Split
+from simulator.scripted import AGENTS, play
+from simulator.world import load_bank
 
 PUBLISHED = sorted((Path(__file__).resolve().parents[2] / "shared" / "sage" / "dataset").glob("*/*.jsonl.gz"))
 

@@ -10,8 +10,8 @@ from test_run import begin, sent  # noqa: F401 (a fixture)
 
 from analysis.cut_short import CutShort
 from analysis.pages.transcripts import ending_of
-from curriculum.collapse import CollapseMonitor
-from curriculum.collapse_config import CollapseConfig
+from curriculum.collapse.alarms import CollapseConfig
+from curriculum.collapse.monitor import CollapseMonitor
 from experiments.agents.agent_json import in_words
 from experiments.evaluate import Graded, summarise
 from experiments.summary import closing_words

@@ -6,12 +6,11 @@ import json
 
 import pytest
 
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.difficulty import Difficulty
-from simulator.ladder import AGENTS, play
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Scenario, Split
+from simulator.scenario import Difficulty, Scenario, Split
+from simulator.scripted import AGENTS, play
+from simulator.world import load_bank
 
 
 def train_scenarios() -> tuple[Scenario, ...]:

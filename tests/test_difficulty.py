@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.difficulty import CHALLENGING, VANILLA, Difficulty
+from simulator.scenario import CHALLENGING, VANILLA, Difficulty
 
 
 def test_the_line_passes_through_both_presets_and_both_corners():

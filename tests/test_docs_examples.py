@@ -17,16 +17,15 @@ from tiny_student import make_outcome
 
 from curriculum import TEACHERS
 from curriculum.__main__ import describe
-from curriculum.collapse import INDICATORS
+from curriculum.collapse.monitor import INDICATORS
 from experiments.cautions import cautions
 from experiments.config import load
 from policy.algorithms import ALGORITHMS, make_algorithm
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
-from simulator.difficulty import Difficulty
 from simulator.rule_user import RuleUserConfig
-from simulator.scenario import Split
+from simulator.scenario import Difficulty, Split
 from simulator.users import USERS, make_user
+from simulator.world import load_bank
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

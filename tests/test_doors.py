@@ -11,7 +11,7 @@ import pytest
 
 from analysis.personas.wording import in_options, of_judge
 from experiments.agents.wording import of_agent
-from simulator.jsonl import read_jsonl
+from simulator.files import read_jsonl
 
 ROOT = Path(__file__).parents[1]
 

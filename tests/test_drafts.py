@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from simulator.drafts import draft_of, write_whole
+from simulator.files import draft_of, write_whole
 
 WRITER = """
 import sys
 from pathlib import Path
-from simulator.drafts import write_whole
+from simulator.files import write_whole
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(300):

@@ -32,10 +32,9 @@ from fake_endpoint import (
     text,
 )
 
-from simulator.asking import read_felt, schema_to_judge
-from simulator.endpoint import Question
-from simulator.endpoint_config import AnswerFormat, EndpointConfig, TokenLimit
-from simulator.endpoints import COUNTS, Endpoints, SimulatorAwayError, SimulatorError, check_endpoints
+from simulator.llm.client import COUNTS, Endpoints, Question, SimulatorAwayError, SimulatorError, check_endpoints
+from simulator.llm.config import AnswerFormat, EndpointConfig, TokenLimit
+from simulator.llm.prompts import read_felt, schema_to_judge
 
 pytest.importorskip("openai")
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from curriculum.teacher import GroupOutcome
+from curriculum.task import GroupOutcome
 from experiments.evaluate import (
     EvaluationConfig,
     Graded,

@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 
 from simulator.__main__ import main
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.difficulty import VANILLA, Difficulty
-from simulator.fingerprint import world_name
-from simulator.ladder import AGENTS, play
-from simulator.register import Register
-from simulator.replay import replay, user_settings
+from simulator.explain import replay, user_settings
+from simulator.listener import Register
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
-from simulator.sage import read_profiles, write_profiles
-from simulator.scenario import Split
+from simulator.sage.formats import read_profiles, write_profiles
+from simulator.scenario import VANILLA, Difficulty, Split
+from simulator.scripted import AGENTS, play
+from simulator.version import world_name
+from simulator.world import load_bank
 
 WORLD = RuleUserConfig(register=Register.WORLD)
 CONFIG = """experiment: smoke
@@ -134,7 +133,7 @@ def test_other_words_are_told_and_do_not_fail(tmp_path, capsys):
 def test_the_register_decides_what_garble_costs(tmp_path, capsys):
     user = RuleUser(WORLD)
     opened = user.begin(load_bank().scenarios(Split.TRAIN)[0], Difficulty.along(0.3), seed=0)
-    from simulator.ladder import exchange
+    from simulator.scripted import exchange
 
     path = write(tmp_path / "dialogues.jsonl", {"step": 1, **exchange(opened, GARBLE, user=user).to_dict()})
     assert main(["explain", str(path), "--register", "world"]) == 0

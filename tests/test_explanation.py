@@ -9,17 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.difficulty import VANILLA, Difficulty
-from simulator.emotion import change_of_emotion, hint_in
-from simulator.explanation import Explanation, explain_reply
-from simulator.five_steps import FiveSteps, figure, five_steps
-from simulator.ladder import AGENTS, play
-from simulator.register import Register
+from simulator.emotion import Skill, change_of_emotion, hint_in, onset
+from simulator.explain import Explanation, FiveSteps, explain_reply, figure, five_steps
+from simulator.listener import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Split
-from simulator.skills import Skill, onset
+from simulator.scenario import VANILLA, Difficulty, Split
+from simulator.scripted import AGENTS, play
+from simulator.world import load_bank
 
 SETTINGS = (
     RuleUserConfig(),

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from tiny_student import make_outcome, make_task, make_teacher
 
-from curriculum.forgetting import ForgettingConfig, ForgettingWatch
-from curriculum.ledger import mean_reward, success_share
-from curriculum.teacher import Mode
+from curriculum.frontier import ForgettingConfig, ForgettingWatch
+from curriculum.task import Mode
+from curriculum.teacher import mean_reward, success_share
 
 PLAIN = ForgettingConfig(rate=0.5, fading=0.0, num_errors=0.0, full=0.5)
 JUDGED = 2

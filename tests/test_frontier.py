@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from tiny_student import make_outcome
 
-from curriculum.frontier import FrontierConfig, FrontierTeacher, Measure
-from curriculum.guard import EntropyGuard, GuardConfig
-from curriculum.teacher import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
-from simulator.difficulty import Difficulty
-from simulator.scenario import FAMILIES, Family
+from curriculum.frontier import EntropyGuard, FrontierConfig, FrontierTeacher, GuardConfig, Measure
+from curriculum.task import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
+from simulator.scenario import FAMILIES, Difficulty, Family
 
 SUCCESS_AT_TARGET = math.log(0.45 / 0.55) / 8.0
 """Where sigmoid(8 (c - d)) is .45: at d = c - this."""

@@ -16,11 +16,11 @@ from experiments.evaluate import EvaluationConfig, EvaluationTask
 from experiments.heldout import HeldOut, is_due, start_and_end, tenth_of
 from experiments.recorder import Recorder
 from policy.rollout import Rollout, RolloutGroup
-from simulator.bank import load_bank
 from simulator.dialogue import Outcome
-from simulator.ladder import AGENTS, play
 from simulator.reward import final_emotion
 from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.scripted import AGENTS, play
+from simulator.world import load_bank
 
 CONFIG = EvaluationConfig(strictness=[0.1, 0.5], num_scenarios=4, during_scenarios=2)
 USER = RuleUser(RuleUserConfig())

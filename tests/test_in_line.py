@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from fake_endpoint import JUDGED, FakeEndpoint, Reply, completion, question, serving, settings, slow
 
-from simulator.asking import read_felt
-from simulator.endpoint_config import EndpointConfig
-from simulator.endpoints import Endpoints
-from simulator.in_line import CLOCK, DialogueClock, dialogue_clock
+from simulator.llm.client import Endpoints
+from simulator.llm.clock import CLOCK, DialogueClock, dialogue_clock
+from simulator.llm.config import EndpointConfig
+from simulator.llm.prompts import read_felt
 
 pytest.importorskip("openai")
 

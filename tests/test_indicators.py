@@ -9,32 +9,30 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from curriculum.indicators import (
+from curriculum.collapse.indicators import (
     at_bounds_share,
+    chi_square,
     compression_ratio,
+    effective_share,
+    entropy,
     fall_within,
     fit_entropy_law,
+    forking_entropy,
+    k1,
+    k3,
     largest_fall,
+    logprob_advantage_covariance,
+    longest_common_subsequence,
     mutual_information,
     own_overlap,
     realised_strictness,
     retrieval_accuracy,
+    sampled_entropy,
     self_bleu,
     spearman,
     spike_score,
     strategy_entropy,
     updates_until,
-)
-from curriculum.indicators.text import longest_common_subsequence
-from curriculum.indicators.tokens import (
-    chi_square,
-    effective_share,
-    entropy,
-    forking_entropy,
-    k1,
-    k3,
-    logprob_advantage_covariance,
-    sampled_entropy,
 )
 
 # Tokens

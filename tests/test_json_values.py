@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from simulator.json_values import jsonable
+from simulator.files import jsonable
 
 
 def test_what_json_cannot_say_is_none_however_deep_and_numbers_of_numpy_are_numbers():

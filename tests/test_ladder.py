@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.bank import load_bank
-from simulator.difficulty import Difficulty
-from simulator.ladder import AGENTS, MAX_TURNS, RUNGS, mean_score, play, score_agent
-from simulator.register import Register
+from simulator.emotion import Skill, onset
+from simulator.listener import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import FAMILIES, HiddenIntention, Split
-from simulator.skills import Skill, onset
+from simulator.scenario import FAMILIES, Difficulty, HiddenIntention, Split
+from simulator.scripted import AGENTS, MAX_TURNS, RUNGS, mean_score, play, score_agent
+from simulator.world import load_bank
 
 USERS = {register: RuleUser(RuleUserConfig(register=register)) for register in Register}
 ONSETS = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85)

@@ -22,14 +22,13 @@ from tiny_policy import make_scenario, save_tiny_policy
 from vllm_environment import has_vllm, server_environment
 
 from analysis.runs import DIALOGUES, EVALUATION, METRICS, read_lines
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker
-from simulator.difficulty import Difficulty
-from simulator.endpoints import SimulatorError, check_endpoints
-from simulator.llm_user import LLMUser, LLMUserConfig
-from simulator.sage import profile_of, write_profiles
-from simulator.scenario import FAMILIES, Split
+from simulator.llm.client import SimulatorError, check_endpoints
+from simulator.llm.user import LLMUser, LLMUserConfig
+from simulator.sage.formats import profile_of, write_profiles
+from simulator.scenario import FAMILIES, Difficulty, Split
 from simulator.user import Reaction
+from simulator.world import load_bank
 
 pytestmark = pytest.mark.engine
 

@@ -19,16 +19,15 @@ from policy.chat import Chat
 from policy.engine import Completion
 from policy.rollout import PlainTask, Rollout, roll_out_group
 from policy.rollout_config import RolloutConfig
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
-from simulator.difficulty import Difficulty
-from simulator.endpoints import COUNTS
-from simulator.llm_user import LLMUser, LLMUserConfig
-from simulator.sage import read_profiles, transcript_of
-from simulator.scenario import Scenario, Split
-from simulator.thought import Thought
+from simulator.llm.client import COUNTS
+from simulator.llm.prompts import Thought
+from simulator.llm.user import LLMUser, LLMUserConfig
+from simulator.sage.formats import read_profiles, transcript_of
+from simulator.scenario import Difficulty, Scenario, Split
 from simulator.user import Counts, Reaction
 from simulator.users import make_bank, make_user
+from simulator.world import load_bank
 
 pytest.importorskip("openai")
 

@@ -10,8 +10,8 @@ from itertools import pairwise
 import pytest
 from policy_factories import group, rollout
 
-from curriculum.collapse import INDICATORS
-from curriculum.teacher import Mode, Status, TaskSpec
+from curriculum.collapse.monitor import INDICATORS
+from curriculum.task import Mode, Status, TaskSpec
 from experiments.behaviour import behaviour_metrics, dealt, length_correlation, third
 from experiments.faults import FaultBudget
 from experiments.measure import (
@@ -28,8 +28,7 @@ from experiments.retrieval import crossed_logprobs, exchanges
 from policy.rollout import Rollout, RolloutGroup
 from policy.thinking import Thought
 from simulator.dialogue import Outcome, Speaker, Turn
-from simulator.difficulty import Difficulty
-from simulator.scenario import FAMILIES
+from simulator.scenario import FAMILIES, Difficulty
 
 
 def make_rollout(*, emotion: int = 50, outcome: Outcome = Outcome.MAX_TURNS, heard: tuple[str, ...] = (), error: str = "") -> Rollout:

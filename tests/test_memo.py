@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.memo import by_facts
+from simulator.listener import by_facts
 from simulator.scenario import Fact
 
 

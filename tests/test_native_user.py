@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.difficulty import VANILLA, Difficulty
 from simulator.emotion import hint_in
-from simulator.native_user import NativeUser
-from simulator.replay import replay
+from simulator.explain import replay
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
-from simulator.sage import profile_of, scenario_of
-from simulator.scenario import PersonaType, Scenario, Split
+from simulator.sage.formats import profile_of, scenario_of
+from simulator.sage.user import NativeUser
+from simulator.scenario import VANILLA, Difficulty, PersonaType, Scenario, Split
+from simulator.world import load_bank
 
 CHINESE = (
     "听起来你真的很累，也很委屈。",

@@ -13,9 +13,9 @@ from made_trace import write_trace
 from tiny_student import make_outcome
 
 from curriculum import TEACHERS
-from curriculum.ledger import LedgerTeacher
-from curriculum.teacher import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
-from curriculum.trace import append_tasks, read_trace
+from curriculum.replayed import append_tasks, read_trace
+from curriculum.task import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
+from curriculum.teacher import LedgerTeacher
 
 KINDS = sorted(TEACHERS.keys() - {"yoked", "shuffled"})
 SCENARIOS = {"algebra": ["a1", "a2"], "geometry": ["g1", "g2", "g3"]}

@@ -10,13 +10,12 @@ import socket
 import pytest
 
 from policy.outage import ALONE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, Outage, PatientUser
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.difficulty import VANILLA
-from simulator.endpoints import SimulatorAwayError, SimulatorError
-from simulator.llm_user import LLMUser, LLMUserConfig
-from simulator.scenario import Split
+from simulator.llm.client import SimulatorAwayError, SimulatorError
+from simulator.llm.user import LLMUser, LLMUserConfig
+from simulator.scenario import VANILLA, Split
 from simulator.user import Reaction
+from simulator.world import load_bank
 from tests.fake_endpoint import JUDGED, FakeEndpoint, serving, status
 
 SCENARIO = load_bank().scenarios(Split.TRAIN)[0]

@@ -17,14 +17,13 @@ from analysis.personas.measures import level_bands
 from analysis.personas.model_judge import ModelJudge, numbered, read_demands, read_line
 from analysis.personas.source import drawn, played
 from experiments.recorder import dialogue_record
-from simulator.asking import Unusable
-from simulator.bank import load_bank
+from simulator.adversaries import quiz_of
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
-from simulator.difficulty import Difficulty
-from simulator.endpoints import Endpoints
-from simulator.quiz import quiz_of
+from simulator.llm.client import Endpoints
+from simulator.llm.prompts import Unusable
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Split
+from simulator.scenario import Difficulty, Split
+from simulator.world import load_bank
 
 USER = RuleUser(RuleUserConfig())
 CARDS = load_bank().scenarios(Split.TRAIN)

@@ -9,7 +9,7 @@ import pytest
 
 from policy import cluster
 from policy.own_folder import first_writable
-from simulator.exit_code import settle_home
+from simulator.files import settle_home
 
 
 def test_a_home_that_is_not_there_is_replaced_by_a_folder_of_ones_own(monkeypatch):

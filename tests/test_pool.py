@@ -22,7 +22,7 @@ from policy.rollout import Conduct
 from policy.rollout_config import RolloutConfig
 from policy.worker import RolloutWorker
 from simulator.dialogue import Outcome
-from simulator.difficulty import VANILLA, Difficulty
+from simulator.scenario import VANILLA, Difficulty
 from tests.tiny_policy import FakeScenarios, NumberingUser, save_tiny_policy
 
 CONFIG = RolloutConfig(num_engines=2, max_turns=3, max_new_tokens=16, max_context=256, retry_backoff_s=0.0, outage_s=0.0)

@@ -25,11 +25,11 @@ from policy.pool import RolloutPool
 from policy.restarts import LastingCounts, RestartBudget
 from policy.rollout_config import RolloutConfig
 from policy.weights import PackedWeights
-from simulator.bank import load_bank
 from simulator.dialogue import Outcome
-from simulator.llm_user import LLMUserConfig
+from simulator.llm.user import LLMUserConfig
 from simulator.scenario import Split
 from simulator.users import make_user
+from simulator.world import load_bank
 from tests.fake_endpoint import FakeEndpoint, cut_off, garbage, serving, slow, status, text
 from tests.policy_factories import group, rollout
 from tests.test_pool import load, mismatch, tasks_of

@@ -29,14 +29,12 @@ from policy.prior_config import PriorConfig
 from policy.prior_place import SHIPPED, recipe_of
 from policy.thinking import RECIPE
 from policy.thinking_demonstrations import thoughts
-from simulator import shown
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker
-from simulator.emotion import REPEATED_AT
-from simulator.reading import cue_heads, facts_told
-from simulator.register import Register, clarity
+from simulator.emotion import REPEATED_AT, Skill
+from simulator.explain import appraisals
+from simulator.listener import Register, clarity, cue_heads, facts_told
 from simulator.scenario import Split
-from simulator.skills import Skill
+from simulator.world import load_bank
 
 SCENARIOS = load_bank().scenarios(Split.TRAIN)
 DEMONSTRATED = "f36f31cd50a02720"
@@ -48,8 +46,8 @@ def demonstrations(num: int, **settings: float) -> list:
     return list(itertools.islice(demonstrate(DemonstrationConfig(**settings), SCENARIOS, seed=0), num))
 
 
-def appraisals(dialogue: Dialogue) -> list:
-    return list(shown.appraisals(dialogue, register=Register.WORLD))
+def appraised(dialogue: Dialogue) -> list:
+    return list(appraisals(dialogue, register=Register.WORLD))
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +59,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_each_skill_is_shown_now_and_then_and_all_together_hardly_ever():
     # The model shows them less often (measured: 18-28 % of the replies that call for one, docs/decisions.md).
-    weighed = [one for demo in demonstrations(600) for one in appraisals(demo.dialogue)]
+    weighed = [one for demo in demonstrations(600) for one in appraised(demo.dialogue)]
     for skill in Skill:
         shown = [one.shown[skill] for one in weighed if one.shown[skill] is not None]
         most = 0.42 if skill is Skill.MEMORY else 0.36  # pointing back is what the model learns least of
@@ -75,7 +73,7 @@ def test_that_thing_was_told_two_turns_before_so_that_such_a_reply_ties_back():
     for demo in demonstrations(40, ground_prob=1.0, earlier_prob=1.0, repair_prob=0.0):
         facts = demo.dialogue.scenario.facts
         told = [facts_told(turn.text, facts) for turn in demo.dialogue.turns if turn.speaker is Speaker.USER]
-        for number, one in enumerate(appraisals(demo.dialogue)):
+        for number, one in enumerate(appraised(demo.dialogue)):
             if number >= 2 and told[number - 2] and told[number - 1]:
                 assert set(told[number - 2]) & set(one.reading.cues)
                 ties.append(bool(one.shown[Skill.MEMORY]) or one.reading.similarity >= REPEATED_AT)
@@ -87,7 +85,7 @@ def test_lessons_in_answering_hints_show_what_each_hint_asks_for_and_nothing_els
     kinds: list[bool] = []
     for demo in demos:
         assert demo.dialogue.num_replies <= 3
-        for one in appraisals(demo.dialogue):
+        for one in appraised(demo.dialogue):
             if one.shown[Skill.FIT] is not None:
                 assert one.shown[Skill.FIT]
                 kinds.append(one.shown[Skill.HINTS] is not None)
@@ -118,7 +116,7 @@ def test_attention_starts_out_repeating_what_it_looks_at():
 
 def test_demonstrations_are_mostly_solutions_and_always_clear():
     demos = demonstrations(200)
-    heard = [one.reading.strategies for demo in demos for one in appraisals(demo.dialogue)]
+    heard = [one.reading.strategies for demo in demos for one in appraised(demo.dialogue)]
     assert sum("suggestion" in strategies for strategies in heard) / len(heard) > 0.35
     for demo in demos:
         scenario = demo.dialogue.scenario

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from simulator.progress import Progress, as_clock
+from simulator.files import Progress, as_clock
 
 
 class Terminal(io.StringIO):

@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from simulator.asking import Unusable
-from simulator.bank import load_bank
+from simulator.adversaries import LETTERS, NAMES, messages_to_quiz, quiz_of, read_quiz, schema_to_quiz
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.difficulty import Difficulty
-from simulator.quiz import LETTERS, NAMES, messages_to_quiz, quiz_of, read_quiz, schema_to_quiz
-from simulator.sage import profile_of, scenario_of
-from simulator.scenario import Split
+from simulator.llm.prompts import Unusable
+from simulator.sage.formats import profile_of, scenario_of
+from simulator.scenario import Difficulty, Split
+from simulator.world import load_bank
 
 CARDS = load_bank().scenarios(Split.TRAIN)
 ADA = load_bank().scenario("train/burned_bread/motives-negative")

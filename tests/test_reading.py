@@ -11,20 +11,14 @@ from pathlib import Path
 import pytest
 
 from simulator.adversaries import standing
-from simulator.bank import load_bank, read_toml
-from simulator.calibration import sample
 from simulator.dialogue import Dialogue
-from simulator.difficulty import VANILLA
-from simulator.echo import is_echo
 from simulator.emotion import PUZZLED_BELOW
-from simulator.fluency import fluency, words_of
-from simulator.ladder import AGENTS, fill
-from simulator.nouns import nouns
-from simulator.reading import cues_in, read, similarity, strategies_in
-from simulator.register import Register, clarity
+from simulator.listener import Register, clarity, cues_in, is_echo, nouns, read, similarity, strategies_in
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Fact, Split
-from simulator.spelling import LEXICON
+from simulator.scenario import VANILLA, Fact, Split
+from simulator.scripted import AGENTS, fill, sample
+from simulator.text import LEXICON, fluency, words_of
+from simulator.world import load_bank, read_toml
 
 REPLIES = Path(__file__).parent / "data" / "replies_en.jsonl"
 

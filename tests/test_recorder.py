@@ -17,18 +17,17 @@ from tiny_student import make_outcome, make_task, make_teacher
 from analysis.comparisons.planned import Planned
 from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, last_record, read_lines, read_run
 from analysis.teaching import read_teaching
-from curriculum.collapse import CollapseConfig, CollapseMonitor
-from curriculum.ledger import task_to_record
-from curriculum.teacher import Mode
+from curriculum.collapse.monitor import CollapseConfig, CollapseMonitor
+from curriculum.task import Mode
+from curriculum.teacher import task_to_record
 from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, name_among, rollout_record
 from experiments.train import TrainingRun
 from policy.thinking import Thought
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue
-from simulator.difficulty import Difficulty
-from simulator.ladder import AGENTS, play
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Split
+from simulator.scenario import Difficulty, Split
+from simulator.scripted import AGENTS, play
+from simulator.world import load_bank
 
 
 def lines(folder: Path, name: str) -> list[dict]:

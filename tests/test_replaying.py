@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from tiny_student import make_outcome, make_task, make_teacher, mean_distance, practise, teach
 
-from curriculum.plr import Score, ranks
-from curriculum.scores import positive_advantage
-from curriculum.teacher import Mode
+from curriculum.bandits import Score, positive_advantage, ranks
+from curriculum.task import Mode
 
 
 def observe_random(teacher, results: dict[float, int]) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from tiny_student import make_outcome, make_task, make_teacher
 
-from curriculum.teacher import Mode
+from curriculum.task import Mode
 from experiments.config import load
 from experiments.keys import ConfigError
 from experiments.resampling import Contrast, ResamplingConfig

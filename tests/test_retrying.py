@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from simulator.retrying import Circuit, RetryBudget, backoff_s, retry_after_s
+from simulator.llm.client import Circuit, RetryBudget, backoff_s, retry_after_s
 
 
 class Clock:

@@ -17,7 +17,7 @@ from policy.rollout import Conduct, roll_out, roll_out_group, sampling_seed
 from policy.rollout_config import RolloutConfig
 from policy.worker import Lockstep
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
-from simulator.difficulty import VANILLA, Difficulty
+from simulator.scenario import VANILLA, Difficulty
 from simulator.user import Reaction
 from tests.tiny_policy import chatml_tokenizer, make_scenario, tiny_tokenizer
 

@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 
 from analysis.personas.judges import says_outright
-from simulator.bank import load_bank, read_toml
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
-from simulator.difficulty import Difficulty
 from simulator.emotion import QUANTA, hint_in
-from simulator.ladder import AGENTS, play
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Split
+from simulator.scenario import Difficulty, Split
+from simulator.scripted import AGENTS, play
+from simulator.world import load_bank, read_toml
 
 USER = RuleUser(RuleUserConfig())
 

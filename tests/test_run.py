@@ -13,7 +13,7 @@ from tiny_policy import save_tiny_policy
 from experiments.config import load
 from experiments.run import RunLoop, run
 from experiments.train import Tally
-from simulator.exit_code import ExitCode
+from simulator.files import ExitCode
 
 
 @pytest.fixture

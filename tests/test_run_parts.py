@@ -20,7 +20,7 @@ from policy_factories import group, rollout
 from tiny_student import make_task, make_teacher
 
 from curriculum.frontier import FrontierConfig, FrontierTeacher
-from curriculum.teacher import Mode
+from curriculum.task import Mode
 from experiments.arrival import canaries, largest_difference, require_arrival
 from experiments.evaluate import mean
 from experiments.interruption import Interruption
@@ -31,10 +31,10 @@ from experiments.progress import Progress
 from experiments.summary import closing_words, ends, series
 from experiments.train import learned
 from policy.engine import EngineConfig, EngineKind, make_engine
-from simulator.bank import load_bank
 from simulator.dialogue import Outcome
-from simulator.exit_code import ExitCode, ended
+from simulator.files import ExitCode, ended
 from simulator.scenario import Split
+from simulator.world import load_bank
 from tests.tiny_policy import save_tiny_policy
 
 

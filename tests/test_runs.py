@@ -15,11 +15,11 @@ from analysis.pages.before_after import before_after, mean_gain, paired, typical
 from analysis.pages.examples import extremes
 from analysis.runs import leaves, read_lines, read_run, setting
 from curriculum import TEACHERS
-from curriculum.collapse import INDICATORS, CollapseConfig, CollapseMonitor
+from curriculum.collapse.monitor import INDICATORS, CollapseConfig, CollapseMonitor
 from experiments.heldout import SHOWN
 from experiments.measure import dialogue_metrics, probe_metrics, signal_metrics
 from experiments.retrieval import retrieval_metrics
-from simulator.llm_user import LLMUser, LLMUserConfig
+from simulator.llm.user import LLMUser, LLMUserConfig
 from simulator.scenario import FAMILIES
 
 
@@ -225,7 +225,7 @@ def logged_keys() -> set[str]:
     keys = {*METRICS, *CRITIC_METRICS, *told, *dialogue_metrics([], success_emotion=70.0), *signal_metrics([]), *probe_metrics([])}
     keys |= set(retrieval_metrics([], lambda ids: [], num_contexts=16))
     for kind, (_, teacher) in TEACHERS.items():
-        with patch("curriculum.alp_gmm.require_sklearn"):
+        with patch("curriculum.density.require_sklearn"):
             made = teacher(usable_settings(kind), scenarios={family: ["a"] for family in FAMILIES}, group_size=2, seed=0)
         made.propose(1, policy_version=0)
         keys |= set(made.metrics())

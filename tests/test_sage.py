@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from simulator.bank import load_bank
 from simulator.dialogue import Outcome, Speaker, Turn
-from simulator.difficulty import Difficulty
-from simulator.ladder import AGENTS, play
+from simulator.llm.prompts import Thought
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.sage import (
+from simulator.sage.formats import (
     intention_of,
     native_task,
     profile_bank,
@@ -25,8 +23,9 @@ from simulator.sage import (
     write_profiles,
     write_transcripts,
 )
-from simulator.scenario import FAMILIES, HiddenIntention, PersonaType, Scenario, Split
-from simulator.thought import Thought
+from simulator.scenario import FAMILIES, Difficulty, HiddenIntention, PersonaType, Scenario, Split
+from simulator.scripted import AGENTS, play
+from simulator.world import load_bank
 
 SAGE = Path(__file__).resolve().parents[2] / "shared" / "sage"
 RELEASED = pytest.mark.skipif(not SAGE.is_dir(), reason="the released files are not here")

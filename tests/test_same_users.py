@@ -15,9 +15,9 @@ from experiments.keys import ConfigError
 from experiments.preflight import check_start
 from experiments.same_run import other_users
 from simulator import users
-from simulator.bank import load_bank
-from simulator.sage import write_profiles
+from simulator.sage.formats import write_profiles
 from simulator.scenario import Split
+from simulator.world import load_bank
 
 SCENARIOS = load_bank().scenarios(Split.TRAIN)
 

@@ -9,11 +9,11 @@ from tiny_policy import make_scenario
 
 from analysis.personas.sameness import sameness
 from analysis.personas.source import played
-from simulator.bank import read_toml
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
-from simulator.difficulty import Difficulty
-from simulator.reading import facts_told
+from simulator.listener import facts_told
 from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.scenario import Difficulty
+from simulator.world import read_toml
 
 
 def said(*texts: str, outcome: Outcome = Outcome.MAX_TURNS) -> Dialogue:

@@ -10,8 +10,8 @@ import pytest
 from tiny_student import make_outcome, make_teacher
 from toy_student import mean_strictness, practise
 
-from curriculum.teacher import Mode
-from simulator.difficulty import Difficulty
+from curriculum.task import Mode
+from simulator.scenario import Difficulty
 
 
 def observe_all(teacher, num_groups: int, num_successes: int):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.bank import load_bank
-from simulator.reading import read
-from simulator.register import Register
+from simulator.listener import Register, read
 from simulator.scenario import Split
-from simulator.seen import as_seen
+from simulator.text import as_seen
+from simulator.world import load_bank
 
 PLAIN = "I can hear how hurt you are, and this is not your fault."
 

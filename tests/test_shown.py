@@ -8,13 +8,13 @@ import math
 import pytest
 
 from simulator.__main__ import main
-from simulator.bank import load_bank
-from simulator.ladder import score_agent
-from simulator.register import Register
+from simulator.emotion import Skill
+from simulator.explain import read_dialogues, shares_shown
+from simulator.listener import Register
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Split
-from simulator.shown import read_dialogues, shares_shown
-from simulator.skills import Skill
+from simulator.scripted import score_agent
+from simulator.world import load_bank
 
 SCENARIOS = load_bank().scenarios(Split.TRAIN)[::20]
 

@@ -7,9 +7,7 @@ import pytest
 from scipy.special import expit
 from tiny_student import make_outcome, make_task, make_teacher, teach
 
-from curriculum.cells import Scope
-from curriculum.progress import reweigh
-from curriculum.tscl import Variant, chances_of_greatest, slope
+from curriculum.bandits import Scope, Variant, chances_of_greatest, reweigh, slope
 
 
 def practise_two(teacher, prob_of_first, *, num_steps: int, num_groups: int = 16, seed: int = 0) -> list[float]:

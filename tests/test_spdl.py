@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import truncnorm
 from tiny_student import make_outcome
 
-from curriculum.spdl import Gaussian, SpdlConfig, SpdlTeacher, Step
+from curriculum.density import Gaussian, SpdlConfig, SpdlTeacher, Step
 
 
 def gaussian(mean: float, std: float) -> Gaussian:

@@ -8,12 +8,27 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from curriculum.benchmark import run_one
-from curriculum.family_students import FewGroups, NoiseFamilies, StrictFamilies
-from curriculum.outages import Fate, Outages, maim
-from curriculum.strictness_students import CollapseProne, Dense, Drifting, Forgetting, Improving, NonMonotone, Stationary
-from curriculum.students import STUDENTS
-from curriculum.toy import Batch, Student, advantages, bernoulli_entropy
+from curriculum.toy.benchmark import run_one
+from curriculum.toy.students import (
+    STUDENTS,
+    Batch,
+    CollapseProne,
+    Dense,
+    Drifting,
+    Fate,
+    FewGroups,
+    Forgetting,
+    Improving,
+    NoiseFamilies,
+    NonMonotone,
+    Outages,
+    Stationary,
+    StrictFamilies,
+    Student,
+    advantages,
+    bernoulli_entropy,
+    maim,
+)
 
 NAN = float("nan")
 

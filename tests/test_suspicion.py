@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from simulator.bank import load_bank
-from simulator.difficulty import Difficulty
-from simulator.ladder import AGENTS, play
+from simulator.llm.prompts import suspicions
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.sage import read_transcripts
-from simulator.scenario import Split
-from simulator.suspicion import suspicions
+from simulator.sage.formats import read_transcripts
+from simulator.scenario import Difficulty, Split
+from simulator.scripted import AGENTS, play
+from simulator.world import load_bank
 
 SAGE = Path(__file__).resolve().parents[2] / "shared" / "sage"
 

@@ -40,8 +40,8 @@ from experiments.sweep import (
 )
 from experiments.sweep_checks import torn_runs
 from experiments.sweep_plan import Cell, Sweep, describe
-from simulator.exit_code import ExitCode
-from simulator.fingerprint import world_name
+from simulator.files import ExitCode
+from simulator.version import world_name
 
 
 def test_a_run_by_itself_waits_for_the_run_that_it_replays(write, tmp_path):
@@ -267,7 +267,7 @@ def test_a_run_that_ends_is_told_with_how_many_are_done_and_how_long_the_rest_ta
 
 def test_an_arm_that_cannot_be_run_here_is_named_before_any_other_is_run(write, tmp_path, monkeypatch, capsys):
     write(PLAN.replace("{kind: fixed, strictness: 0.5}", "{kind: alp_gmm}"))
-    monkeypatch.setattr("curriculum.alp_gmm.find_spec", lambda name: None)
+    monkeypatch.setattr("curriculum.density.find_spec", lambda name: None)
     runs = f"runs={tmp_path / 'runs'}"
     assert main(["made", "--dry-run", runs]) == 0
     assert "# arm fixed: teacher.kind=alp_gmm needs scikit-learn, which is not installed" in capsys.readouterr().out

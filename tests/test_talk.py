@@ -13,14 +13,12 @@ from pathlib import Path
 import pytest
 
 from simulator.__main__ import main
-from simulator.bank import load_bank
-from simulator.chat import Conversation, Setup, scenarios_for
-from simulator.difficulty import VANILLA, Difficulty
-from simulator.ladder import AGENTS, play
+from simulator.chat import Conversation, Screen, Setup, scenarios_for
+from simulator.explain import read_dialogues
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Split
-from simulator.screen import Screen
-from simulator.shown import read_dialogues
+from simulator.scenario import VANILLA, Difficulty, Split
+from simulator.scripted import AGENTS, play
+from simulator.world import load_bank
 
 ROOT = Path(__file__).resolve().parent.parent
 SETUP = Setup(scenarios=load_bank().scenarios(Split.TRAIN)[:1], difficulty=VANILLA, config=RuleUserConfig())

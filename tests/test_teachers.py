@@ -18,12 +18,11 @@ from omegaconf import OmegaConf
 from curriculum import NEEDS, TEACHERS
 from curriculum.__main__ import main, settings
 from curriculum.allocation import AllocationConfig, FamilyAllocation, capped
-from curriculum.fixed import FixedConfig, FixedTeacher
 from curriculum.frontier import FrontierConfig, Measure
-from curriculum.ledger import LedgerTeacher, task_from_record, task_to_record
-from curriculum.teacher import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
-from simulator.difficulty import Difficulty
-from simulator.scenario import FAMILIES, Family
+from curriculum.schedules import FixedConfig, FixedTeacher
+from curriculum.task import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
+from curriculum.teacher import LedgerTeacher, task_from_record, task_to_record
+from simulator.scenario import FAMILIES, Difficulty, Family
 
 GROUP_SIZE = 4
 

@@ -15,12 +15,11 @@ from policy.prior import build_prior, build_tokenizer, encode, prior_folder, wor
 from policy.prior_config import PriorConfig
 from policy.thinking import CLOSE, OPEN, learnt_to_think, take_apart
 from policy.thinking_demonstrations import MOVES, WISHES, thoughts
-from simulator.bank import load_bank
 from simulator.dialogue import Speaker
-from simulator.emotion import hint_in
-from simulator.reading import strategies_in
+from simulator.emotion import hint_in, skill_table
+from simulator.listener import strategies_in
 from simulator.scenario import HiddenIntention, Split
-from simulator.skills import skill_table
+from simulator.world import load_bank
 
 SCENARIOS = load_bank().scenarios(Split.TRAIN)
 RECIPE = PriorConfig(num_tokens=20_000, vocab_size=600, hidden_size=32, num_layers=1, num_heads=2, thinking=True)

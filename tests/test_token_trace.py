@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from curriculum.indicators.tokens import chi_square, effective_share, forking_entropy, k1, k3, logprob_advantage_covariance
+from curriculum.collapse.indicators import chi_square, effective_share, forking_entropy, k1, k3, logprob_advantage_covariance
 from policy.token_trace import METRICS, TokenTrace
 
 

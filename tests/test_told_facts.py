@@ -13,9 +13,9 @@ from experiments.agents.reliability import Condition, Verdict
 from experiments.agents.told_facts import choose_in, told_facts
 from policy.model import load_model
 from policy.thinking import CLOSE, MARK, OPEN
-from simulator.bank import load_bank
-from simulator.fluency import words_of
 from simulator.scenario import Split
+from simulator.text import words_of
+from simulator.world import load_bank
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ import pytest
 from analysis.personas.judges import lines_of
 from analysis.personas.source import played
 from analysis.personas.valence import AT_EASE_FROM, HURT_BELOW, Mood, contradicts_emotion, mood_of
-from simulator.bank import load_bank, read_toml
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.reading import facts_told
+from simulator.listener import facts_told
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import FAMILIES, Split
+from simulator.world import load_bank, read_toml
 
 SCENARIO = load_bank().scenarios(Split.TRAIN)[0]
 

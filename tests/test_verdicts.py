@@ -12,7 +12,7 @@ import pytest
 from analysis.comparisons.comparison import compare
 from analysis.comparisons.comparison_plan import plan_of
 from analysis.comparisons.table import load_sweep
-from simulator.json_values import jsonable
+from simulator.files import jsonable
 from studies.rlver_replication.rlver import read_marks
 
 ROOT = Path(__file__).parents[1]

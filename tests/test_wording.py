@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from simulator.sage_emotion import calibrated
-from simulator.wording import NUM_BUCKETS, STEP, Wording, bucket_of, pieces, shares
+from simulator.preset import NUM_BUCKETS, STEP, Wording, bucket_of, calibrated, pieces, shares
 
 
 def some_wording(seed: int = 0) -> Wording:

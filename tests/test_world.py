@@ -7,21 +7,13 @@ from collections import Counter
 
 import pytest
 
-from simulator.bank import WORLD, load_bank, read_toml
 from simulator.dialogue import Outcome
-from simulator.fingerprint import (
-    FINGERPRINTS,
-    PRESET_VERSION,
-    WORLD_VERSION,
-    behaviour_fingerprint,
-    fixed_dialogues,
-    is_current,
-    recorded_world,
-    world_name,
-)
-from simulator.fluency import words_of
-from simulator.reading import cue_heads
+from simulator.fingerprint import behaviour_fingerprint, fixed_dialogues
+from simulator.listener import cue_heads
 from simulator.scenario import FAMILIES, Scenario, Split
+from simulator.text import words_of
+from simulator.version import FINGERPRINTS, PRESET_VERSION, WORLD_VERSION, is_current, recorded_world, world_name
+from simulator.world import WORLD, load_bank, read_toml
 
 EVENT_FILES = sorted(path.stem for split in Split for path in WORLD.glob(f"{split}*.toml"))
 
@@ -83,7 +75,7 @@ def test_an_unknown_scenario_is_named():
 def test_users_say_and_feel_what_they_did_when_the_world_got_its_version(name: str):
     assert behaviour_fingerprint(name) == FINGERPRINTS[name], (
         f"users of {name} say or feel something else than in version {WORLD_VERSION.get(name, PRESET_VERSION)}. Take the change back, or "
-        "raise the version in simulator/fingerprint.py, put the new fingerprint there, and build and ship the prior again"
+        "raise the version in simulator/world.py, put the new fingerprint there, and build and ship the prior again"
     )
 
 

@@ -12,12 +12,12 @@ from made_trace import any_trace, record, write_trace
 from tiny_student import make_outcome, make_teacher
 from toy_student import practise
 
-from curriculum.ledger import task_to_record
-from curriculum.teacher import Mode
+from curriculum.task import Mode
+from curriculum.teacher import task_to_record
 from experiments.config import load, load_saved, to_yaml
 from experiments.keys import ConfigError
 from experiments.teaching import check_teacher
-from simulator.difficulty import Difficulty
+from simulator.scenario import Difficulty
 
 FAMILIES = ("calm", "cross", "shy")
 every_follower = pytest.mark.parametrize("kind", ["yoked", "shuffled"])

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from curriculum import TEACHERS
-from curriculum.ledger import LedgerTeacher
-from curriculum.teacher import GroupOutcome, Mode, Status, TaskSpec
-from simulator.difficulty import Difficulty
+from curriculum.task import GroupOutcome, Mode, Status, TaskSpec
+from curriculum.teacher import LedgerTeacher
+from simulator.scenario import Difficulty
 
 GROUP_SIZE = 8
 

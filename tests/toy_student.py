@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from tiny_student import make_outcome, success_prob
 
-from curriculum.ledger import LedgerTeacher
-from curriculum.teacher import GroupOutcome, TaskSpec
+from curriculum.task import GroupOutcome, TaskSpec
+from curriculum.teacher import LedgerTeacher
 
 
 def practise(

@@ -12,7 +12,7 @@ from analysis.agents.evaluated import CAPABILITIES, Asked, Cell, Entry, read_ask
 from analysis.agents.leaderboard import GROUPINGS, RATES, Group, grouped
 from analysis.agents.leaderboard_page import page
 from analysis.agents.probed import WAYS, errors_of
-from simulator.drafts import write_whole
+from simulator.files import write_whole
 
 
 def columns(group: Group, entry: Entry) -> dict[str, Cell]:

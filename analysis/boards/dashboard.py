@@ -20,7 +20,7 @@ from tensorboard.util import tensor_util
 
 from analysis.boards.layout import Chart, Page, pages_for
 from analysis.drawing.heat_image import Picture
-from simulator.drafts import draft_of
+from simulator.files import draft_of
 
 EVENT_FILES = "events.out.tfevents.*"
 FLUSH_S = 5

@@ -14,7 +14,7 @@ from analysis.drawing.heat_image import Picture, heat_image
 from analysis.runs import PROVENANCE, setting
 from analysis.teaching import Group, by_time
 from simulator.dialogue import Outcome
-from simulator.fingerprint import recorded_world
+from simulator.version import recorded_world
 
 IMAGE_EVERY = 10
 """Steps between two maps of what was issued."""

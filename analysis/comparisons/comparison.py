@@ -39,9 +39,7 @@ from analysis.comparisons.table import load_sweep
 from analysis.comparisons.text import as_text
 from analysis.endpoints import AUC, RELIABILITY, SECONDARY, sign_of
 from analysis.power import minimal_detectable_effect
-from simulator.drafts import write_whole
-from simulator.json_values import jsonable
-from simulator.output import check_out
+from simulator.files import check_out, jsonable, write_whole
 
 ALPHA, POWER = 0.05, 0.8
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from analysis.endpoints import ENDPOINTS, UNDIRECTED
 from analysis.shapes import EACH, NUMBER, TEXT, Shape, misfit
-from simulator.drafts import write_whole
+from simulator.files import write_whole
 
 PLAN = "plan.json"
 

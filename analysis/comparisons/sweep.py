@@ -23,8 +23,8 @@ from analysis.endpoints import AUC, COMPUTED, ENDPOINTS, FORGOTTEN, GAIN
 from analysis.grades import Grade, curve_of, forgotten, lacks_dialogues, lacks_looks, looks, read_grades
 from analysis.learning_curves import Curve, area_under_curves, check_curve, common_curves, hold_last
 from analysis.runs import OF_A_SITTING, Run, lacks_provenance, leaves, read_run, setting
-from simulator.fingerprint import recorded_world
-from simulator.progress import progress
+from simulator.files import progress
+from simulator.version import recorded_world
 
 BY_ITSELF = ("name", "seed", "resume", "runs", "experiment")
 """Settings in which two runs of a comparison may differ without being unlike."""

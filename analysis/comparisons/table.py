@@ -21,7 +21,7 @@ from analysis.endpoints import COMPUTED, ENDPOINTS, FORGOTTEN
 from analysis.grades import looks, read_grades
 from analysis.learning_curves import Curve, check_curve
 from analysis.runs import read_run, setting
-from simulator.drafts import write_whole
+from simulator.files import write_whole
 
 RESULTS, CURVES, SETTINGS = "results.csv", "curves.csv", "settings.json"
 KEY = ("arm", "seed")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.drawing.canvas import NARROW, Plot, on_the_page
-from simulator.drafts import write_whole
+from simulator.files import write_whole
 
 FOLDER = "figures"
 """Beside the page: `<name>.svg`, `<name>.png` and `<name>.csv` of each figure."""

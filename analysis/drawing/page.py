@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from analysis.drawing.style import POLICY, STYLE
-from simulator.drafts import write_whole
+from simulator.files import write_whole
 
 
 def write_page(path: Path, *, title: str, body: str) -> Path:

@@ -17,7 +17,7 @@ from analysis.pages.transcripts import side_by_side
 from analysis.runs import CONFIG, EVALUATION, METRICS, TEACHER, TRANSCRIPTS, Run, leaves, setting
 from analysis.teaching import Decision, in_words
 from analysis.wording import anew, duration, make_experiment, text, two_columns, with_interval
-from simulator.fingerprint import recorded_world
+from simulator.version import recorded_world
 
 Figures = Mapping[str, Figure]
 """By name."""

@@ -20,7 +20,7 @@ from analysis.pages.sweep_course import Course, Courses
 from analysis.pages.transcripts import transcript
 from analysis.runs import EVALUATION, leaves, setting
 from analysis.wording import anew, count, duration, finite, grid_table, make_experiment, text, two_columns
-from simulator.fingerprint import recorded_world
+from simulator.version import recorded_world
 
 NBSP = "\N{NO-BREAK SPACE}"
 NUM_NOTES = 8

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.drawing.figures import as_csv
-from simulator.drafts import write_whole
+from simulator.files import write_whole
 
 VERDICT = (
     *("a", "b", "endpoint", "pairs", "difference", "low", "high", "p", "p_holm"),

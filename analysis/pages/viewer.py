@@ -16,8 +16,8 @@ from analysis.pages.transcripts import ENDINGS
 from analysis.runs import DIALOGUES, REPORT, TRANSCRIPTS, Run, ends_early, last_record, read_torn_run, setting
 from analysis.stepwise import STEP_TITLES, Stepwise
 from analysis.wording import nth
-from simulator.drafts import write_whole
-from simulator.replay import follows_rule
+from simulator.explain import follows_rule
+from simulator.files import write_whole
 
 MAX_BYTES = 20_000_000
 """Of the packed dialogues: what a browser still opens at once."""

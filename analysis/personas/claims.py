@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cache
 
-from simulator.bank import load_bank, read_toml
 from simulator.scenario import Scenario
+from simulator.world import load_bank, read_toml
 
 ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from analysis.personas.claims import SENTENCE, Claims, card_of, claims_in, conflicts
-from simulator.content import content_words
+from simulator.adversaries import LETTERS, QuizQuestion
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.emotion import hint_in
-from simulator.fluency import words_of
-from simulator.quiz import LETTERS, QuizQuestion
 from simulator.rule_user import RuleUser
 from simulator.scenario import Scenario
+from simulator.text import content_words, words_of
 
 OUTRIGHT_FROM = 0.6
 """Share of the words of a hidden intention, but for those that the story holds, from which a line says it outright."""

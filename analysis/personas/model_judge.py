@@ -14,11 +14,10 @@ from typing import Any
 
 from analysis.personas.judges import LineVerdict, QuizVerdict, lines_of
 from analysis.personas.wording import in_options, of_judge
-from simulator.asking import Messages, Unusable, object_of, quoted, record_of, string_of
+from simulator.adversaries import QuizQuestion, messages_to_quiz, read_quiz, schema_to_quiz
 from simulator.dialogue import Dialogue, Speaker
-from simulator.endpoint import Question
-from simulator.endpoints import Endpoints, SimulatorError
-from simulator.quiz import QuizQuestion, messages_to_quiz, read_quiz, schema_to_quiz
+from simulator.llm.client import Endpoints, Question, SimulatorError
+from simulator.llm.prompts import Messages, Unusable, object_of, quoted, record_of, string_of
 
 PROMPTS = Path(__file__).parent / "persona_judge.toml"
 MOST_DEMANDING = 10

@@ -18,14 +18,12 @@ from analysis.personas.measures import BEFORE, Examined, measures, table
 from analysis.personas.model_judge import ModelExaminer, ModelJudge
 from analysis.personas.source import Source, flag_settings, source_of
 from analysis.personas.wording import in_options, of_judge
+from simulator.adversaries import quiz_of
 from simulator.dialogue import Dialogue
-from simulator.drafts import write_whole
-from simulator.endpoint_config import EndpointConfig
-from simulator.endpoints import Endpoints, check_endpoints
-from simulator.llm_user import LLMUserConfig
-from simulator.output import check_out
-from simulator.progress import Progress
-from simulator.quiz import quiz_of
+from simulator.files import Progress, check_out, write_whole
+from simulator.llm.client import Endpoints, check_endpoints
+from simulator.llm.config import EndpointConfig
+from simulator.llm.user import LLMUserConfig
 from simulator.rule_user import RuleUser
 
 

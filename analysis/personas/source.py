@@ -10,18 +10,16 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from simulator.bank import Bank, load_bank
 from simulator.dialogue import Dialogue, Outcome
-from simulator.difficulty import Difficulty
-from simulator.endpoint_config import AnswerFormat, TokenLimit
-from simulator.ladder import AGENTS, play
-from simulator.llm_user import LLMUserConfig
-from simulator.progress import Progress
-from simulator.replay import SETTINGS, follows_rule, recorded_config, require_feelings, transcript_file, user_settings
+from simulator.explain import SETTINGS, follows_rule, read_dialogues, recorded_config, require_feelings, transcript_file, user_settings
+from simulator.files import Progress
+from simulator.llm.config import AnswerFormat, TokenLimit
+from simulator.llm.user import LLMUserConfig
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Split
-from simulator.shown import read_dialogues
+from simulator.scenario import Difficulty, Split
+from simulator.scripted import AGENTS, play
 from simulator.users import make_bank
+from simulator.world import Bank, load_bank
 
 ENUMS: dict[str, type[Enum]] = {"answer_format": AnswerFormat, "token_limit": TokenLimit}
 FLAGS = {

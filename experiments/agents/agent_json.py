@@ -22,8 +22,7 @@ from experiments.agents.scores import errors, scores
 from experiments.agents.setting import Setting, setting_id
 from experiments.agents.tries import best_of_k
 from experiments.summary import git_commit, versions
-from simulator.drafts import write_whole
-from simulator.json_values import jsonable
+from simulator.files import jsonable, write_whole
 from simulator.rule_user import RuleUserConfig
 
 Capabilities = Mapping[str, Estimate] | None

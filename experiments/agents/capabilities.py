@@ -17,8 +17,8 @@ import numpy as np
 from analysis.clusters import Estimate
 from experiments.agents.heard import Answered
 from experiments.agents.intervals import Row, jackknifed, ratio
+from simulator.emotion import Skill, skill_table
 from simulator.scenario import HiddenIntention
-from simulator.skills import Skill, skill_table
 
 FELT_WITH = (HiddenIntention.EMPATHY, HiddenIntention.LISTENED, HiddenIntention.PRAISE, HiddenIntention.NOT_AT_FAULT)
 """Wishes of users who want to be felt with."""

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from analysis.clusters import Estimate
-from curriculum.indicators import distinct, own_overlap, strategy_entropy
-from curriculum.indicators.text import words
+from curriculum.collapse.indicators import distinct, own_overlap, strategy_entropy, words
 from experiments.agents.heard import Answered
 from experiments.agents.intervals import jackknifed, ratio
-from simulator.ears import lexicon
+from simulator.lexicon import lexicon
 
 TOWARDS_FEELINGS = frozenset({"reflection", "listening", "praise", "siding", "reassurance", "restatement", "self_disclosure"})
 TOWARDS_SOLUTIONS = frozenset({"suggestion", "information", "referral", "guided_reflection", "both_sides", "motives"})
@@ -108,7 +107,7 @@ def creativity(replies: Sequence[Answered], overlaps: Mapping[int, float]) -> di
 
 
 def own_overlaps(replies: Sequence[Answered]) -> dict[int, float]:
-    """How much each dialogue's replies say its own earlier ones again, [0, 1] (`curriculum.indicators.own_overlap`)."""
+    """How much each dialogue's replies say its own earlier ones again, [0, 1] (`curriculum.collapse.indicators.own_overlap`)."""
     talks: dict[int, list[str]] = {}
     for reply in replies:
         talks.setdefault(reply.dialogue, []).append(said(reply))

@@ -36,7 +36,7 @@ from experiments.interruption import Interruption
 from experiments.keys import ConfigError, refusing
 from experiments.one_writer import begin, check_no_writer, only_writer
 from simulator.dialogue import Outcome
-from simulator.exit_code import ExitCode, ended
+from simulator.files import ExitCode, ended
 
 
 def evaluate(options: argparse.Namespace) -> int:

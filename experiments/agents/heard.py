@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from experiments.agents.players import Played
 from simulator.dialogue import Outcome, Speaker
-from simulator.emotion import EXPLORING, PUZZLED_BELOW, REPEATED_AT, Appraisal, hint_in
-from simulator.register import Register
-from simulator.shown import appraisals
-from simulator.skills import Skill, meets
+from simulator.emotion import EXPLORING, PUZZLED_BELOW, REPEATED_AT, Appraisal, Skill, hint_in, meets
+from simulator.explain import appraisals
+from simulator.listener import Register
 
 
 @dataclass(frozen=True, kw_only=True)

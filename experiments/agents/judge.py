@@ -20,11 +20,10 @@ from analysis.personas.wording import of_judge
 from experiments.agents.intervals import ratio
 from experiments.agents.players import Played
 from experiments.agents.playing import PATIENCE
-from simulator.asking import Unusable, object_of, quoted, record_of, string_of
 from simulator.dialogue import Dialogue
-from simulator.endpoint import Question
-from simulator.endpoints import Endpoints, SimulatorError
-from simulator.progress import Progress
+from simulator.files import Progress
+from simulator.llm.client import Endpoints, Question, SimulatorError
+from simulator.llm.prompts import Unusable, object_of, quoted, record_of, string_of
 
 PROMPTS = Path(__file__).with_name("judge.toml")
 LOWEST, HIGHEST = 1, 5

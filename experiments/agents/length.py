@@ -10,8 +10,8 @@ import numpy as np
 
 from analysis.agents.length_control import Z, score_within
 from experiments.agents.players import Played
-from simulator.chinese import num_words
-from simulator.register import Register
+from simulator.listener import Register
+from simulator.text import num_words
 
 REFERENCE_WORDS = {Register.WORLD: 10.0, Register.OPEN: 50.0}
 """Words of a reply at which an agent's length-controlled score is told, by how it speaks; a leaderboard takes its own agents' mean."""

@@ -12,11 +12,10 @@ from experiments.evaluate import EvaluationTask
 from policy.rollout import sampling_seed
 from policy.thinking import CLOSE, OPEN, take_apart
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
-from simulator.endpoint import Question
-from simulator.endpoint_config import AnswerFormat, EndpointConfig
-from simulator.endpoints import Endpoints, SimulatorError, check_endpoints
-from simulator.ladder import ScriptedAgent
+from simulator.llm.client import Endpoints, Question, SimulatorError, check_endpoints
+from simulator.llm.config import AnswerFormat, EndpointConfig
 from simulator.scenario import Scenario
+from simulator.scripted import ScriptedAgent
 from simulator.user import UserSimulator
 
 

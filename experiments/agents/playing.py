@@ -15,8 +15,7 @@ from experiments.agents.setting import Setting
 from experiments.evaluate import EvaluationTask
 from experiments.recorder import cut_back, dialogue_record
 from simulator.dialogue import Dialogue, Outcome
-from simulator.json_values import jsonable
-from simulator.progress import Progress
+from simulator.files import Progress, jsonable
 from simulator.scenario import Scenario
 
 PATIENCE = 20

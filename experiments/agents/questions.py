@@ -21,10 +21,9 @@ from experiments.agents.players import SilentAgent
 from experiments.agents.playing import PATIENCE
 from experiments.agents.reliability import Condition, Item, Verdict, chosen_line, phrases
 from experiments.agents.stance import stance_of
-from simulator.asking import HALF
-from simulator.jsonl import read_jsonl
-from simulator.progress import Progress
-from simulator.seen import as_seen
+from simulator.files import Progress, read_jsonl
+from simulator.llm.prompts import HALF
+from simulator.text import as_seen
 
 GRADING = 4
 """Raised whenever `stance` hears otherwise: verdicts of before and after it do not compare."""

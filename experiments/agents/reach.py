@@ -16,11 +16,11 @@ from experiments.agents.setting import Setting
 from experiments.agents.speech import MODEL_TOKENS, speech_of
 from experiments.agents.who import PRIOR, Agent, Kind
 from experiments.keys import ConfigError
-from simulator.asking import HALF
-from simulator.endpoint_config import EndpointConfig, TokenLimit
-from simulator.endpoints import Endpoints, check_endpoints
-from simulator.ladder import AGENTS
-from simulator.llm_user import LLMUserConfig
+from simulator.llm.client import Endpoints, check_endpoints
+from simulator.llm.config import EndpointConfig, TokenLimit
+from simulator.llm.prompts import HALF
+from simulator.llm.user import LLMUserConfig
+from simulator.scripted import AGENTS
 from simulator.user import Counts, UserSimulator
 
 ANSWERS = "answers"

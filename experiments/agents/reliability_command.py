@@ -40,9 +40,7 @@ from experiments.agents.speech import chat_for, engine_for, speech_of
 from experiments.agents.who import Agent, Kind, find_agent
 from experiments.keys import ConfigError, refusing
 from experiments.summary import git_commit, versions
-from simulator.drafts import write_whole
-from simulator.exit_code import ExitCode, ended
-from simulator.json_values import jsonable
+from simulator.files import ExitCode, ended, jsonable, write_whole
 
 WORDS = {
     Condition.PLAIN: "asked plainly",

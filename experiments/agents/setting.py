@@ -16,18 +16,18 @@ from experiments.agents.options import GRID, refuse_given
 from experiments.agents.who import Agent, Kind
 from experiments.evaluate import EvaluationTask, are_distinct, grid_tasks, spread
 from experiments.keys import ConfigError
-from simulator.asking import prompts_hash
-from simulator.bank import Bank, load_bank
-from simulator.endpoint_config import DECIDE_NOTHING
-from simulator.fingerprint import world_name, world_of
-from simulator.llm_user import LLMUserConfig
-from simulator.native_user import NativeUser
-from simulator.register import Register
+from simulator.listener import Register
+from simulator.llm.config import DECIDE_NOTHING
+from simulator.llm.prompts import prompts_hash
+from simulator.llm.user import LLMUserConfig
 from simulator.rule_user import Preset, RuleUserConfig
-from simulator.sage import read_profiles
+from simulator.sage.formats import read_profiles
+from simulator.sage.user import NativeUser
 from simulator.scenario import Scenario, Split
 from simulator.user import UserSimulator
 from simulator.users import make_user
+from simulator.version import world_name, world_of
+from simulator.world import Bank, load_bank
 
 NATIVE_STRICTNESS = (0.35,)
 """VANILLA: users of native profiles have one difficulty, which it stands for."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from experiments.agents.reliability import phrases
-from simulator.chinese import CHARACTER
-from simulator.seen import as_seen
+from simulator.text import CHARACTER, as_seen
 
 LETTER = rf"(?!{CHARACTER})\w"
 """A letter or digit but no Chinese character: beside one, a wording is a part of a longer word."""

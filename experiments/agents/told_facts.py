@@ -32,10 +32,10 @@ from policy.demonstrations import Demonstration, DemonstrationConfig, demonstrat
 from policy.model import load_model
 from policy.thinking import OPEN, learnt_to_think
 from policy.thinking_demonstrations import NOTHING_HINTED, TAKEN_UP
-from simulator.bank import load_bank, read_toml
-from simulator.fingerprint import world_name
-from simulator.progress import progress
+from simulator.files import progress
 from simulator.scenario import Split
+from simulator.version import world_name
+from simulator.world import load_bank, read_toml
 
 DETERMINER = "the"
 """Before the things that are asked for: with it demonstrators take up what was told last."""

@@ -16,8 +16,8 @@ from policy.model_folder import check_gguf, check_model_folder, weights_of
 from policy.prior_config import EMBEDDED, PriorConfig
 from policy.prior_place import prior_folder
 from policy.thinking import RECIPE
-from simulator.endpoint_config import check_url
-from simulator.ladder import AGENTS
+from simulator.llm.config import check_url
+from simulator.scripted import AGENTS
 
 PRIOR = "prior"
 """First part of a run's folder: a mistyped one is no id of the hub."""

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker
-from simulator.difficulty import Difficulty
-from simulator.ladder import AGENTS, play
-from simulator.register import Register
+from simulator.listener import Register
 from simulator.reward import final_emotion
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Split
+from simulator.scenario import Difficulty, Split
+from simulator.scripted import AGENTS, play
+from simulator.world import load_bank
 
 if TYPE_CHECKING:
     from policy.batch import Batch

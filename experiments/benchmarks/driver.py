@@ -19,7 +19,7 @@ from policy.model import load_model
 from policy.pool import RolloutPool
 from policy.rollout_config import RolloutConfig
 from policy.weights import pack_weights
-from simulator.bank import load_bank
+from simulator.world import load_bank
 
 NUM_GROUPS, GROUP_SIZE = 8, 8
 NUM_ENGINES = 2

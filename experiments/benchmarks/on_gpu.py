@@ -25,11 +25,10 @@ from policy.grpo import Grpo, GrpoConfig
 from policy.learner import Learner
 from policy.learner_config import LearnerConfig
 from policy.rollout import PlainTask, Rollout, RolloutGroup
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Outcome
-from simulator.difficulty import VANILLA
 from simulator.reward import Reward
-from simulator.scenario import Split
+from simulator.scenario import VANILLA, Split
+from simulator.world import load_bank
 
 GIB = 2**30
 GROUP_SIZE = 8

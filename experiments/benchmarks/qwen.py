@@ -14,8 +14,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from policy.prior import build_tokenizer
 from policy.prior_config import PriorConfig
-from simulator.bank import load_bank
 from simulator.scenario import Split
+from simulator.world import load_bank
 
 
 @dataclass(frozen=True, kw_only=True)

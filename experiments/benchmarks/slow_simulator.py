@@ -28,13 +28,12 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.benchmarks.figures import Figures, Settings, ratios
 from policy.rollout_config import RolloutConfig
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue
-from simulator.difficulty import Difficulty
 from simulator.rule_user import RuleUserConfig
-from simulator.scenario import Scenario
+from simulator.scenario import Difficulty, Scenario
 from simulator.user import Reaction, UserSimulator
 from simulator.users import make_user
+from simulator.world import load_bank
 
 if TYPE_CHECKING:
     from policy.chat import Chat

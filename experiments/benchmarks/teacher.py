@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from curriculum.trial import simulate
+from curriculum.toy.benchmark import simulate
 from experiments.benchmarks.figures import Figures, Settings, figure
 from experiments.config import DEFAULT_KINDS
 

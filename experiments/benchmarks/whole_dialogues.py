@@ -14,13 +14,12 @@ from policy.engine import EngineConfig, Request, Sampling
 from policy.pool import RolloutPool
 from policy.rollout import PlainTask, Rollout, RolloutGroup, sampling_seed
 from policy.rollout_config import RolloutConfig
-from simulator.bank import load_bank
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.difficulty import Difficulty
 from simulator.rule_user import RuleUserConfig
-from simulator.scenario import Scenario, Split
+from simulator.scenario import Difficulty, Scenario, Split
 from simulator.user import Reaction, UserSimulator
 from simulator.users import make_user
+from simulator.world import load_bank
 
 
 class EchoUser:

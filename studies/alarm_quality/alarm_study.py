@@ -12,14 +12,12 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from curriculum.alarm_quality import CELLS, LABELS, LOW_UPDATES, Course, Share, Verdict, judge, quality
-from curriculum.arms import RECORDED, Arm, configure, parse_arms
-from curriculum.benchmark import check_jobs
-from curriculum.collapse import RULES, CollapseConfig
-from curriculum.evidence import INDICATOR_METRICS
-from curriculum.students import STUDENTS
-from simulator.drafts import write_whole
-from simulator.output import check_out
+from curriculum.collapse.alarms import INDICATOR_METRICS
+from curriculum.collapse.monitor import RULES, CollapseConfig
+from curriculum.collapse.quality import CELLS, LABELS, LOW_UPDATES, Course, Share, Verdict, judge, quality
+from curriculum.toy.benchmark import RECORDED, Arm, check_jobs, configure, parse_arms
+from curriculum.toy.students import STUDENTS
+from simulator.files import check_out, write_whole
 from studies.alarm_quality.courses import course_of_run, course_of_student, runs_in
 
 BY_STRICTNESS = ("S2_improving", "S2_slow", "S2_noisy_ceiling", "S2_delay16", "S3_forgetting", "S4_collapse", "non_monotone", "dense")

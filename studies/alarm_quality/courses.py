@@ -10,16 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from curriculum.alarm_quality import Course
-from curriculum.arms import Arm, resolve
-from curriculum.evidence import FORMER, INDICATOR_METRICS
-from curriculum.indicators import at_bounds_share, spearman
+from curriculum.collapse.alarms import FORMER, INDICATOR_METRICS
+from curriculum.collapse.indicators import at_bounds_share, spearman
+from curriculum.collapse.quality import Course
 from curriculum.signals import alike_excess, best_of_k_gain, effective_groups, neighbours_success, survivors, within_group_std
-from curriculum.strictness_students import CollapseProne
-from curriculum.students import STUDENTS
-from curriculum.toy import GRID
-from curriculum.trial import LOOKS, Look, simulate
-from simulator.streams import read_lines
+from curriculum.toy.benchmark import LOOKS, Arm, Look, resolve, simulate
+from curriculum.toy.students import GRID, STUDENTS, CollapseProne
+from simulator.files import read_lines
 
 METRICS = "metrics.jsonl"
 """File of a run's folder with one record a step: `step` and every metric, null where it was not measured."""

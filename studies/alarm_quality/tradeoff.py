@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curriculum import TEACHERS
-from curriculum.arms import configure, parse_arms
-from curriculum.benchmark import read
-from simulator.drafts import draft_of
-from simulator.output import check_out
+from curriculum.toy.benchmark import configure, parse_arms, read
+from simulator.files import check_out, draft_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,10 +21,8 @@ from typing import Any
 import numpy as np
 
 from analysis.runs import METRICS, read_run
-from curriculum.indicators import EntropyLaw, fit_entropy_law
-from simulator.drafts import write_whole
-from simulator.json_values import jsonable
-from simulator.output import check_out
+from curriculum.collapse.indicators import EntropyLaw, fit_entropy_law
+from simulator.files import check_out, jsonable, write_whole
 
 ENTROPY, REWARD = "probe/entropy_sampled", "probe/reward"
 """Metrics of a look."""

@@ -22,13 +22,12 @@ from policy.demonstrations import DemonstrationConfig, demonstrate
 from policy.model import find_model, load_model
 from policy.prior import PriorConfig, build_prior
 from policy.thinking import learnt_to_think
-from simulator.bank import load_bank, read_toml
 from simulator.dialogue import Dialogue, Speaker
-from simulator.emotion import hint_in
-from simulator.ladder import MAX_TURNS
-from simulator.reading import strategies_in
+from simulator.emotion import hint_in, meets
+from simulator.listener import strategies_in
 from simulator.scenario import HiddenIntention, Scenario, Split
-from simulator.skills import meets
+from simulator.scripted import MAX_TURNS
+from simulator.world import load_bank, read_toml
 
 FIRST = 5
 """Tokens of a reply that are scored for hints: they nearly always tell its strategy."""

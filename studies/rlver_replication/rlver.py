@@ -29,7 +29,7 @@ from analysis.comparisons.comparison import write_json
 from analysis.comparisons.text import columns
 from analysis.paired import mean_difference
 from analysis.stats import LEVEL
-from simulator.output import check_out
+from simulator.files import check_out
 from studies.rlver_replication.rlver_table import ALGORITHMS, CELLS, MODES, USERS, Cell, Figures, Reading, Table, read_table
 
 RLVER = "rlver.json"

@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from simulator.drafts import write_whole
-from simulator.output import check_out
-from simulator.progress import progress
-from simulator.recorded import RecordedFile, read_recorded, with_profiles
-from simulator.sage_emotion import change_by_sage
+from simulator.files import check_out, progress, write_whole
+from simulator.preset import change_by_sage
+from simulator.sage.formats import RecordedFile, read_recorded, with_profiles
 from studies.user_fidelity.agreement import agent_scores, figures, intervals, names_of_agents, plain
 from studies.user_fidelity.follow import Feels, follow
 

@@ -22,11 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.dialogue import Dialogue
-from simulator.drafts import write_whole
-from simulator.options import FITTED
-from simulator.output import check_out
-from simulator.recorded import RecordedFile, read_recorded, with_profiles
-from simulator.sage_emotion import SageNumbers, change_by_sage
+from simulator.files import check_out, write_whole
+from simulator.preset import FITTED, SageNumbers, change_by_sage
+from simulator.sage.formats import RecordedFile, read_recorded, with_profiles
 from studies.user_fidelity.agreement import Followed, figures, intervals, plain
 from studies.user_fidelity.follow import follow
 from studies.user_fidelity.regression import Recipe, Table, scores, table_of

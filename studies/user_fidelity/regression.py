@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from simulator.dialogue import DELIGHTED_AT, START_EMOTION, Dialogue, Speaker
-from simulator.ears import lexicon
-from simulator.sage_emotion import Momentum, SageNumbers
+from simulator.lexicon import lexicon
+from simulator.preset import NUM_BUCKETS, Momentum, SageNumbers, Wording, shares, signs
 from simulator.scenario import HiddenIntention, PersonaType
-from simulator.signs import signs
-from simulator.wording import NUM_BUCKETS, Wording, shares
 
 Floats = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simulator.dialogue import DELIGHTED_AT, START_EMOTION
 from simulator.emotion import QUANTA
-from simulator.sage_emotion import Momentum, Thresholds
+from simulator.preset import Momentum, Thresholds
 from studies.user_fidelity.agreement import curve_mae, total_variation
 from studies.user_fidelity.regression import Table
 

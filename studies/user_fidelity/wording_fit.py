@@ -12,8 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.sage_emotion import SageNumbers
-from simulator.wording import Wording
+from simulator.preset import SageNumbers, Wording
 from studies.user_fidelity.regression import Recipe, Table, regress, scores
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from simulator.ears import lexicon
-from simulator.jsonl import read_jsonl
-from simulator.reading import strategies_in
+from simulator.files import read_jsonl
+from simulator.lexicon import lexicon
+from simulator.listener import strategies_in
 
 NAMES = {"taking_sides": "siding", "reflection_of_feelings": "reflection"}
 """Labels that are called otherwise here."""

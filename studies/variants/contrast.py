@@ -24,7 +24,7 @@ import numpy as np
 
 from curriculum.checks import require_between, require_fields, settle_types
 from curriculum.frontier import FrontierConfig, FrontierTeacher, Measure
-from curriculum.teacher import FamilyKey, GroupOutcome
+from curriculum.task import FamilyKey, GroupOutcome
 
 
 @dataclass

@@ -9,10 +9,10 @@ import pytest
 from earlier_file import EARLIER, earlier
 
 from curriculum.__main__ import main
-from curriculum.alarm_quality import LABELS, judge
-from curriculum.arms import Arm, parse_arms
-from curriculum.collapse import CollapseConfig
-from curriculum.evidence import INDICATOR_METRICS
+from curriculum.collapse.alarms import INDICATOR_METRICS
+from curriculum.collapse.monitor import CollapseConfig
+from curriculum.collapse.quality import LABELS, judge
+from curriculum.toy.benchmark import Arm, parse_arms
 from studies.alarm_quality.alarm_study import ARMS, configured
 from studies.alarm_quality.courses import course_of_run, course_of_student
 

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from simulator.__main__ import main
-from simulator.bank import load_bank
-from simulator.difficulty import Difficulty
-from simulator.ladder import AGENTS, play
-from simulator.register import Register
+from simulator.listener import Register
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
-from simulator.scenario import PersonaType, Split
+from simulator.scenario import Difficulty, PersonaType, Split
+from simulator.scripted import AGENTS, play
 from simulator.users import make_user
+from simulator.world import load_bank
 from studies.noise.moody_share import share_of
 from studies.noise.moody_user import MoodyUser, MoodyUserConfig
 

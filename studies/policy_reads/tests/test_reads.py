@@ -7,11 +7,10 @@ import math
 
 import pytest
 
-from simulator.bank import load_bank
-from simulator.emotion import hint_in
-from simulator.reading import strategies_in
+from simulator.emotion import hint_in, skill_table
+from simulator.listener import strategies_in
 from simulator.scenario import HiddenIntention, Split
-from simulator.skills import skill_table
+from simulator.world import load_bank
 from studies.policy_reads.reads import FIRST, hint_cases, hint_nats, noun_shares
 
 SCENARIOS = load_bank().scenarios(Split.TRAIN)

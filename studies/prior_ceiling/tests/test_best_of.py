@@ -17,8 +17,8 @@ from experiments.cost import heldout_dialogues
 from experiments.evaluate import grid_tasks
 from experiments.keys import ConfigError
 from experiments.preflight import check_callbacks
-from simulator.bank import load_bank
 from simulator.scenario import Split
+from simulator.world import load_bank
 from studies.prior_ceiling.best_of import BestOf, before_and_after, told
 
 

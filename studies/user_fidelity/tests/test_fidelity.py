@@ -12,7 +12,7 @@ from native_files import profile, transcript, write, write_folder
 
 from analysis.__main__ import main
 from simulator.dialogue import Dialogue
-from simulator.recorded import read_recorded
+from simulator.sage.formats import read_recorded
 from studies.user_fidelity.agreement import Followed
 from studies.user_fidelity.follow import follow
 

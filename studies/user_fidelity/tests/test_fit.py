@@ -13,19 +13,15 @@ from earlier_file import EARLIER, earlier
 from native_files import transcript, write, write_folder
 
 from simulator.__main__ import main
-from simulator.bank import load_bank
 from simulator.dialogue import START_EMOTION, Dialogue, Speaker, Turn
-from simulator.difficulty import VANILLA
 from simulator.emotion import QUANTA
-from simulator.ladder import AGENTS, play
-from simulator.options import FITTED
-from simulator.recorded import read_recorded
-from simulator.replay import replay
+from simulator.explain import replay
+from simulator.preset import FITTED, STEP, Momentum, SageNumbers, calibrated, signs, weigh
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
-from simulator.sage_emotion import Momentum, SageNumbers, calibrated, weigh
-from simulator.scenario import HiddenIntention, Split
-from simulator.signs import signs
-from simulator.wording import STEP
+from simulator.sage.formats import read_recorded
+from simulator.scenario import VANILLA, HiddenIntention, Split
+from simulator.scripted import AGENTS, play
+from simulator.world import load_bank
 from studies.user_fidelity.fit import Recorded, held_out, line, maker, read
 from studies.user_fidelity.follow import follow
 from studies.user_fidelity.regression import Recipe, regress, scores

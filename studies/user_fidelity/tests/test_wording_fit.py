@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from native_files import write_folder
 
-from simulator.sage_emotion import WORDING
-from simulator.signs import signs
+from simulator.preset import WORDING, signs
 from studies.user_fidelity.fit import Recorded, read
 from studies.user_fidelity.regression import Recipe, regress, scores
 from studies.user_fidelity.wording_fit import regress_all, regress_wording

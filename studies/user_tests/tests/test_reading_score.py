@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from simulator.__main__ import main
-from simulator.chinese import language_of
-from simulator.ears import lexicon
+from simulator.lexicon import lexicon
+from simulator.text import language_of
 from studies.user_tests.reading_score import NAMES, Labelled, Score, macro_f1, read_labelled, scores, table_of_scores
 
 DATA = Path(__file__).resolve().parents[3] / "tests" / "data"

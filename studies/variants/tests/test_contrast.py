@@ -8,7 +8,7 @@ from test_frontier import PLAIN, make_task, make_teacher, sigmoid
 from tiny_student import make_outcome
 
 from curriculum.frontier import FrontierTeacher
-from curriculum.teacher import GroupOutcome, Mode
+from curriculum.task import GroupOutcome, Mode
 from simulator.scenario import FAMILIES
 from studies.variants.contrast import ContrastConfig, ContrastCurve, FrontierByContrastConfig, FrontierByContrastTeacher
 

@@ -1,0 +1,204 @@
+"""How good alarms are: runs are labelled after the fact, alarms replayed over what was recorded, and the two compared.
+
+A run has collapsed where the score of its probe panel, or of a third of it, stays below 80 % of its best so far, and .05 below it, for
+20 updates; the label is the first of these. The thirds are needed: a run that trades what is hard for what is easy can rise on the whole.
+A run that ends low after fewer updates has neither collapsed nor not: it is undecided, and counts in no share. So is one without a panel.
+
+Source: the label on the whole panel is the survey's; the thirds and the .05 are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from curriculum.collapse.monitor import CollapseConfig, CollapseMonitor
+
+LOW_SHARE = 0.8
+LOW_MARGIN = 0.05
+LOW_UPDATES = 20
+CELLS = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
+"""Series that the label looks at, by indicator."""
+LABELS: Mapping[str, Sequence[str]] = {"whole or a third": CELLS, "whole": CELLS[:1]}
+"""Labels by name: the cells of the panel whose fall makes a collapse. The first is the one that the table is about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """What the indicators of one run showed."""
+
+    name: str
+    steps: list[int]
+    values: list[dict[str, float]]
+    """By step: indicators by their names in `curriculum.collapse.monitor.INDICATORS`, without those that a step did not measure."""
+    same: frozenset[str] = frozenset()
+    """Indicators that are another one under a second name, so that they are evidence for nothing of their own."""
+
+    def series(self, indicator: str) -> tuple[list[int], list[float]]:
+        """Steps that measured an indicator, and its values there."""
+        pairs = [(step, values[indicator]) for step, values in zip(self.steps, self.values, strict=True) if indicator in values]
+        return [step for step, _ in pairs], [value for _, value in pairs]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """One run: when it collapsed, if it did, and when each alarm first rang, if it did."""
+
+    name: str
+    onset: int | None
+    first: Mapping[str, int]
+    undecided: bool = False
+    """It ended low before the label could be given, or was never examined."""
+    examined: bool = True
+    """Whether its panel was ever looked at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """A share of counted runs with its Wilson interval."""
+
+    num_hits: int
+    num_all: int
+
+    @property
+    def value(self) -> float:
+        """NaN of nothing."""
+        return self.num_hits / self.num_all if self.num_all else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 %."""
+        return wilson_interval(self.num_hits, self.num_all)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quality:
+    """What an alarm is worth over many runs."""
+
+    precision: Share
+    """Of the decided runs in which it rang, those that collapsed."""
+    recall: Share
+    """Of the runs that collapsed, those in which it rang before the label could be given, `LOW_UPDATES` updates after the onset."""
+    leads: list[int] = field(default_factory=list)
+    """Onset minus the first ring, updates, of the runs that count in recall; negative where it rang after the onset."""
+
+    @property
+    def median_lead(self) -> float:
+        """NaN without any."""
+        return float(median(self.leads)) if self.leads else math.nan
+
+
+def collapse_onset(steps: Sequence[int], scores: Sequence[float]) -> int | None:
+    """The first step of the first stretch of `LOW_UPDATES` updates in which a score stays low; see the module.
+
+    Args:
+        steps: at which the score was taken, rising; a stretch lasts from its first low score to its last.
+
+    Returns:
+        None where there is no such stretch.
+    """
+    return next((since for since, last in _low_stretches(steps, scores) if last - since + 1 >= LOW_UPDATES), None)
+
+
+def is_undecided(steps: Sequence[int], scores: Sequence[float]) -> bool:
+    """Whether a score ends in a low stretch that is shorter than `LOW_UPDATES` updates, with none before it that is as long."""
+    stretches = list(_low_stretches(steps, scores))
+    return bool(stretches) and stretches[-1][1] == steps[-1] and collapse_onset(steps, scores) is None
+
+
+def onset_of(course: Course, cells: Iterable[str] = CELLS) -> int | None:
+    """The earliest onset over the panel's cells; None where none fell."""
+    onsets = [collapse_onset(*course.series(cell)) for cell in cells]
+    return min((onset for onset in onsets if onset is not None), default=None)
+
+
+def undecided_of(course: Course, cells: Sequence[str] = CELLS) -> bool:
+    """Whether no cell of the panel fell for long enough, and one was still low at the end; or the panel was never looked at."""
+    looks = [course.series(cell) for cell in cells]
+    return onset_of(course, cells) is None and (not examined(course, cells) or any(is_undecided(*series) for series in looks))
+
+
+def examined(course: Course, cells: Sequence[str] = CELLS) -> bool:
+    """Whether the panel was ever looked at."""
+    return any(cell in values for values in course.values for cell in cells)
+
+
+def first_rings(course: Course, config: CollapseConfig) -> dict[str, int]:
+    """The step at which each alarm first rings when the run's indicators are replayed.
+
+    The composite alarm `collapse` is that of a second replay without the indicators in `course.same`.
+    """
+    rings = _replay(course, config, leave_out=frozenset())
+    if not course.same:
+        return rings
+    whole = _replay(course, config, leave_out=course.same)
+    return {name: step for name, step in {**rings, "collapse": whole.get("collapse")}.items() if step is not None}
+
+
+def judge(course: Course, config: CollapseConfig, labels: Mapping[str, Sequence[str]]) -> dict[str, Verdict]:
+    """Rings of one run, with its onset by each label.
+
+    Args:
+        labels: the cells of the panel that each label looks at.
+    """
+    first = first_rings(course, config)
+    return {
+        label: Verdict(
+            name=course.name,
+            onset=onset_of(course, cells),
+            first=first,
+            undecided=undecided_of(course, cells),
+            examined=examined(course, cells),
+        )
+        for label, cells in labels.items()
+    }
+
+
+def quality(alarm: str, verdicts: Sequence[Verdict]) -> Quality:
+    """Precision, recall and lead time of one alarm over the runs that are decided."""
+    rang = [verdict for verdict in verdicts if alarm in verdict.first and not verdict.undecided]
+    collapsed = [(verdict.onset, verdict.first.get(alarm)) for verdict in verdicts if verdict.onset is not None]
+    leads = [onset - ring for onset, ring in collapsed if ring is not None and ring < onset + LOW_UPDATES]
+    return Quality(
+        precision=Share(num_hits=sum(verdict.onset is not None for verdict in rang), num_all=len(rang)),
+        recall=Share(num_hits=len(leads), num_all=len(collapsed)),
+        leads=leads,
+    )
+
+
+def wilson_interval(num_hits: int, num_all: int, *, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval of a share, 95 % for z = 1.96; (0, 1) of nothing.
+
+    Source: Wilson 1927.
+    """
+    if not num_all:
+        return 0.0, 1.0
+    p, square = num_hits / num_all, z * z / num_all
+    centre = p + square / 2.0
+    reach = z * math.sqrt(p * (1.0 - p) / num_all + square / (4.0 * num_all))
+    return max(0.0, (centre - reach) / (1.0 + square)), min(1.0, (centre + reach) / (1.0 + square))
+
+
+def _low_stretches(steps: Sequence[int], scores: Sequence[float]) -> Iterator[tuple[int, int]]:
+    """First and last step of each stretch in which a score stays low."""
+    best, stretch = -math.inf, None
+    for step, score in zip(steps, scores, strict=True):
+        best = max(best, score)
+        if score < LOW_SHARE * best and score <= best - LOW_MARGIN:
+            stretch = (stretch[0] if stretch else step, step)
+        elif stretch:
+            yield stretch
+            stretch = None
+    if stretch:
+        yield stretch
+
+
+def _replay(course: Course, config: CollapseConfig, *, leave_out: frozenset[str]) -> dict[str, int]:
+    monitor = CollapseMonitor(config)
+    first: dict[str, int] = {}
+    for step, values in zip(course.steps, course.values, strict=True):
+        for alarm in monitor.observe(step, {name: value for name, value in values.items() if name not in leave_out}):
+            first.setdefault(alarm.name, step)
+    return first

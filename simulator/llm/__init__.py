@@ -1,0 +1,1 @@
+"""Users played by a language model behind an OpenAI-compatible endpoint."""
