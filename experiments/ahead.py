@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from curriculum.task import TaskSpec
 from curriculum.teacher import task_from_record, task_to_record
-from policy.rollout import RolloutGroup, Task
+from policy.rollout.dialogue import RolloutGroup, Task
 
 LANE = "training"
 """Of the pool; evaluation has another, so neither gets the other's groups."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from policy.rollout import RolloutGroup
+from policy.rollout.dialogue import RolloutGroup
 from simulator.dialogue import Outcome
 
 TOLERANCE = 1e-3

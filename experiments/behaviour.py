@@ -16,7 +16,7 @@ from curriculum.collapse.indicators import (
     strategy_entropy,
 )
 from experiments.evaluate import mean
-from policy.rollout import Rollout, RolloutGroup
+from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
 
 THIRDS = ("easy", "middle", "hard")

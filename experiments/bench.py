@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from policy.prior_config import EMBEDDED
+from policy.config import EMBEDDED
 from simulator.files import ExitCode, write_whole
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.REFUSED
 
     from experiments.benchmarks.figures import Settings
-    from policy.engine import EngineKind
+    from policy.config import EngineKind
 
     settings = Settings(
         repeats=options.repeats, model=options.model, engine=EngineKind(options.engine), threads=options.threads, progress=say

@@ -8,7 +8,7 @@ from pathlib import Path
 from analysis.runs import leaves
 from experiments.config import ExperimentConfig
 from experiments.same_run import defaults_of, own_file
-from policy.learner_config import LearnerConfig
+from policy.config import LearnerConfig
 
 HEAVY_BONUS = 0.02
 """Entropy bonus from which on it was seen to outweigh a reward that comes once a dialogue; .01 did not."""
@@ -23,7 +23,7 @@ def large_step(config: ExperimentConfig) -> list[str]:
     """A caution where a language model would be trained by the embedded policy's step size."""
     if config.policy.is_embedded or config.policy.lora.rank or config.learner.lr != LearnerConfig().lr:
         return []
-    from policy.thinking import RECIPE
+    from policy.rollout.chat import RECIPE
 
     if (Path(config.policy.model).expanduser() / RECIPE).is_file():
         return []

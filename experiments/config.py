@@ -25,13 +25,8 @@ from experiments.evaluate import EvaluationConfig
 from experiments.keys import ConfigError, refuse_non_finite, refuse_of_other_kinds, refuse_unknown, refusing, wanted
 from experiments.probe import ProbeConfig
 from experiments.resampling import ResamplingConfig
-from policy.algorithms import ALGORITHMS
-from policy.cluster import ClusterConfig
-from policy.engine import EngineConfig, EngineDtype
-from policy.learner_config import LearnerConfig
-from policy.lora_config import LoraConfig
-from policy.prior_config import EMBEDDED, PriorConfig
-from policy.rollout_config import RolloutConfig
+from policy.algorithms.algorithms import ALGORITHMS
+from policy.config import EMBEDDED, ClusterConfig, EngineConfig, EngineDtype, LearnerConfig, LoraConfig, PriorConfig, RolloutConfig
 from simulator.listener import Register
 from simulator.reward import REWARD_TERMS
 from simulator.rule_user import RuleUserConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policy.ppo import CriticKind, PpoConfig
+from policy.algorithms.algorithms import CriticKind, PpoConfig
 from simulator.llm.config import EndpointConfig
 from simulator.reward import REWARD_TERMS
 from simulator.rule_user import RuleUserConfig

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from policy.accounts import is_the_engines
-from policy.rollout import RolloutGroup
+from policy.rollout.dialogue import RolloutGroup
+from policy.rollout.pool import is_the_engines
 from simulator.dialogue import Dialogue, Outcome
 
 WINDOW = 200

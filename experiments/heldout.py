@@ -12,7 +12,7 @@ from experiments.callbacks import Callback
 from experiments.evaluate import TRIES, EvaluationConfig, EvaluationTask, Graded, cut_short, grid_tasks, spread, summarise
 from experiments.faults import first_traceback
 from experiments.recorder import Recorder, dialogue_record, thoughts_of
-from policy.rollout import RolloutGroup, Task
+from policy.rollout.dialogue import RolloutGroup, Task
 from simulator.dialogue import Dialogue, Outcome
 from simulator.rule_user import RuleUser
 from simulator.scenario import HiddenIntention, Split

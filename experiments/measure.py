@@ -23,7 +23,7 @@ from curriculum.signals import (
 from curriculum.task import GroupOutcome, Status, TaskSpec, UpdateStats
 from experiments.behaviour import THIRDS, behaviour_metrics, finite_mean, third
 from experiments.evaluate import mean
-from policy.rollout import Rollout, RolloutGroup
+from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
 
 STATUS: dict[Outcome | None, Status] = {Outcome.ERROR: Status.SIMULATOR_ERROR, Outcome.TRUNCATED: Status.TRUNCATED}

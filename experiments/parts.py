@@ -12,17 +12,16 @@ from curriculum.task import Teacher
 from experiments.config import ExperimentConfig
 from experiments.faults import FaultBudget
 from experiments.teaching import make_teacher
-from policy.algorithms import Algorithm, make_algorithm
+from policy.algorithms.algorithms import Algorithm, CriticKind, make_algorithm
+from policy.algorithms.critic import Critic
 from policy.checkpoint import load_checkpoint
-from policy.critic import Critic
+from policy.engine.weights import check_weight_names
 from policy.learner import Learner
 from policy.lora import add_adapters, merged_parameters
 from policy.model import find_model, has_tied_head, load_model
-from policy.pool import RolloutPool
-from policy.ppo import CriticKind
-from policy.prior import build_prior
-from policy.thinking import MARK
-from policy.weights import check_weight_names
+from policy.prior.prior import build_prior
+from policy.rollout.chat import MARK
+from policy.rollout.pool import RolloutPool
 from simulator.reward import resolved
 from simulator.user import UserSimulator
 from simulator.users import make_bank, make_user

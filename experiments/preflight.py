@@ -14,10 +14,9 @@ from experiments.keys import ConfigError, checked_name, refusing
 from experiments.one_writer import check_no_writer
 from experiments.same_run import other_users
 from experiments.teaching import check_teacher
-from policy.capacity import check_capacity
-from policy.cluster import require_plain_python
-from policy.engine import WeightTransport, check_weight_files, vllm_remedy
-from policy.lora_config import check_lora
+from policy.config import WeightTransport, check_lora, require_plain_python
+from policy.engine.capacity import check_capacity
+from policy.engine.factory import check_weight_files, vllm_remedy
 from simulator.scenario import Split
 from simulator.users import check_user, make_bank
 from simulator.version import is_current, recorded_world
@@ -113,7 +112,7 @@ def check_device(config: ExperimentConfig) -> None:
     device = config.learner.device
     if not device.startswith("cuda"):
         return
-    from policy.capacity import gpu_number, num_gpus
+    from policy.engine.capacity import gpu_number, num_gpus
 
     if not (present := num_gpus()):
         raise ConfigError(
@@ -196,7 +195,7 @@ def check_model(config: PolicyConfig) -> None:
     if not folder.exists() and not looks_like_id:
         raise ConfigError(f"policy.model must be 'embedded', a model's folder or a Hugging Face id, got {config.model!r}; no such folder")
     from policy.model import find_model
-    from policy.thinking import check_mode
+    from policy.rollout.chat import check_mode
 
     with refusing():
         check_weight_files(config, model := find_model(config.model))
@@ -209,8 +208,8 @@ def check_template(config: ExperimentConfig) -> None:
     """
     if config.policy.is_embedded:
         return
-    from policy.chat import Chat
     from policy.model import find_model, load_tokenizer
+    from policy.rollout.chat import Chat
 
     with refusing((ValueError, OSError)):
         tokenizer = load_tokenizer(find_model(config.policy.model))

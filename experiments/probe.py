@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from curriculum.task import Mode, TaskSpec
-from policy.rollout import RolloutGroup
+from policy.rollout.dialogue import RolloutGroup
 from simulator.scenario import Difficulty, Family
 
 

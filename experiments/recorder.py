@@ -29,7 +29,7 @@ from analysis.runs import (
     turns_with_thoughts,
 )
 from curriculum.task import TaskSpec
-from policy.rollout import Rollout, RolloutGroup
+from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Speaker
 from simulator.files import draft_of, jsonable, write_whole
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 from curriculum import TEACHERS
 from curriculum.task import GroupOutcome
 from curriculum.teacher import LedgerTeacher
-from policy.rollout import RolloutGroup
+from policy.rollout.dialogue import RolloutGroup
 
 
 class Contrast(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from curriculum.collapse.indicators import retrieval_accuracy
-from policy.rollout import Rollout
+from policy.rollout.dialogue import Rollout
 from simulator.dialogue import Outcome
 
 Exchange = tuple[list[int], list[int]]

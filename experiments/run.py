@@ -32,7 +32,7 @@ from experiments.same_past import require_records, require_start, require_unmove
 from experiments.summary import closing_words, summarise_run
 from experiments.train import Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
-from policy.disk import why_full
+from policy.files import why_full
 from simulator.files import ExitCode, as_clock
 from simulator.llm.config import EndpointConfig
 from simulator.version import world_of

@@ -39,7 +39,7 @@ from experiments.preflight import check
 from experiments.same_run import refuse_other
 from experiments.sweep_checks import check_no_writers, check_place, lost_by_words, refused_arms, torn_runs
 from experiments.sweep_plan import Cell, Sweep
-from policy.prior_place import prior_folder
+from policy.prior import prior_folder
 from simulator.files import ExitCode, as_clock
 
 POLL_S = 2.0

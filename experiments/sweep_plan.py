@@ -67,7 +67,7 @@ from experiments.sweep_input import (
     require_shape,
     whole_numbers,
 )
-from policy.engine import EngineKind
+from policy.config import EngineKind
 
 REFERENCE = re.compile(r"\{([\w.+-]+)\}")
 

@@ -22,9 +22,9 @@ from experiments.probe import as_heard, probe_tasks
 from experiments.recorder import Recorder, group_records, rollout_record
 from experiments.retrieval import retrieval_metrics
 from policy.batch import admitted, by_segment, pack
-from policy.capacity import engines_beside
-from policy.rollout import Rollout, RolloutGroup
-from policy.staleness import is_fresh, off_policy_metrics
+from policy.engine.capacity import engines_beside
+from policy.rollout.dialogue import Rollout, RolloutGroup
+from policy.rollout.pool import is_fresh, off_policy_metrics
 from simulator.scenario import Split
 
 Played = TypeVar("Played", RolloutGroup, GroupOutcome)

@@ -44,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build(options: argparse.Namespace) -> str:
     """Builds the prior that the options describe and returns its folder."""
-    from policy.demonstrations import DemonstrationConfig
-    from policy.prior import PriorConfig, build_anew, build_prior
+    from policy.config import DemonstrationConfig
+    from policy.prior.prior import PriorConfig, build_anew, build_prior
 
     settings = {"num_tokens": options.num_tokens} if options.num_tokens is not None else {}
     demonstrations = DemonstrationConfig(narrow=options.narrow)

@@ -1,18 +1,41 @@
-"""From finished rollouts to padded tensors: which groups are trained on, and in what pieces."""
+"""From finished rollouts to padded tensors: which groups are trained on, and in what pieces.
+
+What a loss reads of each token, what it gives back, and what two sets of logprobs say of each other.
+
+Losses are summed over tokens: the caller divides by the denominator of the whole optimiser step, so how a batch is cut changes nothing.
+Tensors are worked on through their methods: an algorithm and its settings can then be named without importing torch.
+
+What an optimiser step works on: a batch, with all that the loss needs to know of each of its tokens.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from policy.advantages import Targets
-from policy.rollout import Rollout, RolloutGroup
+from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Outcome
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """What an algorithm wants of each token of a batch."""
+
+    advantages_BT: Tensor
+    """float32; 0 outside the loss mask."""
+    returns_BT: Tensor | None = None
+    """float32; what a critic is to predict of each token, 0 outside the loss mask. None where there is no critic."""
+    values_BT: Tensor | None = None
+    """float32; what the critic predicted before the update, alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,3 +251,164 @@ def micro_batches(batch: Batch, *, max_rows: int, max_tokens: int) -> list[Tenso
         pieces.append(rows[:size])
         rows = rows[size:]
     return pieces
+
+
+MAX_LOG_RATIO = 20.0
+"""Log-ratios are clamped to +-20 before exp (verl, OpenRLHF)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenScores:
+    """What a loss may read of the N trained tokens of a micro-batch; logprobs and entropies in nats at the sampling temperature."""
+
+    logprobs_N: Tensor
+    """Of the weights being trained; carries the gradient."""
+    entropies_N: Tensor
+    """Exact; carries a gradient only where the algorithm asks for one."""
+    old_logprobs_N: Tensor
+    """Of the weights before this update, recomputed by the trainer."""
+    advantages_N: Tensor
+    reference_logprobs_N: Tensor | None = None
+    rollout_logprobs_N: Tensor | None = None
+    """Of the engine, as the tokens were sampled."""
+    rows_N: Tensor | None = None
+    """int64; which row of the micro-batch each token is of. Rows are never cut."""
+    selected_N: Tensor | None = None
+    """bool; the tokens that the algorithm picked out of the whole optimiser step."""
+    weights_N: Tensor | None = None
+    """What each token counts in a sum; unset, 1 each."""
+    correction_N: Tensor | None = None
+    """Detached; what each token's policy gradient is multiplied by for having been sampled by an engine that differs from the trainer."""
+
+    def summed(self, values_N: Tensor) -> Tensor:
+        """Their sum, each counting by its weight."""
+        return values_N.sum() if self.weights_N is None else (values_N * self.weights_N).sum()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenSums:
+    """What to log of a micro-batch; nothing in it is averaged yet."""
+
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    """By metric key: sums over tokens, whose means are logged."""
+    maxima: dict[str, Tensor] = field(default_factory=dict)
+    """By metric key: maxima over tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenLoss(TokenSums):
+    """A loss summed over tokens by their weights, with what to log of it."""
+
+    total: Tensor
+    """Scalar; differentiable."""
+
+
+def k3(log_p_N: Tensor, log_q_N: Tensor) -> Tensor:
+    """The k3 estimate of KL(p || q) on tokens sampled from p, each >= 0, float64.
+
+    Source: Schulman, "Approximating KL divergence" (2020).
+    """
+    difference_N = (log_q_N.double() - log_p_N.double()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return difference_N.expm1() - difference_N
+
+
+def mismatch(rollout_logprobs_N: Tensor, logprobs_N: Tensor, entropies_N: Tensor) -> TokenSums:
+    """Engine against trainer on the same tokens, as metrics alone; the KL is k3 of KL(engine || trainer)."""
+    differences_N = (logprobs_N - rollout_logprobs_N).abs()
+    sums = {
+        "actor/entropy": entropies_N.sum(),
+        "actor/entropy_sampled": -rollout_logprobs_N.sum(),
+        "training/rollout_logprob_abs_diff_mean": differences_N.sum(),
+        "training/mismatch_kl": k3(rollout_logprobs_N, logprobs_N).sum(),
+    }
+    return TokenSums(sums=sums, maxima={"training/rollout_logprob_abs_diff_max": differences_N.max()})
+
+
+@dataclass
+class Totals:
+    """Sums and maxima over the tokens of many micro-batches; one that is no number stays one."""
+
+    num_tokens: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    maxima: dict[str, float] = field(default_factory=dict)
+
+    def add(self, num_tokens: int, token_sums: TokenSums) -> None:
+        """Takes in one micro-batch."""
+        self.num_tokens += num_tokens
+        for key, value in token_sums.sums.items():
+            self.sums[key] = self.sums.get(key, 0.0) + float(value)
+        for key, value in token_sums.maxima.items():
+            before, now = self.maxima.get(key, -math.inf), float(value)
+            self.maxima[key] = now if math.isnan(now) or now > before else before
+
+    def metrics(self) -> dict[str, float]:
+        """Means over all tokens, and the maxima."""
+        return {key: value / self.num_tokens for key, value in self.sums.items()} | self.maxima
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A batch with its targets; all columns [B, T] on the CPU."""
+
+    batch: Batch
+    advantages_BT: Tensor
+    old_logprobs_BT: Tensor | None
+    """None when strictly on policy: the current ones, detached, are the old ones."""
+    reference_logprobs_BT: Tensor | None
+    returns_BT: Tensor | None = None
+    """None without a critic, like the values."""
+    values_BT: Tensor | None = None
+    selected_BT: Tensor | None = None
+    """What the algorithm picked out of the optimiser step."""
+
+    def rows(self, rows_R: Tensor) -> Work:
+        """These rows only, cut to the longest that is needed."""
+        batch = self.batch.rows(rows_R)
+        length = batch.token_ids_BT.shape[1]
+        columns = {field.name: getattr(self, field.name) for field in fields(self) if field.name.endswith("_BT")}
+        given = {name: column[rows_R, :length] for name, column in columns.items() if column is not None}
+        return replace(self, batch=batch, **given)
+
+    def with_selection(self, select: Callable[..., Tensor], logprobs_BT: Tensor | None = None) -> Work:
+        """The same with a mark on the tokens that are picked.
+
+        Args:
+            select: (logprobs before the update [N], advantages [N], and by the present weights [N] where these are given) -> bool [N].
+        """
+        assert self.old_logprobs_BT is not None, "tokens are picked by their logprobs before the update"
+        mask_BT = self.batch.loss_mask_BT
+        selected_BT = torch.zeros_like(mask_BT)
+        columns = (self.old_logprobs_BT, self.advantages_BT, *(() if logprobs_BT is None else (logprobs_BT,)))
+        selected_BT[mask_BT] = select(*(column_BT[mask_BT] for column_BT in columns))
+        return replace(self, selected_BT=selected_BT)
+
+    def scores(self, logprobs_N: Tensor, entropies_N: Tensor) -> TokenScores:
+        """What a loss is made of: the model's view of the trained tokens now, and everything else that is known of them.
+
+        Args:
+            logprobs_N: by the current weights, nats, on the device of the model, where the rest is brought to; entropies alike.
+        """
+
+        def flat_N(column_BT: Tensor) -> Tensor:
+            return column_BT[self.batch.loss_mask_BT].to(logprobs_N.device)
+
+        return TokenScores(
+            logprobs_N=logprobs_N,
+            entropies_N=entropies_N,
+            old_logprobs_N=logprobs_N.detach() if self.old_logprobs_BT is None else flat_N(self.old_logprobs_BT),
+            advantages_N=flat_N(self.advantages_BT),
+            reference_logprobs_N=None if self.reference_logprobs_BT is None else flat_N(self.reference_logprobs_BT),
+            rollout_logprobs_N=flat_N(self.batch.rollout_logprobs_BT),
+            rows_N=self.batch.loss_mask_BT.nonzero()[:, 0].to(logprobs_N.device),
+            selected_N=None if self.selected_BT is None else flat_N(self.selected_BT),
+        )
+
+    def figures(self) -> tuple[tuple[str, Tensor | None], ...]:
+        """What may not be finite, by name, in the order in which it is to be suspected."""
+        return (
+            ("engine's logprob", self.batch.rollout_logprobs_BT),
+            ("reference's logprob", self.reference_logprobs_BT),
+            ("reward", self.batch.rewards_B),
+            ("advantage", self.advantages_BT),
+            ("logprob before the update", self.old_logprobs_BT),
+        )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from policy.disk import as_os_error, flush, open_as_its_folder
+from policy.files import as_os_error, flush, open_as_its_folder
 from policy.lora import merged_state
 from policy.model import no_progress_bars
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from policy.batch import Batch
-from policy.learner_config import LearnerConfig
+from policy.config import LearnerConfig
 from policy.lora import adapter_parameters
 
 NUM_NAMED = 3

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from policy.lora_config import LoraConfig, check_lora
+from policy.config import LoraConfig, check_lora
 
 FROZEN = ".base_layer."
 """In the names of an adapted layer's own parameters."""

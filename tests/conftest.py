@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from sweep_file import write  # noqa: F401 (a fixture, of several files)
 
-from policy.capacity import vllm_is_for_gpus
+from policy.engine.capacity import vllm_is_for_gpus
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,12 +10,12 @@ from curriculum.collapse.monitor import CollapseMonitor
 from experiments.faults import FaultBudget
 from experiments.parts import Parts
 from experiments.teaching import make_teacher
-from policy.algorithms import make_algorithm
-from policy.chat import Chat
-from policy.engine import Completion
+from policy.algorithms.algorithms import make_algorithm
+from policy.engine.engine import Completion
 from policy.learner import Learner
 from policy.model import load_model
-from policy.rollout import roll_out_group
+from policy.rollout.chat import Chat
+from policy.rollout.dialogue import roll_out_group
 from simulator.reward import resolved
 from simulator.users import make_bank, make_user
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from policy.batch import Batch, pack
-from policy.rollout import Rollout, RolloutGroup
+from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
 from simulator.reward import Reward
 from simulator.scenario import Difficulty, Family, HiddenIntention, Persona, PersonaType, Scenario, Split

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from policy import vllm_engine, vllm_transfer
+from policy.engine import nccl as vllm_transfer
+from policy.engine import vllm as vllm_engine
 from tests.tiny_policy import NumberingUser
 
 vllm_engine.import_vllm()

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from policy.advantages import (
+from policy.algorithms.advantages import (
     group_advantages,
     leave_one_out_advantages,
     to_tokens,

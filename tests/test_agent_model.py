@@ -16,7 +16,8 @@ from experiments.__main__ import main
 from experiments.agents import speech
 from experiments.agents.options import evaluate_parser
 from experiments.agents.who import Agent, Kind
-from policy.engine import EngineConfig, EngineDtype, cache_bytes
+from policy.config import EngineConfig, EngineDtype
+from policy.model import cache_bytes
 from simulator.sage.formats import write_profiles
 from simulator.scenario import Split
 from simulator.world import load_bank

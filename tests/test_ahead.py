@@ -18,8 +18,8 @@ from experiments.faults import FaultBudget
 from experiments.keys import ConfigError
 from experiments.teaching import make_teacher
 from experiments.train import Tally, TrainingRun
-from policy.rollout import Rollout, RolloutGroup
-from policy.staleness import is_fresh, off_policy_metrics, staleness
+from policy.rollout.dialogue import Rollout, RolloutGroup
+from policy.rollout.pool import is_fresh, off_policy_metrics, staleness
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.reward import Reward
 from simulator.world import load_bank

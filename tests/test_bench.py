@@ -17,8 +17,7 @@ from experiments.benchmarks import rollouts, training
 from experiments.benchmarks.dialogues import dialogues, embedded_user
 from experiments.benchmarks.figures import Figure, Settings, figure, ratio_of_medians, ratios
 from experiments.benchmarks.whole_dialogues import Rounds
-from policy.engine import EngineConfig
-from policy.rollout_config import RolloutConfig
+from policy.config import EngineConfig, RolloutConfig
 from simulator.dialogue import Speaker
 
 PUBLISHED = {
@@ -149,9 +148,9 @@ def test_dialogues_are_whole_repeat_and_differ_in_length() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="TRL is not installed (requirements/bench.txt)")
 def test_trl_takes_the_same_step() -> None:
     from experiments.benchmarks.trl_step import TrlStep
-    from policy.grpo import Grpo, GrpoConfig
+    from policy.algorithms.algorithms import Grpo, GrpoConfig
+    from policy.config import LearnerConfig
     from policy.learner import Learner
-    from policy.learner_config import LearnerConfig
 
     batch, ours = random_batch(seed=1, num_groups=4), tiny_model()
     algorithm = Grpo(GrpoConfig())

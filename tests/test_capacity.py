@@ -8,11 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from policy.capacity import check_capacity, free_bytes
-from policy.cluster import ClusterConfig
-from policy.engine import EngineConfig, EngineDtype, EngineKind
-from policy.rollout_config import RolloutConfig
-from policy.stored_weights import num_weights
+from policy.config import ClusterConfig, EngineConfig, EngineDtype, EngineKind, RolloutConfig
+from policy.engine.capacity import check_capacity, free_bytes
+from policy.files import num_weights
 
 MIB = 1 << 20
 
@@ -20,8 +18,8 @@ MIB = 1 << 20
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Writes what the kernel says of this process's groups: their names, and files by path below the mount."""
-    monkeypatch.setattr("policy.capacity.CGROUP", tmp_path / "cgroup")
-    monkeypatch.setattr("policy.capacity.OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr("policy.engine.capacity.CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr("policy.engine.capacity.OWN_GROUPS", tmp_path / "own")
 
     def write(own: str, **files: str) -> None:
         (tmp_path / "own").write_text(own)
@@ -89,9 +87,9 @@ def model_of(folder: Path, *, num_weights: int, name: str = "model.safetensors")
 def test_weights_take_the_room_of_the_engines_dtype_whatever_their_files_have(tmp_path, monkeypatch, dtype, each_mb):
     folder = model_of(tmp_path, num_weights=1 << 28)
     asked = (RolloutConfig(num_engines=1), EngineConfig(engine=EngineKind.HF, dtype=dtype), ClusterConfig(), folder)
-    monkeypatch.setattr("policy.capacity.free_bytes", lambda: each_mb * MIB)
+    monkeypatch.setattr("policy.engine.capacity.free_bytes", lambda: each_mb * MIB)
     check_capacity(*asked)
-    monkeypatch.setattr("policy.capacity.free_bytes", lambda: (each_mb - 1) * MIB)
+    monkeypatch.setattr("policy.engine.capacity.free_bytes", lambda: (each_mb - 1) * MIB)
     with pytest.raises(ValueError, match=rf"each needs about {each_mb} MiB and {each_mb - 1} MiB are free"):
         check_capacity(*asked)
 

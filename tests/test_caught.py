@@ -14,12 +14,12 @@ from experiments.faults import FaultBudget
 from experiments.parts import Parts
 from experiments.teaching import make_teacher
 from experiments.train import Tally, TrainingRun
-from policy.algorithms import make_algorithm
+from policy.algorithms.algorithms import make_algorithm
+from policy.engine.weights import check_receipts, pack_weights
 from policy.learner import Learner
 from policy.model import load_model
-from policy.rollout import Conduct
-from policy.weights import check_receipts, pack_weights
-from policy.worker import RolloutWorker
+from policy.rollout.dialogue import Conduct
+from policy.rollout.worker import RolloutWorker
 from simulator.dialogue import Speaker, Turn
 from simulator.scenario import Split
 from simulator.user import Reaction

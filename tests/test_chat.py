@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from policy.chat import Chat
 from policy.model import load_tokenizer
+from policy.rollout.chat import Chat
 from tests.tiny_policy import chatml_tokenizer, tiny_tokenizer
 
 USER = {"role": "user", "content": "i had a hard week."}

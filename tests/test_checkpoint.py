@@ -17,10 +17,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 import policy.checkpoint
+from policy.algorithms.algorithms import Grpo, GrpoConfig
 from policy.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
-from policy.grpo import Grpo, GrpoConfig
+from policy.config import LearnerConfig
 from policy.learner import Learner
-from policy.learner_config import LearnerConfig
 from policy.model import load_model
 from simulator.scenario import HiddenIntention
 

@@ -13,8 +13,8 @@ from experiments.catalogue import experiments, path_of
 from experiments.config import BudgetConfig, load, load_saved, read_yaml, to_plain, to_yaml
 from experiments.keys import ConfigError, nearest
 from experiments.sweep_plan import is_sweep, load_sweep
-from policy.algorithms import ALGORITHMS
-from policy.engine import EngineKind
+from policy.algorithms.algorithms import ALGORITHMS
+from policy.config import EngineKind
 from simulator.llm.config import DECIDE_NOTHING, EndpointConfig
 from simulator.llm.user import LLMUserConfig
 

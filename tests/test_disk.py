@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from policy.disk import flush, open_as_its_folder
+from policy.files import flush, open_as_its_folder
 
 
 def test_a_file_system_without_modes_is_no_reason_to_lose_a_file(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from curriculum.__main__ import describe
 from curriculum.collapse.monitor import INDICATORS
 from experiments.cautions import cautions
 from experiments.config import load
-from policy.algorithms import ALGORITHMS, make_algorithm
+from policy.algorithms.algorithms import ALGORITHMS, make_algorithm
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty, Split

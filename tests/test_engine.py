@@ -15,10 +15,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from policy.engine import EngineConfig, EngineDtype, EngineError, EngineKind, Request, Sampling, make_engine, vllm_remedy
+from policy.config import EngineConfig, EngineDtype, EngineKind
+from policy.engine.engine import EngineError, Request, Sampling
+from policy.engine.factory import make_engine, vllm_remedy
+from policy.engine.vllm import import_vllm, too_little_memory
+from policy.engine.weights import pack_weights
 from policy.model import load_tokenizer
-from policy.vllm_engine import import_vllm, too_little_memory
-from policy.weights import pack_weights
 from tests.tiny_policy import save_tiny_policy
 
 PROMPT = list(range(40, 75))
@@ -346,7 +348,7 @@ def test_too_little_memory_is_told_by_the_setting_that_holds_on_the_platform(sai
 
 @pytest.mark.parametrize(("version", "expected"), [("2.13.0+cpu", "cpu"), ("2.13.0", "gpu"), ("2.13.0+cu130", "gpu")])
 def test_vllm_is_to_be_installed_for_what_torch_is_built_for(version, expected, monkeypatch):
-    monkeypatch.setattr("policy.engine.metadata.version", {"torch": version}.__getitem__)
+    monkeypatch.setattr("policy.engine.factory.metadata.version", {"torch": version}.__getitem__)
     assert vllm_remedy() == f"pip install -r requirements/{expected}.txt"
 
 
@@ -354,7 +356,7 @@ def test_missing_vllm_falls_back_in_auto_and_is_refused_when_asked_for(folder, m
     def missing(dtype):
         raise ImportError("No module named 'vllm'")
 
-    monkeypatch.setattr("policy.vllm_engine.import_vllm", missing)
+    monkeypatch.setattr("policy.engine.vllm.import_vllm", missing)
     with pytest.raises(ValueError, match=r"policy\.engine must .*; pip install -r requirements/(cpu|gpu)\.txt"):
         make_engine(EngineConfig(engine=EngineKind.VLLM), folder, max_context=64)
     engine = make_engine(EngineConfig(engine=EngineKind.AUTO), folder, max_context=64)

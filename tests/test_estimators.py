@@ -11,13 +11,9 @@ import pytest
 import torch
 from policy_factories import group, pack, random_talks, rollout
 
-from policy.algorithms import make_algorithm
+from policy.algorithms.algorithms import GrpoConfig, PpoConfig, ReinforcePPConfig, RlooConfig, Spread, make_algorithm
 from policy.batch import Batch
-from policy.grpo import GrpoConfig, Spread
-from policy.ppo import PpoConfig
-from policy.reference import KlPlace
-from policy.reinforce_pp import ReinforcePPConfig
-from policy.rloo import RlooConfig
+from policy.config import KlPlace
 from simulator.dialogue import Outcome
 
 Rows = list[list[float]]

@@ -202,7 +202,7 @@ def test_an_entropy_bonus_that_outweighs_a_reward_at_the_end_is_warned_of():
 
 
 def test_a_run_on_a_gpu_is_refused_where_there_is_none_before_a_model_is_looked_for(monkeypatch, tmp_path):
-    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 0)
+    monkeypatch.setattr("policy.engine.capacity.num_gpus", lambda: 0)
     with pytest.raises(ConfigError, match=r"learner\.device must be cpu where torch finds no GPU, got 'cuda'; set it to cpu and cluster"):
         preflight.check(load("own_model"), tmp_path / "run", resuming=False)
 
@@ -216,13 +216,13 @@ def test_a_run_on_a_gpu_is_refused_where_there_is_none_before_a_model_is_looked_
     ],
 )
 def test_the_learner_may_be_given_any_gpu_that_is_there(device, message, monkeypatch):
-    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 2)
+    monkeypatch.setattr("policy.engine.capacity.num_gpus", lambda: 2)
     with pytest.raises(ConfigError, match=message) if message else nullcontext():
         preflight.check_device(load("own_model", [f"learner.device={device}"]))
 
 
 def test_a_model_of_ones_own_is_planned_where_there_is_a_gpu(monkeypatch, tmp_path):
-    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 1)
+    monkeypatch.setattr("policy.engine.capacity.num_gpus", lambda: 1)
     folder = save_tiny_policy(tmp_path / "tiny")
     preflight.check(load("own_model", [f"policy.model={folder}"]), tmp_path / "run", resuming=False)
 

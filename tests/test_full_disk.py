@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from policy.disk import as_os_error, why_full
+from policy.files import as_os_error, why_full
 
 
 @pytest.fixture

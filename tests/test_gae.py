@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from policy.gae import explained_variance, gae, token_rewards
+from policy.algorithms.advantages import explained_variance, gae, token_rewards
 
 #             u  a  a  u  u  a  u
 MASK = [[0, 1, 1, 0, 0, 1, 0]]

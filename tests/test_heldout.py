@@ -15,7 +15,7 @@ from experiments.callbacks import Callback
 from experiments.evaluate import EvaluationConfig, EvaluationTask
 from experiments.heldout import HeldOut, is_due, start_and_end, tenth_of
 from experiments.recorder import Recorder
-from policy.rollout import Rollout, RolloutGroup
+from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Outcome
 from simulator.reward import final_emotion
 from simulator.rule_user import RuleUser, RuleUserConfig

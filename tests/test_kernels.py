@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from policy.kernels import choose_kernels, threads
+from policy.process import choose_kernels, threads
 
 
 def test_a_first_pass_changes_neither_weights_nor_gradients_nor_generators():

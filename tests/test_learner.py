@@ -10,14 +10,13 @@ import pytest
 import torch
 from policy_factories import group, pack, random_batch, rollout, tiny_model
 
-from policy.advantages import Targets
-from policy.aggregation import Aggregation
+from policy.algorithms.algorithms import Grpo, GrpoConfig
+from policy.algorithms.loss import TRACE_METRICS
+from policy.batch import Targets
+from policy.config import Aggregation, LearnerConfig
 from policy.diagnosis import naming_settings_for_memory
-from policy.grpo import Grpo, GrpoConfig
 from policy.learner import METRICS, Learner
-from policy.learner_config import LearnerConfig
 from policy.model import token_logprobs_and_entropy
-from policy.token_trace import METRICS as TRACE_METRICS
 
 
 def learner(*, algorithm: Grpo | None = None, seed: int = 0, reference: bool = False, **settings: object) -> Learner:

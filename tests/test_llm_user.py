@@ -15,10 +15,10 @@ import pytest
 from fake_endpoint import JUDGED, KEY, SAID, Behaviour, FakeEndpoint, answer, serving, status
 from tiny_policy import make_scenario, tiny_tokenizer
 
-from policy.chat import Chat
-from policy.engine import Completion
-from policy.rollout import PlainTask, Rollout, roll_out_group
-from policy.rollout_config import RolloutConfig
+from policy.config import RolloutConfig
+from policy.engine.engine import Completion
+from policy.rollout.chat import Chat
+from policy.rollout.dialogue import PlainTask, Rollout, roll_out_group
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.llm.client import COUNTS
 from simulator.llm.prompts import Thought

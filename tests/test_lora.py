@@ -14,12 +14,11 @@ from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 from experiments.config import load
 from experiments.keys import ConfigError
 from experiments.preflight import check_model
+from policy.algorithms.algorithms import Grpo, GrpoConfig
 from policy.checkpoint import load_checkpoint, save_checkpoint
-from policy.grpo import Grpo, GrpoConfig
+from policy.config import LearnerConfig, LoraConfig, check_lora
 from policy.learner import Learner
-from policy.learner_config import LearnerConfig
 from policy.lora import add_adapters, is_adapter, make_trainable, merged_parameters, merged_state
-from policy.lora_config import LoraConfig, check_lora
 from policy.model import load_model, token_logprobs_and_entropy
 
 needs_peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is not installed (requirements/lora.txt)")

@@ -8,12 +8,10 @@ import pytest
 import torch
 from policy_factories import group, pack, rollout
 
-from policy.algorithms import ALGORITHMS, make_algorithm
-from policy.grpo import Grpo, GrpoConfig, Spread
-from policy.losses import TokenScores, TokenSums, Totals, k3, mismatch
-from policy.reference import kl_to_reference
-from policy.rollout import Rollout
-from policy.surrogates import clipped_surrogate
+from policy.algorithms.algorithms import ALGORITHMS, Grpo, GrpoConfig, Spread, make_algorithm
+from policy.algorithms.loss import clipped_surrogate, kl_to_reference
+from policy.batch import TokenScores, TokenSums, Totals, k3, mismatch
+from policy.rollout.dialogue import Rollout
 
 
 def scores(ratios: list[float], advantages: list[float], *, reference: list[float] | None = None) -> TokenScores:

@@ -25,8 +25,8 @@ from experiments.measure import (
     suspicious_share,
 )
 from experiments.retrieval import crossed_logprobs, exchanges
-from policy.rollout import Rollout, RolloutGroup
-from policy.thinking import Thought
+from policy.rollout.chat import Thought
+from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Outcome, Speaker, Turn
 from simulator.scenario import FAMILIES, Difficulty
 
@@ -146,7 +146,7 @@ def test_old_errors_are_forgotten():
 def test_errors_of_the_engine_are_counted_apart():
     faults = FaultBudget(0.05)
     faults.observe(
-        [broken_group(num_good=5, num_broken=2, error="policy.engine.EngineError: gone"), broken_group(num_good=5, num_broken=1)]
+        [broken_group(num_good=5, num_broken=2, error="policy.engine.engine.EngineError: gone"), broken_group(num_good=5, num_broken=1)]
     )
     assert faults.counts() == {"simulator": 1, "engine": 2, "excluded_dialogues": 3}
 

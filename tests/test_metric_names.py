@@ -10,9 +10,9 @@ import pytest
 import torch
 from documented_metrics import TABLE
 
+from policy.algorithms.loss import clipped_surrogate
+from policy.batch import TokenScores
 from policy.learner import METRICS
-from policy.losses import TokenScores
-from policy.surrogates import clipped_surrogate
 from studies.alarm_quality.courses import course_of_run
 
 RATIOS, ADVANTAGES = [1.5, 0.5, 6.0, 1.0], [1.0, -1.0, -1.0, 1.0]

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from experiments.__main__ import main
-from policy.model import find_model
-from policy.model_folder import check_model_folder
+from policy.model import check_model_folder, find_model
 from tests.tiny_policy import save_tiny_policy
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 123456\n"

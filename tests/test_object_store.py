@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import ray
 
-from policy.weights import PackedWeights
+from policy.engine.weights import PackedWeights
 from tests.test_pool import load, tasks_of
 from tests.test_pool_faults import make_pool
 from tests.tiny_policy import save_tiny_policy
@@ -15,7 +15,7 @@ from tests.tiny_policy import save_tiny_policy
 def test_weights_are_put_once_for_all_engines_and_results_lie_in_the_store(tmp_path, monkeypatch):
     folder = save_tiny_policy(tmp_path, hidden=32, layers=1)
     put, kept = ray.put, []
-    monkeypatch.setattr("policy.crew.ray.put", lambda value: kept.append(put(value)) or kept[-1])
+    monkeypatch.setattr("policy.rollout.worker_group.ray.put", lambda value: kept.append(put(value)) or kept[-1])
     with make_pool(folder, num_engines=2) as pool:
         pool.load_weights(load(folder).named_parameters(), 1)
         [weights] = kept

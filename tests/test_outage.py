@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from policy.outage import ALONE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, Outage, PatientUser
+from policy.rollout.outage import ALONE_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, Outage, PatientUser
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.llm.client import SimulatorAwayError, SimulatorError
 from simulator.llm.user import LLMUser, LLMUserConfig

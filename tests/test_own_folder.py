@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from policy.own_folder import LOCK, OwnFolder, remove_abandoned
+from policy.files import LOCK, OwnFolder, remove_abandoned
 
 HOLDS_ONE = textwrap.dedent("""
     import sys, time
     from pathlib import Path
-    from policy.own_folder import OwnFolder
+    from policy.files import OwnFolder
     folder = OwnFolder("attune-", parent=Path(sys.argv[1]))
     (Path(folder.name) / "weights").write_text("many")
     print(folder.name, flush=True)

@@ -15,26 +15,26 @@ from pathlib import Path
 import psutil
 import pytest
 
-from policy.parent_watch import ENDS_WITH
+from policy.process import ENDS_WITH
 from tests.tiny_policy import save_tiny_policy
 
-SLEEPS = "import time; from policy.parent_watch import end_with_parent; end_with_parent(); print('up', flush=True); time.sleep(120)"
+SLEEPS = "import time; from policy.process import end_with_parent; end_with_parent(); print('up', flush=True); time.sleep(120)"
 STARTS = f"""
 import subprocess, sys
-from policy.parent_watch import binding_children
+from policy.process import binding_children
 with binding_children():
     subprocess.Popen([sys.executable, "-c", {SLEEPS!r}])
 import time; time.sleep(120)
 """
 BUILDS = """
-from policy.prior import build_prior
-from policy.prior_config import PriorConfig
+from policy.prior.prior import build_prior
+from policy.config import PriorConfig
 build_prior(PriorConfig(vocab_size=600, hidden_size=32, num_layers=1), progress=False)
 """
 ENGINE = """
 import sys
-from policy.engine import EngineConfig, EngineKind
-from policy.vllm_engine import VLLMEngine
+from policy.config import EngineConfig, EngineKind
+from policy.engine.vllm import VLLMEngine
 if __name__ == "__main__":
     VLLMEngine(EngineConfig(engine=EngineKind.VLLM, engine_process=True), sys.argv[1], max_context=256)
 """
@@ -85,7 +85,7 @@ def test_a_process_whose_parent_is_gone_before_it_looks_ends_at_once():
 def test_a_process_that_nobody_bound_and_the_children_of_one_that_is_are_not_watched():
     seen = textwrap.dedent("""
         import os, threading
-        from policy.parent_watch import ENDS_WITH, end_with_parent
+        from policy.process import ENDS_WITH, end_with_parent
         end_with_parent()
         print(threading.active_count(), ENDS_WITH in os.environ)
     """)
@@ -98,7 +98,7 @@ def test_a_process_that_nobody_bound_and_the_children_of_one_that_is_are_not_wat
 
 def test_the_build_of_a_prior_ends_with_the_run_that_wanted_it(tmp_path: Path):
     with killed_with_a_child(
-        "-c", BUILDS, named="policy.prior_process", ready=has_loaded("tokenizers"), XDG_CACHE_HOME=str(tmp_path)
+        "-c", BUILDS, named="policy.prior.prior", ready=has_loaded("tokenizers"), XDG_CACHE_HOME=str(tmp_path)
     ) as child:
         child.wait(timeout=30)
     assert not list(tmp_path.glob("attune/prior-*"))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from policy import cluster
-from policy.own_folder import first_writable
+from policy import config as cluster
+from policy.files import first_writable
 from simulator.files import settle_home
 
 

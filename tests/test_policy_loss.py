@@ -12,19 +12,20 @@ from policy_factories import group, pack, random_batch, rollout, tiny_model
 from torch import Tensor
 
 from experiments.config import ConfigError, load
-from policy.aggregation import Aggregation
+from policy.algorithms.algorithms import CriticKind, Grpo, GrpoConfig, PpoConfig, ReinforcePPConfig, RlooConfig
+from policy.algorithms.loss import (
+    covariances,
+    kl_to_reference,
+    next_entropy_coef,
+    next_kl_coef,
+    penalised,
+    pick_between,
+    pick_highest,
+    truncated_weights,
+)
 from policy.batch import Batch
-from policy.coefficients import next_entropy_coef, next_kl_coef
-from policy.correction import Correction, truncated_weights
-from policy.covariance import covariances, pick_between, pick_highest
-from policy.grpo import Grpo, GrpoConfig
+from policy.config import Aggregation, Correction, KlEstimator, KlPlace, LearnerConfig, PolicyLossConfig, Surrogate
 from policy.learner import Learner
-from policy.learner_config import LearnerConfig
-from policy.policy_loss_config import PolicyLossConfig, Surrogate
-from policy.ppo import CriticKind, PpoConfig
-from policy.reference import KlEstimator, KlPlace, kl_to_reference, penalised
-from policy.reinforce_pp import ReinforcePPConfig
-from policy.rloo import RlooConfig
 
 COVARIANCE = {"cov_share": 0.2, "cov_low": 0.0, "cov_high": 1e9}
 OF_THEIR_OWN = {

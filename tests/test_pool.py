@@ -13,14 +13,12 @@ import ray
 import torch
 from transformers import AutoModelForCausalLM
 
-from policy.cluster import ClusterConfig
-from policy.engine import EngineConfig, EngineKind
+from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig
 from policy.model import load_tokenizer
-from policy.pool import RolloutPool, check_pool
-from policy.restarts import summed
-from policy.rollout import Conduct
-from policy.rollout_config import RolloutConfig
-from policy.worker import RolloutWorker
+from policy.rollout.dialogue import Conduct
+from policy.rollout.pool import RolloutPool, check_pool
+from policy.rollout.worker import RolloutWorker
+from policy.rollout.worker_group import summed
 from simulator.dialogue import Outcome
 from simulator.scenario import VANILLA, Difficulty
 from tests.tiny_policy import FakeScenarios, NumberingUser, save_tiny_policy
@@ -211,7 +209,7 @@ def test_pool_that_does_not_fit_into_memory_is_refused_before_anything_starts(fo
 
 
 def test_pool_without_a_model_is_refused_before_anything_starts(tmp_path, monkeypatch):
-    monkeypatch.setattr("policy.pool.start_ray", lambda *_, **__: pytest.fail("Ray was started"))
+    monkeypatch.setattr("policy.rollout.pool.start_ray", lambda *_, **__: pytest.fail("Ray was started"))
     build = functools.partial(RolloutPool, CONFIG, EngineConfig(), user_factory=NumberingUser, scenarios=FakeScenarios, seed=0)
     with pytest.raises(ValueError, match=r"policy\.model must be a folder"):
         build(model_folder=tmp_path / "nowhere")
@@ -233,7 +231,7 @@ class Part:
 
 def test_a_part_that_fails_to_close_keeps_no_other_from_it(monkeypatch):
     closed: list[str] = []
-    monkeypatch.setattr("policy.pool.stop_ray", Part("ray", closed).close)
+    monkeypatch.setattr("policy.rollout.pool.stop_ray", Part("ray", closed).close)
     pool = object.__new__(RolloutPool)
     pool._transport, pool._crew = Part("transport", closed, fails=True), Part("crew", closed, fails=True)
     pool._started_ray, pool._folder = True, Part("folder", closed)

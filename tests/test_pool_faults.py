@@ -17,14 +17,10 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from policy.accounts import Accounts
-from policy.cluster import ClusterConfig
-from policy.crew import Crew
-from policy.engine import EngineConfig, EngineKind
-from policy.pool import RolloutPool
-from policy.restarts import LastingCounts, RestartBudget
-from policy.rollout_config import RolloutConfig
-from policy.weights import PackedWeights
+from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig
+from policy.engine.weights import PackedWeights
+from policy.rollout.pool import Accounts, RolloutPool
+from policy.rollout.worker_group import Crew, LastingCounts, RestartBudget
 from simulator.dialogue import Outcome
 from simulator.llm.user import LLMUserConfig
 from simulator.scenario import Split
@@ -227,7 +223,7 @@ def test_weights_that_find_no_room_anywhere_stop_a_run_with_the_remedy(monkeypat
     def refuse(packed):
         raise ray.exceptions.OutOfDiskError("no space left on the device")
 
-    monkeypatch.setattr("policy.crew.ray.put", refuse)
+    monkeypatch.setattr("policy.rollout.worker_group.ray.put", refuse)
     crew = object.__new__(Crew)
     with pytest.raises(RuntimeError, match=r"must have room for weights of 8 MiB, got no space left .*raise cluster\.object_store_mb"):
         crew.load_weights(PackedWeights(version=1, arrays={"w": np.zeros(1 << 20)}, dtypes={"w": "float64"}))

@@ -21,14 +21,13 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from experiments.sweep_plan import load_sweep
-from policy.demonstrations import DemonstrationConfig, demonstrate
+from policy.config import DemonstrationConfig, PriorConfig
+from policy.files import LOCK
 from policy.model import load_model
-from policy.own_folder import LOCK
-from policy.prior import CHOICE_TOKENS, WORD_WEIGHT, build_anew, build_model, build_prior, build_tokenizer, encode, prior_folder, words_told
-from policy.prior_config import PriorConfig
-from policy.prior_place import SHIPPED, recipe_of
-from policy.thinking import RECIPE
-from policy.thinking_demonstrations import thoughts
+from policy.prior import SHIPPED, prior_folder, recipe_of
+from policy.prior.demonstrations import demonstrate, thoughts
+from policy.prior.prior import CHOICE_TOKENS, WORD_WEIGHT, build_anew, build_model, build_prior, build_tokenizer, encode, words_told
+from policy.rollout.chat import RECIPE
 from simulator.dialogue import Dialogue, Speaker
 from simulator.emotion import REPEATED_AT, Skill
 from simulator.explain import appraisals
@@ -176,7 +175,7 @@ def test_a_prior_is_the_same_where_other_kernels_and_threads_would_be_chosen(tin
     for name, value in elsewhere.items():
         monkeypatch.setenv(name, value)
     assert (build_prior(TINY, progress=False) / "model.safetensors").read_bytes() == weights
-    command = [sys.executable, "-m", "policy.prior_process", str(tmp_path / "direct"), "--quiet"]
+    command = [sys.executable, "-m", "policy.prior.prior", str(tmp_path / "direct"), "--quiet"]
     subprocess.run(command, input=pickle.dumps(TINY), check=True)
     assert (tmp_path / "direct" / "model.safetensors").read_bytes() != weights
 
@@ -202,7 +201,7 @@ def test_a_cache_that_cannot_be_written_is_said_in_a_sentence(tmp_path: Path, mo
 
 def test_what_killed_builds_of_any_recipe_left_goes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("policy.prior.build_apart", lambda config, folder, **_: (folder / "weights").touch())
+    monkeypatch.setattr("policy.prior.prior.build_apart", lambda config, folder, **_: (folder / "weights").touch())
     left = tmp_path / "attune" / ".prior-of-another-recipe-x"
     left.mkdir(parents=True)
     (left / LOCK).write_text(platform.node())
@@ -228,7 +227,7 @@ def test_a_prior_that_cannot_get_its_name_is_an_error_unless_another_build_was_q
 
     if not is_quicker:
         monkeypatch.setattr(Path, "rename", refuse)
-    monkeypatch.setattr("policy.prior.build_apart", build)
+    monkeypatch.setattr("policy.prior.prior.build_apart", build)
     if is_quicker:
         assert build_prior(TINY, progress=False) == place
     else:
@@ -248,7 +247,7 @@ def test_a_prior_may_be_read_by_whom_the_umask_lets_and_lies_on_the_disk_before_
         flushed.append((Path(os.readlink(f"/proc/self/fd/{descriptor}")).name, folder.exists()))
         fsync(descriptor)
 
-    monkeypatch.setattr("policy.prior.build_apart", build)
+    monkeypatch.setattr("policy.prior.prior.build_apart", build)
     monkeypatch.setattr("os.fsync", noted)
     before = os.umask(0o027)
     try:

@@ -22,7 +22,7 @@ from curriculum.task import Mode
 from curriculum.teacher import task_to_record
 from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, name_among, rollout_record
 from experiments.train import TrainingRun
-from policy.thinking import Thought
+from policy.rollout.chat import Thought
 from simulator.dialogue import Dialogue
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, Split

@@ -10,12 +10,12 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError
 
-from policy.chat import Chat
-from policy.engine import Completion, Request
-from policy.outage import Outage
-from policy.rollout import Conduct, roll_out, roll_out_group, sampling_seed
-from policy.rollout_config import RolloutConfig
-from policy.worker import Lockstep
+from policy.config import RolloutConfig
+from policy.engine.engine import Completion, Request
+from policy.rollout.chat import Chat
+from policy.rollout.dialogue import Conduct, roll_out, roll_out_group, sampling_seed
+from policy.rollout.outage import Outage
+from policy.rollout.worker import Lockstep
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.scenario import VANILLA, Difficulty
 from simulator.user import Reaction

@@ -30,7 +30,8 @@ from experiments.probe import ProbeConfig, as_heard, probe_tasks
 from experiments.progress import Progress
 from experiments.summary import closing_words, ends, series
 from experiments.train import learned
-from policy.engine import EngineConfig, EngineKind, make_engine
+from policy.config import EngineConfig, EngineKind
+from policy.engine.factory import make_engine
 from simulator.dialogue import Outcome
 from simulator.files import ExitCode, ended
 from simulator.scenario import Split
@@ -188,8 +189,8 @@ import os, signal, sys
 from pathlib import Path
 import numpy as np, ray
 from experiments.interruption import Interruption
-from policy.cluster import ClusterConfig
-from policy.ray_session import start_ray, stop_ray
+from policy.config import ClusterConfig
+from policy.rollout.ray_cluster import start_ray, stop_ray
 # The tests themselves may run under nohup.
 signal.signal(signal.SIGHUP, before := signal.SIG_DFL)
 start_ray(ClusterConfig(), num_cpus=1, folder=Path(sys.argv[1]))
@@ -214,7 +215,7 @@ def test_ray_outlives_a_terminal_that_is_closed_so_that_the_step_at_hand_is_fini
 
 CLOSED_MEANWHILE = """
 import fcntl, signal, termios, time
-from policy.ray_session import _deaf_to_hangups, _has_terminal
+from policy.rollout.ray_cluster import _deaf_to_hangups, _has_terminal
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 heard = []
 signal.signal(signal.SIGHUP, lambda number, frame: heard.append("heard"))

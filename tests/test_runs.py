@@ -211,13 +211,12 @@ def logged_keys() -> set[str]:
     """What the code logs in a step, asked of the code itself."""
     from policy_factories import random_batch
 
-    from policy.correction import Correction
-    from policy.critic import METRICS as CRITIC_METRICS
-    from policy.grpo import Grpo, GrpoConfig
+    from policy.algorithms.algorithms import Grpo, GrpoConfig
+    from policy.algorithms.critic import METRICS as CRITIC_METRICS
+    from policy.config import Correction, KlPlace
     from policy.learner import METRICS
-    from policy.outage import PAUSED
-    from policy.reference import KlPlace
-    from policy.staleness import off_policy_metrics
+    from policy.rollout.outage import PAUSED
+    from policy.rollout.pool import off_policy_metrics
 
     adapted = Grpo(GrpoConfig(kl_coef=0.1, kl_in=KlPlace.REWARD, importance_correction=Correction.TOKEN))
     batch = random_batch(seed=0)

@@ -11,7 +11,7 @@ from tiny_policy import save_tiny_policy
 from experiments.benchmarks import slow_simulator
 from experiments.benchmarks.figures import Settings
 from experiments.benchmarks.slow_simulator import Played, delay_of, serial_replies_per_s
-from policy.engine import EngineKind
+from policy.config import EngineKind
 
 
 def test_delays_are_log_normal_and_the_same_for_the_same_turn() -> None:

@@ -7,10 +7,8 @@ import threading
 
 import pytest
 
-from policy.engine import Completion, EngineError, Sampling
-from policy.stepping import SteppedEngine
-from policy.weight_file import WeightFileError
-from policy.weights import PackedWeights
+from policy.engine.engine import Completion, EngineError, Sampling, SteppedEngine
+from policy.engine.weights import PackedWeights, WeightFileError
 
 
 class Stoppable(SteppedEngine):

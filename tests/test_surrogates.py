@@ -13,13 +13,9 @@ import torch
 from token_losses import Step, random_step
 from torch import Tensor
 
-from policy.aggregation import Aggregation
-from policy.correction import Correction
-from policy.losses import TokenScores
-from policy.policy_loss import PolicyLoss
-from policy.policy_loss_config import PolicyLossConfig, Surrogate
-from policy.reference import KlEstimator
-from policy.surrogates import cispo_surrogate, clipped_surrogate, gspo_surrogate
+from policy.algorithms.loss import PolicyLoss, cispo_surrogate, clipped_surrogate, gspo_surrogate
+from policy.batch import TokenScores
+from policy.config import Aggregation, Correction, KlEstimator, PolicyLossConfig, Surrogate
 
 LENGTH = 20
 LOSSES: dict[str, tuple[dict[str, object], Callable[[Step, int, int], Tensor]]] = {

@@ -7,12 +7,11 @@ import pytest
 import torch
 from policy_factories import AnyTask
 
-from policy.advantages import group_advantages, to_tokens, turn_advantages, turns_to_tokens
+from policy.algorithms.advantages import group_advantages, to_tokens, turn_advantages, turns_to_tokens
+from policy.algorithms.algorithms import Grpo, GrpoConfig
 from policy.batch import by_segment, pack, scored_by_segment
-from policy.chat import Chat
-from policy.grpo import Grpo, GrpoConfig
-from policy.rollout import RolloutGroup
-from policy.thinking import CLOSE, INSTRUCTION, OPEN
+from policy.rollout.chat import CLOSE, INSTRUCTION, OPEN, Chat
+from policy.rollout.dialogue import RolloutGroup
 from simulator.dialogue import Outcome
 from tests.test_rollout import FakeEngine, FakeUser, play
 from tests.tiny_policy import chatml_tokenizer, tiny_tokenizer

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from policy.engine import EngineConfig
-from policy.thinking import CLOSE, MARK, OPEN, ThinkingConfig, check_mode, take_apart, thought_of, turns_with_format, with_format
+from policy.config import EngineConfig, ThinkingConfig
+from policy.rollout.chat import CLOSE, MARK, OPEN, check_mode, take_apart, thought_of, turns_with_format, with_format
 from simulator.reward import Reward
 
 

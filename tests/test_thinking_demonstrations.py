@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from policy.demonstrations import DemonstrationConfig, demonstrate
-from policy.prior import build_prior, build_tokenizer, encode, prior_folder, words_told
-from policy.prior_config import PriorConfig
-from policy.thinking import CLOSE, OPEN, learnt_to_think, take_apart
-from policy.thinking_demonstrations import MOVES, WISHES, thoughts
+from policy.config import DemonstrationConfig, PriorConfig
+from policy.prior import prior_folder
+from policy.prior.demonstrations import MOVES, WISHES, demonstrate, thoughts
+from policy.prior.prior import build_prior, build_tokenizer, encode, words_told
+from policy.rollout.chat import CLOSE, OPEN, learnt_to_think, take_apart
 from simulator.dialogue import Speaker
 from simulator.emotion import hint_in, skill_table
 from simulator.listener import strategies_in

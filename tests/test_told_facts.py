@@ -12,7 +12,7 @@ from tokenizers import AddedToken
 from experiments.agents.reliability import Condition, Verdict
 from experiments.agents.told_facts import choose_in, told_facts
 from policy.model import load_model
-from policy.thinking import CLOSE, MARK, OPEN
+from policy.rollout.chat import CLOSE, MARK, OPEN
 from simulator.scenario import Split
 from simulator.text import words_of
 from simulator.world import load_bank

@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 
 from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, read_lines
 from policy.checkpoint import newest_checkpoint
-from policy.prior import build_prior
-from policy.prior_config import PriorConfig
+from policy.config import PriorConfig
+from policy.prior.prior import build_prior
 
 pytestmark = pytest.mark.engine
 

@@ -10,11 +10,10 @@ import torch
 from policy_factories import random_batch
 from torch import Tensor
 
-from policy.advantages import group_advantages
-from policy.aggregation import Aggregation
-from policy.losses import TokenScores
-from policy.policy_loss import PolicyLoss
-from policy.policy_loss_config import PolicyLossConfig, Surrogate
+from policy.algorithms.advantages import group_advantages
+from policy.algorithms.loss import PolicyLoss
+from policy.batch import TokenScores
+from policy.config import Aggregation, PolicyLossConfig, Surrogate
 
 pytest.importorskip("trl", reason="TRL is for comparisons only")
 from trl import GRPOTrainer

@@ -14,12 +14,11 @@ from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausal
 from experiments.__main__ import main
 from experiments.config import load
 from experiments.parts import assemble
-from policy.cluster import ClusterConfig
-from policy.engine import EngineConfig, EngineKind, check_engine
+from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig
+from policy.engine.factory import check_engine
+from policy.engine.weights import TIED_HEAD, check_weight_names, engine_names, require_names
 from policy.model import has_tied_head
-from policy.pool import check_pool
-from policy.rollout_config import RolloutConfig
-from policy.weights import TIED_HEAD, check_weight_names, engine_names, require_names
+from policy.rollout.pool import check_pool
 from tests.tiny_policy import save_tiny_policy, tiny_tokenizer
 
 NEEDS_VLLM = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")

@@ -19,14 +19,13 @@ from safetensors import SafetensorError
 from experiments.config import ConfigError
 from experiments.config import load as load_config
 from experiments.preflight import check_room
-from policy.capacity import check_capacity, gpus_taken, vllm_is_for_gpus
-from policy.cluster import ClusterConfig
-from policy.engine import EngineConfig, EngineDtype, EngineError, EngineKind, Sampling, WeightTransport, make_engine
-from policy.nccl import LiveWeights
-from policy.pool import RolloutPool
-from policy.rollout_config import RolloutConfig
-from policy.weight_file import WeightFile, WeightFileError, write_weights
-from policy.weights import Receipt, check_receipts, fold_on_device, pack_weights
+from policy.config import ClusterConfig, EngineConfig, EngineDtype, EngineKind, RolloutConfig, WeightTransport
+from policy.engine.capacity import check_capacity, gpus_taken, vllm_is_for_gpus
+from policy.engine.engine import EngineError, Sampling
+from policy.engine.factory import make_engine
+from policy.engine.nccl import LiveWeights
+from policy.engine.weights import Receipt, WeightFile, WeightFileError, check_receipts, fold_on_device, pack_weights, write_weights
+from policy.rollout.pool import RolloutPool
 from tests.test_pool import load, logprobs_of, mismatch, tasks_of
 from tests.test_pool_faults import CONFIG, workers_of_this_process
 from tests.tiny_policy import FakeScenarios, NumberingUser, save_tiny_policy
@@ -108,7 +107,7 @@ def test_a_write_that_fails_leaves_no_file(error, tmp_path, monkeypatch):
         Path(path).write_bytes(b"half")
         raise error("no space left on the device")
 
-    monkeypatch.setattr("policy.weight_file.save_file", torn)
+    monkeypatch.setattr("policy.engine.weights.save_file", torn)
     with pytest.raises(OSError, match="no space"):
         write_weights(pack_weights([("w", torch.ones(2))], version=1), tmp_path, name="w.safetensors")
     assert list(tmp_path.iterdir()) == []
@@ -144,9 +143,9 @@ def test_vllms_transfer_feeds_all_engines_and_joins_anew_after_one_was_lost(fold
     """All that NCCL's transport does but NCCL: vLLM's phases and trainer side, two engines with a rank each, and what comes of a loss."""
     from tests import store_transfer
 
-    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 3)
-    monkeypatch.setattr("policy.capacity.check_nccl", lambda cluster: None)
-    monkeypatch.setattr("policy.vllm_transfer.connect_nccl", store_transfer.connect_store)
+    monkeypatch.setattr("policy.engine.capacity.num_gpus", lambda: 3)
+    monkeypatch.setattr("policy.engine.capacity.check_nccl", lambda cluster: None)
+    monkeypatch.setattr("policy.engine.nccl.connect_nccl", store_transfer.connect_store)
     settings = {"kind": EngineKind.VLLM, "weight_transport": WeightTransport.NCCL, "user": store_transfer.UserBesideStore}
     with make_pool(folder, load_timeout_s=20.0, **settings) as pool:
         for version, factor in ((1, 1.2), (2, 1.4)):
@@ -166,7 +165,7 @@ def test_vllms_transfer_feeds_all_engines_and_joins_anew_after_one_was_lost(fold
 
 
 def test_a_group_that_does_not_answer_stops_the_run_in_time(monkeypatch):
-    from policy.nccl import NcclTransport
+    from policy.engine.nccl import NcclTransport
 
     class Stuck:
         """As a broadcast is whose peer is gone."""
@@ -186,7 +185,7 @@ def test_a_group_that_does_not_answer_stops_the_run_in_time(monkeypatch):
         def __len__(self):
             return 2
 
-    monkeypatch.setattr("policy.nccl.GRACE_S", 0.1)
+    monkeypatch.setattr("policy.engine.nccl.GRACE_S", 0.1)
     sizes = []
     transport = NcclTransport(
         NoCrew(), workers_per_engine=4, timeout_s=0.05, connect=lambda client, read, *, address, port, size: sizes.append(size) or Stuck()
@@ -198,7 +197,7 @@ def test_a_group_that_does_not_answer_stops_the_run_in_time(monkeypatch):
 
 
 def test_each_engine_is_told_ranks_of_its_own():
-    from policy.nccl import CrewClient
+    from policy.engine.nccl import CrewClient
 
     class Asked:
         def __init__(self):
@@ -271,7 +270,7 @@ def test_the_checksum_for_devices_sees_bits_places_names_and_shapes(dtype):
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_in_one_sentence(settings, message, monkeypatch):
-    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 0)
+    monkeypatch.setattr("policy.engine.capacity.num_gpus", lambda: 0)
     with pytest.raises(ConfigError, match=message) as caught:
         check_room(load_config("smoke", settings))
     assert "\n" not in str(caught.value)
@@ -289,7 +288,7 @@ def test_what_only_vllm_does_is_not_silently_left_out_without_it(settings, messa
     def missing(dtype):
         raise ImportError("gone")
 
-    monkeypatch.setattr("policy.vllm_engine.import_vllm", missing)
+    monkeypatch.setattr("policy.engine.vllm.import_vllm", missing)
     with pytest.raises(ValueError, match=message):
         make_engine(EngineConfig(**settings), folder, max_context=64)
 
@@ -304,7 +303,7 @@ def test_what_only_vllm_does_is_not_silently_left_out_without_it(settings, messa
     ],
 )
 def test_nccl_needs_a_gpu_for_each_member(gpus, num_engines, message, monkeypatch):
-    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 2)
+    monkeypatch.setattr("policy.engine.capacity.num_gpus", lambda: 2)
     asked = (
         RolloutConfig(num_engines=num_engines),
         EngineConfig(weight_transport=WeightTransport.NCCL),
@@ -335,7 +334,7 @@ def test_nccl_needs_a_gpu_for_each_member(gpus, num_engines, message, monkeypatc
     ],
 )
 def test_what_shares_a_gpu_must_find_room_in_its_memory(gpus, num_engines, share, device, remedy, monkeypatch):
-    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 3)
+    monkeypatch.setattr("policy.engine.capacity.num_gpus", lambda: 3)
     asked = (RolloutConfig(num_engines=num_engines), EngineConfig(gpu_memory_share=share), ClusterConfig(gpus_per_engine=gpus))
     message = (
         rf"policy\.gpu_memory_share must leave .* on the GPU .* got {share:g} for each; set policy\.gpu_memory_share={remedy}(, or .*)?$"
@@ -353,7 +352,7 @@ def test_engines_are_given_no_more_gpus_than_they_fill(gpus, num_engines, expect
 
 @pytest.mark.parametrize(("device", "is_refused"), [("cuda", True), ("cuda:1", True), ("cuda:2", False)])
 def test_nccl_needs_a_learner_beside_the_gpus_that_engines_take_first(device, is_refused, monkeypatch):
-    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 3)
+    monkeypatch.setattr("policy.engine.capacity.num_gpus", lambda: 3)
     asked = (RolloutConfig(num_engines=2), EngineConfig(weight_transport=WeightTransport.NCCL), ClusterConfig(gpus_per_engine=1.0))
     message = rf"learner\.device must be a GPU without an engine .* got '{device}'; .* set learner\.device=cuda:2, or"
     with pytest.raises(ValueError, match=message) if is_refused else nullcontext():
@@ -362,8 +361,8 @@ def test_nccl_needs_a_learner_beside_the_gpus_that_engines_take_first(device, is
 
 @pytest.mark.parametrize(("kind", "gpus", "is_refused"), [("auto", 0.0, True), ("hf", 0.0, False), ("auto", 0.5, False)])
 def test_a_vllm_for_gpus_is_refused_engines_without_one(kind, gpus, is_refused, monkeypatch):
-    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 1)
-    monkeypatch.setattr("policy.capacity.vllm_is_for_gpus", lambda: True)
+    monkeypatch.setattr("policy.engine.capacity.num_gpus", lambda: 1)
+    monkeypatch.setattr("policy.engine.capacity.vllm_is_for_gpus", lambda: True)
     asked = (RolloutConfig(num_engines=1), EngineConfig(engine=EngineKind(kind)), ClusterConfig(gpus_per_engine=gpus))
     with (
         pytest.raises(ValueError, match=r"cluster\.gpus_per_engine must be above 0 .* got 0: .*ACCELERATOR=cpu`$")
@@ -374,7 +373,7 @@ def test_a_vllm_for_gpus_is_refused_engines_without_one(kind, gpus, is_refused, 
 
 
 def test_engines_that_do_not_fit_side_by_side_on_the_gpus_are_refused(monkeypatch):
-    monkeypatch.setattr("policy.capacity.num_gpus", lambda: 2)
+    monkeypatch.setattr("policy.engine.capacity.num_gpus", lambda: 2)
     with pytest.raises(ValueError, match=r"rollout\.num_engines=3 fit on this machine's 2 GPUs, got 0\.6"):
         check_capacity(RolloutConfig(num_engines=3), EngineConfig(), ClusterConfig(gpus_per_engine=0.6))
 
@@ -388,7 +387,7 @@ def test_what_vllm_is_built_for_is_told_by_its_name_and_version(versions, expect
             raise PackageNotFoundError(name)
         return versions[name]
 
-    monkeypatch.setattr("policy.capacity.metadata.version", version)
+    monkeypatch.setattr("policy.engine.capacity.metadata.version", version)
     assert vllm_is_for_gpus() is expected
 
 

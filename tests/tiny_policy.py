@@ -165,7 +165,7 @@ class HangingUser(GatedUser):
             self._order.unlink()
         except FileNotFoundError:
             return await super().react(dialogue, reply)
-        from policy.hf_engine import HFEngine
+        from policy.engine.hf import HFEngine
 
         HFEngine._step = lambda engine: threading.Event().wait()
         return await super().react(dialogue, reply)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from policy.losses import TokenScores
+from policy.batch import TokenScores
 
 LENGTHS = (7, 1, 12, 4)
 ZERO = torch.zeros((), dtype=torch.float64)

@@ -18,7 +18,7 @@ named. What groups of rewards say stands in `curriculum.signals`; what is watche
 What the sampled tokens say of a policy: how undecided it is, what the update will do to that, and how far two policies are apart.
 
 Everywhere N are the T agent tokens of a step, the policy is pi, the one that sampled mu, logprobs are in nats at the sampling temperature.
-`policy.token_trace` computes the same in torch where the tensors are; a test holds the two together.
+`policy.algorithms.loss` computes the same in torch where the tensors are; a test holds the two together.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from pathlib import Path
 from experiments.agents.players import Played
 from experiments.agents.speech import Speech, chat_for, engine_for
 from experiments.evaluate import EvaluationTask
-from policy.engine import Engine
+from policy.engine.engine import Engine
 from policy.model import no_progress_bars
-from policy.rollout import Conduct, roll_out, sampling_seed
+from policy.rollout.dialogue import Conduct, roll_out, sampling_seed
 from simulator.scenario import Scenario
 from simulator.user import UserSimulator
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from experiments.agents.wording import of_agent
 from experiments.evaluate import EvaluationTask
-from policy.rollout import sampling_seed
-from policy.thinking import CLOSE, OPEN, take_apart
+from policy.rollout.chat import CLOSE, OPEN, take_apart
+from policy.rollout.dialogue import sampling_seed
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.llm.client import Endpoints, Question, SimulatorError, check_endpoints
 from simulator.llm.config import AnswerFormat, EndpointConfig

@@ -73,8 +73,8 @@ def weights_folder(agent: Agent) -> Path:
     if agent.folder is not None:
         return agent.folder
     if agent.source == PRIOR:
-        from policy.prior import build_prior
-        from policy.prior_config import PriorConfig
+        from policy.config import PriorConfig
+        from policy.prior.prior import build_prior
 
         return build_prior(PriorConfig())
     from policy.model import find_model

@@ -178,7 +178,7 @@ def ask_facts(options: argparse.Namespace, agent: Agent) -> Asked:
     """The embedded policy, by its own likelihoods."""
     from experiments.agents.told_facts import choose_all
     from policy.model import load_model
-    from policy.thinking import learnt_to_think
+    from policy.rollout.chat import learnt_to_think
 
     with refusing():
         model, tokenizer = load_model(folder := weights_folder(agent))
@@ -226,8 +226,8 @@ async def asked(
 
 def engine_answer(options: argparse.Namespace, agent: Agent) -> tuple[Answer, Any]:
     """How a model whose weights are here answers, and how its engine is stopped."""
-    from policy.engine import Sampling
-    from policy.thinking import take_apart
+    from policy.engine.engine import Sampling
+    from policy.rollout.chat import take_apart
 
     speech = speech_of(options, agent, max_turns=1)
     engine = engine_for(speech, weights_folder(agent))

@@ -9,11 +9,13 @@ from typing import Any
 
 from experiments.agents.who import Agent
 from experiments.keys import ConfigError
-from policy.capacity import free_bytes
-from policy.chat import Chat
-from policy.engine import Engine, EngineConfig, EngineDtype, EngineKind, cache_bytes, make_engine, num_positions
-from policy.rollout import RolloutConfig
-from policy.thinking import learnt_to_think
+from policy.config import EngineConfig, EngineDtype, EngineKind
+from policy.engine.capacity import free_bytes
+from policy.engine.engine import Engine
+from policy.engine.factory import make_engine
+from policy.model import cache_bytes, num_positions
+from policy.rollout.chat import Chat, learnt_to_think
+from policy.rollout.dialogue import RolloutConfig
 
 EMBEDDED_TOKENS, EMBEDDED_CONTEXT = 40, 512
 MODEL_TOKENS, MODEL_CONTEXT = 800, 4096

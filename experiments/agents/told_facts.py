@@ -27,11 +27,10 @@ import torch
 from torch import Tensor
 
 from experiments.agents.reliability import Condition, Item, Verdict, change_table, chosen_line
-from policy.chat import Chat
-from policy.demonstrations import Demonstration, DemonstrationConfig, demonstrate
+from policy.config import DemonstrationConfig
 from policy.model import load_model
-from policy.thinking import OPEN, learnt_to_think
-from policy.thinking_demonstrations import NOTHING_HINTED, TAKEN_UP
+from policy.prior.demonstrations import NOTHING_HINTED, TAKEN_UP, Demonstration, demonstrate
+from policy.rollout.chat import OPEN, Chat, learnt_to_think
 from simulator.files import progress
 from simulator.scenario import Split
 from simulator.version import world_name

@@ -12,10 +12,10 @@ from typing import Any
 
 from analysis.runs import CONFIG, METRICS, RUNS, read_config, setting
 from experiments.keys import ConfigError, refusing
-from policy.model_folder import check_gguf, check_model_folder, weights_of
-from policy.prior_config import EMBEDDED, PriorConfig
-from policy.prior_place import prior_folder
-from policy.thinking import RECIPE
+from policy.config import EMBEDDED, PriorConfig
+from policy.model import check_gguf, check_model_folder, weights_of
+from policy.prior import prior_folder
+from policy.rollout.chat import RECIPE
 from simulator.llm.config import check_url
 from simulator.scripted import AGENTS
 

@@ -18,8 +18,8 @@ from simulator.world import load_bank
 
 if TYPE_CHECKING:
     from policy.batch import Batch
-    from policy.chat import Chat
-    from policy.rollout import Rollout
+    from policy.rollout.chat import Chat
+    from policy.rollout.dialogue import Rollout
 
 STRICTNESS = (0.1, 0.35, 0.6, 0.85)
 """Of the groups in turn; with it go dialogues that end early and some that end late."""
@@ -44,8 +44,8 @@ def dialogues(num_groups: int, group_size: int, *, seed: int, user: RuleUser) ->
 def real_batch(tokenizer: Any, *, num_groups: int = 8, group_size: int = 8, seed: int = 0) -> Batch:
     """The dialogues as a batch to train on, with every reply's tokens under the loss mask and made-up engine's logprobs of -1 nat."""
     from policy.batch import pack
-    from policy.chat import Chat
-    from policy.rollout import PlainTask, RolloutGroup
+    from policy.rollout.chat import Chat
+    from policy.rollout.dialogue import PlainTask, RolloutGroup
 
     chat = Chat(tokenizer)
     groups = []
@@ -59,7 +59,7 @@ def real_batch(tokenizer: Any, *, num_groups: int = 8, group_size: int = 8, seed
 
 
 def _rollout(dialogue: Dialogue, chat: Chat, tokenizer: Any) -> Rollout:
-    from policy.rollout import Rollout
+    from policy.rollout.dialogue import Rollout
 
     opening, *turns = dialogue.turns
     pieces = [(chat.opening_ids([{"role": "user", "content": opening.text}]), False)]

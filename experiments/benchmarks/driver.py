@@ -14,11 +14,10 @@ import torch
 
 from experiments.benchmarks.figures import Figure, Figures, Settings, figure
 from experiments.benchmarks.whole_dialogues import USERS, tasks_of_round
-from policy.engine import EngineConfig
+from policy.config import EngineConfig, RolloutConfig
+from policy.engine.weights import pack_weights
 from policy.model import load_model
-from policy.pool import RolloutPool
-from policy.rollout_config import RolloutConfig
-from policy.weights import pack_weights
+from policy.rollout.pool import RolloutPool
 from simulator.world import load_bank
 
 NUM_GROUPS, GROUP_SIZE = 8, 8

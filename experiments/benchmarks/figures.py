@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from policy.engine import EngineKind
-from policy.prior_config import EMBEDDED, PriorConfig
+from policy.config import EMBEDDED, EngineKind, PriorConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +28,7 @@ class Settings:
     def folder(self) -> Path:
         """The policy's folder; the embedded prior is built when the cache does not hold it, with a progress bar."""
         from policy.model import find_model
-        from policy.prior import build_prior
+        from policy.prior.prior import build_prior
 
         return build_prior(PriorConfig()) if self.model == EMBEDDED else find_model(self.model)
 

@@ -10,9 +10,11 @@ import torch
 
 from experiments.benchmarks.dialogues import dialogues, embedded_user
 from experiments.benchmarks.figures import Figures, Settings, figure
-from policy.chat import Chat
-from policy.engine import Completion, EngineConfig, EngineDtype, Request, Sampling, make_engine
+from policy.config import EngineConfig, EngineDtype
+from policy.engine.engine import Completion, Request, Sampling
+from policy.engine.factory import make_engine
 from policy.model import load_model, token_logprobs_and_entropy
+from policy.rollout.chat import Chat
 
 NUM_PROMPTS, MAX_TOKENS, MAX_CONTEXT = 64, 40, 512
 KEYS = {EngineDtype.FLOAT32: "mismatch.fp32_mean_abs", EngineDtype.BFLOAT16: "mismatch.bf16_mean_abs"}

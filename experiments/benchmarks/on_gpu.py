@@ -19,12 +19,13 @@ import torch
 from experiments.benchmarks.figures import figure
 from experiments.benchmarks.qwen import SHAPES, Shape, peak_flops, random_model, save_random_policy
 from experiments.summary import git_commit, versions
+from policy.algorithms.algorithms import Grpo, GrpoConfig
 from policy.batch import Batch, pack
-from policy.engine import EngineConfig, EngineDtype, EngineKind, Request, Sampling, make_engine
-from policy.grpo import Grpo, GrpoConfig
+from policy.config import EngineConfig, EngineDtype, EngineKind, LearnerConfig
+from policy.engine.engine import Request, Sampling
+from policy.engine.factory import make_engine
 from policy.learner import Learner
-from policy.learner_config import LearnerConfig
-from policy.rollout import PlainTask, Rollout, RolloutGroup
+from policy.rollout.dialogue import PlainTask, Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
 from simulator.reward import Reward
 from simulator.scenario import VANILLA, Split

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from policy.prior import build_tokenizer
-from policy.prior_config import PriorConfig
+from policy.config import PriorConfig
+from policy.prior.prior import build_tokenizer
 from simulator.scenario import Split
 from simulator.world import load_bank
 

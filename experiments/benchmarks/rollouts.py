@@ -7,8 +7,7 @@ import os
 
 from experiments.benchmarks.figures import Figures, Settings, figure, ratio_of_medians, ratios
 from experiments.benchmarks.whole_dialogues import Rounds, bench_rollouts
-from policy.engine import EngineConfig, EngineKind
-from policy.rollout_config import RolloutConfig
+from policy.config import EngineConfig, EngineKind, RolloutConfig
 
 NUM_GROUPS, GROUP_SIZE = 8, 8
 """64 dialogues at once."""

@@ -27,7 +27,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from experiments.benchmarks.figures import Figures, Settings, ratios
-from policy.rollout_config import RolloutConfig
+from policy.config import RolloutConfig
 from simulator.dialogue import Dialogue
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty, Scenario
@@ -36,10 +36,10 @@ from simulator.users import make_user
 from simulator.world import load_bank
 
 if TYPE_CHECKING:
-    from policy.chat import Chat
-    from policy.engine import Completion, Request
-    from policy.pool import RolloutPool
-    from policy.rollout import PlainTask, Rollout
+    from policy.engine.engine import Completion, Request
+    from policy.rollout.chat import Chat
+    from policy.rollout.dialogue import PlainTask, Rollout
+    from policy.rollout.pool import RolloutPool
 
 NUM_DIALOGUES = 64
 """At once."""
@@ -163,8 +163,8 @@ def play_by_pool(pool: RolloutPool, tasks: Sequence[PlainTask]) -> Played:
 
 async def play_in_lockstep(pool: RolloutPool, tasks: Sequence[PlainTask], *, url: str, chat: Chat, one_at_a_time: bool = False) -> Played:
     """All dialogues turn by turn; users at once, or one after the other."""
-    from policy.rollout import roll_out
-    from policy.worker import Lockstep
+    from policy.rollout.dialogue import roll_out
+    from policy.rollout.worker import Lockstep
 
     engine_s = 0.0
 
@@ -202,10 +202,10 @@ def serial_replies_per_s(lockstep: Played, serial: Played) -> float:
 def measure(settings: Settings) -> Figures:
     """Ratios round by round, after one round that does not count."""
     from experiments.benchmarks.whole_dialogues import tasks_of_round
-    from policy.chat import Chat
-    from policy.engine import EngineConfig
+    from policy.config import EngineConfig
     from policy.model import load_tokenizer
-    from policy.pool import RolloutPool
+    from policy.rollout.chat import Chat
+    from policy.rollout.pool import RolloutPool
 
     folder = settings.folder()
     chat, pooled, lockstep, serial = Chat(load_tokenizer(folder)), [], [], []

@@ -15,10 +15,10 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 from experiments.benchmarks.dialogues import real_batch
+from policy.algorithms.algorithms import Grpo, GrpoConfig
 from policy.batch import Batch
-from policy.grpo import Grpo, GrpoConfig
+from policy.config import LearnerConfig
 from policy.learner import Learner
-from policy.learner_config import LearnerConfig
 from policy.model import load_model
 
 LARGE_VOCABULARY = 151_936

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from policy.engine import EngineConfig, Request, Sampling
-from policy.pool import RolloutPool
-from policy.rollout import PlainTask, Rollout, RolloutGroup, sampling_seed
-from policy.rollout_config import RolloutConfig
+from policy.config import EngineConfig, RolloutConfig
+from policy.engine.engine import Request, Sampling
+from policy.rollout.dialogue import PlainTask, Rollout, RolloutGroup, sampling_seed
+from policy.rollout.pool import RolloutPool
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty, Scenario, Split

@@ -17,11 +17,11 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from policy.chat import Chat
-from policy.demonstrations import DemonstrationConfig, demonstrate
+from policy.config import DemonstrationConfig
 from policy.model import find_model, load_model
-from policy.prior import PriorConfig, build_prior
-from policy.thinking import learnt_to_think
+from policy.prior.demonstrations import demonstrate
+from policy.prior.prior import PriorConfig, build_prior
+from policy.rollout.chat import Chat, learnt_to_think
 from simulator.dialogue import Dialogue, Speaker
 from simulator.emotion import hint_in, meets
 from simulator.listener import strategies_in

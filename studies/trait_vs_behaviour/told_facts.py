@@ -31,7 +31,7 @@ class ToldFacts(Callback):
         if config.policy.is_embedded:
             return
         from policy.model import find_model
-        from policy.thinking import RECIPE
+        from policy.rollout.chat import RECIPE
 
         if not (find_model(config.policy.model) / RECIPE).is_file():
             raise ValueError(

@@ -1,0 +1,1 @@
+"""Algorithms: advantages, the policy loss and the critic of GRPO, RLOO, REINFORCE++ and PPO."""

@@ -1,0 +1,281 @@
+"""vLLM in this process: sampled ids and their logprobs over the full vocabulary, with weights replaced in place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from policy.config import EngineConfig, EngineDtype, WeightTransport
+from policy.engine.engine import Completion, Request, Sampling, SteppedEngine, check_length
+from policy.engine.weights import Broadcast, Delivery, PackedWeights, Shipment, engine_names, fold_on_device, write_weights
+from policy.files import OwnFolder
+from policy.model import has_tied_head, load_tokenizer, num_positions
+from policy.process import binding_children, end_with_parent
+from policy.rollout.chat import Chat
+
+TRANSFER_BACKEND = "nccl"
+"""vLLM's, with policy.weight_transport=nccl."""
+SIGNS_OF_NO_MEMORY = ("KV cache", "No available memory for the cache blocks", "Free memory on device", "CUDA out of memory")
+"""Parts of what vLLM (0.32) and torch say when they find too little."""
+_LEAST_SHARE = 0.01
+"""Of a GPU; vLLM wants it free even where the cache has a size of its own, and does not hold itself to it."""
+_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in this process: up in seconds, and tensors reach it directly
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "VLLM_LOOPBACK_IP": "127.0.0.1",
+    "GLOO_SOCKET_IFNAME": "lo",
+}
+_CPU_ENVIRONMENT = {
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # two engines bound "automatically" end up on the same core
+    "TORCH_COMPILE_DISABLE": "1",  # else one small sampling function is compiled with a C++ compiler on the first prompt: 10 s and 1 GB
+}
+_GPU_ENVIRONMENT = {
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # for top-k and top-p, which nothing here asks for; compiles kernels
+}
+_FLOAT32_ENVIRONMENT = {
+    "TRITON_F32_DEFAULT": "ieee",  # else attention on a GPU multiplies in TF32, up to 4e-3 nats from the learner: no proof of new weights
+}
+
+# An engine's own process comes by here for `WorkerExtension`, before it loads a model: nothing of ours runs in it earlier.
+end_with_parent()
+
+
+def import_vllm(dtype: EngineDtype | None = None) -> ModuleType:
+    """Imports vLLM with the environment that it, and Triton under it, read.
+
+    Args:
+        dtype: what an engine of this process will compute in; None where there will be none.
+
+    Raises:
+        ImportError, OSError, RuntimeError: it is not installed or does not fit the other packages.
+    """
+    import torch
+
+    by_device = _GPU_ENVIRONMENT if torch.cuda.is_available() else _CPU_ENVIRONMENT
+    by_dtype = _FLOAT32_ENVIRONMENT if dtype is EngineDtype.FLOAT32 else {}
+    for name, value in {**_ENVIRONMENT, **by_device, **by_dtype}.items():
+        os.environ.setdefault(name, value)
+    import vllm
+
+    return vllm
+
+
+class VLLMEngine(SteppedEngine):
+    """A vLLM engine and the thread that steps it.
+
+    Logprobs are vLLM's `processed_logprobs`: at the sampling temperature, which its default ignores. Prefixes are cached, and forgotten
+    with every update of the weights.
+
+    Raises:
+        RuntimeError: it did not start, for example for want of memory.
+    """
+
+    name = "vllm"
+
+    def __init__(self, config: EngineConfig, model_folder: str | Path, *, max_context: int) -> None:
+        self._config = config
+        self._folder = Path(model_folder)
+        self._max_context = max_context
+        super().__init__(start_timeout_s=config.start_timeout_s, load_timeout_s=config.load_timeout_s)
+
+    def _start(self) -> None:
+        vllm = import_vllm(self._config.dtype)
+        from vllm.sampling_params import RequestOutputKind
+
+        self._on_cpu = vllm.platforms.current_platform.is_cpu()
+        self._parameters, self._final_only = vllm.SamplingParams, RequestOutputKind.FINAL_ONLY
+        try:
+            self._engine = self._build(vllm)
+        except (ValueError, RuntimeError) as error:
+            if rule := too_little_memory(error, self._config, on_cpu=self._on_cpu):
+                raise ValueError(f"{rule}; {error}") from error
+            raise
+        # Not the engine's, which goes by the architecture and may split words otherwise; prompts reach it as ids.
+        self.tokenizer = load_tokenizer(self._folder)
+        self._chat = Chat(self.tokenizer, thinking=self._config.thinking, keep_thoughts=self._config.keep_thoughts)
+        self._parameter_names = engine_names(self._folder, is_tied=has_tied_head(self._folder))
+        self._admit(-1, Request(prompt_ids=[self._chat.end_of_turn_id] * 2, sampling=Sampling(max_tokens=2), seed=0))
+        while self._engine.has_unfinished_requests():
+            self._engine.step()
+        self._reset_cache()
+
+    def _build(self, vllm: ModuleType) -> Any:
+        own_process, arguments = self._config.engine_process, vllm.EngineArgs(**self._arguments())
+        if own_process:
+            os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # not a copy of a process with threads
+        with binding_children() if own_process else contextlib.nullcontext():
+            return vllm.LLMEngine.from_engine_args(arguments, enable_multiprocessing=own_process)
+
+    def _arguments(self) -> dict[str, Any]:
+        shared = {
+            "model": str(self._folder),
+            "dtype": str(self._config.dtype),
+            # One more than a dialogue has, where the model allows: scoring a whole dialogue takes the room of a further token.
+            "max_model_len": min(self._max_context + 1, num_positions(self._folder, otherwise=self._max_context + 1)),
+            "max_num_seqs": self._config.max_running,
+            "block_size": self._config.block_size,
+            "enable_prefix_caching": True,
+            "logprobs_mode": "processed_logprobs",
+            "generation_config": "vllm",
+            "disable_log_stats": True,
+            "seed": 0,
+            "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
+        }
+        if self._config.tensor_parallel > 1:
+            shared |= {"tensor_parallel_size": self._config.tensor_parallel, "distributed_executor_backend": "mp"}
+        if self._config.weight_transport is WeightTransport.NCCL:
+            shared["weight_transfer_config"] = {"backend": TRANSFER_BACKEND}
+        if not self._on_cpu and self._config.gpu_memory_share:
+            return {**shared, "gpu_memory_utilization": self._config.gpu_memory_share}
+        shared |= {"kv_cache_memory_bytes": self._config.kv_cache_mb << 20}
+        if not self._on_cpu:
+            return {**shared, "gpu_memory_utilization": _LEAST_SHARE}
+        # Prompts in one piece: vLLM cannot rewind a CPU generator, which a seeded request whose prompt was split would need.
+        return {
+            **shared,
+            "enforce_eager": True,
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(2048, self._max_context + 1),
+        }
+
+    def _admit(self, request_id: int, request: Request) -> None:
+        check_length(request, self._max_context)
+        parameters = self._parameters(
+            max_tokens=request.sampling.max_tokens,
+            temperature=request.sampling.temperature,
+            seed=request.seed,
+            stop_token_ids=[self._chat.end_of_turn_id],
+            logprobs=0,
+            detokenize=False,
+            output_kind=self._final_only,
+        )
+        self._engine.add_request(str(request_id), {"type": "token", "prompt_token_ids": list(request.prompt_ids)}, parameters)
+
+    def _step(self) -> list[tuple[int, Completion]]:
+        return [(int(output.request_id), self._completion(output.outputs[0])) for output in self._engine.step() if output.finished]
+
+    def _completion(self, output: Any) -> Completion:
+        token_ids = tuple(output.token_ids)
+        return Completion(
+            token_ids=token_ids,
+            logprobs=tuple(position[token].logprob for position, token in zip(output.logprobs, token_ids, strict=True)),
+            text=self._chat.decode(token_ids),
+            finish_reason=output.finish_reason,
+            policy_version=self.policy_version,
+        )
+
+    def _drop(self, request_ids: list[int]) -> None:
+        self._engine.abort_request([str(request_id) for request_id in request_ids])
+
+    def _expected_names(self) -> Collection[str]:
+        return self._parameter_names
+
+    def _load(self, weights: Shipment | Broadcast) -> int:
+        with self._within_reach(weights) as reachable:
+            taken = self._engine.collective_rpc("take_attune_weights", kwargs={"weights": reachable})
+        if len(set(taken)) > 1:
+            raise RuntimeError(f"all {len(taken)} ranks of an engine must take in the same weights, got checksums that differ")
+        return taken[0]
+
+    @contextlib.contextmanager
+    def _within_reach(self, weights: Shipment | Broadcast) -> Iterator[Shipment | Broadcast | bytes]:
+        """The weights as the process that holds the model can have them: another one gets a file, and its place."""
+        if not self._config.engine_process:
+            yield weights
+            return
+        with OwnFolder("attune-weights-") as folder:
+            if isinstance(weights, PackedWeights):
+                weights = write_weights(weights, Path(folder), name="weights.safetensors")
+            yield pickle.dumps(weights)
+
+    def _join(self, init_info: Mapping[str, Any]) -> None:
+        self._engine.collective_rpc("init_weight_transfer_engine", kwargs={"init_info": dict(init_info)})
+
+    def _score(self, token_ids: Sequence[int]) -> list[float]:
+        longest = self._engine.model_config.max_model_len
+        check_length(Request(prompt_ids=token_ids, sampling=Sampling(max_tokens=1), seed=0), longest)
+        parameters = self._parameters(max_tokens=1, prompt_logprobs=0, detokenize=False, output_kind=self._final_only)
+        self._engine.add_request("score", {"type": "token", "prompt_token_ids": list(token_ids)}, parameters)
+        outputs: list[Any] = []
+        while self._engine.has_unfinished_requests():
+            outputs += self._engine.step()
+        scored = zip(outputs[0].prompt_logprobs[1:], token_ids[1:], strict=True)
+        return [position[token].logprob for position, token in scored]
+
+    def _reset_cache(self) -> None:
+        if not self._engine.reset_prefix_cache():
+            raise RuntimeError("the vllm engine must forget its cached prefixes, got a refusal; something still runs in it")
+
+    def _stop(self) -> None:
+        if hasattr(self, "_engine"):
+            self._engine.engine_core.shutdown()
+
+
+def too_little_memory(error: Exception, config: EngineConfig, *, on_cpu: bool) -> str:
+    """The setting that vLLM found too small or too large, as a rule; empty where it complains of something else."""
+    if not any(sign in str(error) for sign in SIGNS_OF_NO_MEMORY):
+        return ""
+    if on_cpu or not config.gpu_memory_share:
+        return f"policy.kv_cache_mb must hold a whole dialogue and be free, got {config.kv_cache_mb!r}"
+    return (
+        "policy.gpu_memory_share must be free on the engine's GPU and hold the model beside a whole dialogue, "
+        f"got {config.gpu_memory_share!r}"
+    )
+
+
+class WorkerExtension:
+    """What vLLM's workers, one for each rank, can do besides: vLLM mixes this class into its own by name."""
+
+    def take_attune_weights(self: Any, weights: Shipment | Broadcast | bytes) -> int:
+        """Replaces all weights, pickled ones too; returns the checksum of what came."""
+        # Pickled by the process that started this one.
+        what: Shipment | Broadcast = pickle.loads(weights) if isinstance(weights, bytes) else weights
+        if isinstance(what, Broadcast):
+            return _receive(self, what)
+        delivery = Delivery(what)
+        self.reload_weights(weights_iterator=delivery)
+        if self.device.type == "cpu":
+            _pack_tied_head(self.get_model())
+        return delivery.checksum
+
+
+def _receive(worker: Any, weights: Broadcast) -> int:
+    """vLLM's three phases, with a checksum of the tensors on their way into its model."""
+    model, checksum = worker.get_model(), 0
+    load = model.load_weights
+
+    def load_counted(pairs: Iterable[tuple[str, Any]]) -> Any:
+        def counted() -> Iterator[tuple[str, Any]]:
+            nonlocal checksum
+            for name, tensor in pairs:
+                checksum = fold_on_device(checksum, name, tensor)
+                yield name, tensor
+
+        return load(counted())
+
+    worker.start_weight_update()
+    model.load_weights = load_counted
+    try:
+        worker.update_weights(dict(weights.update_info))
+    finally:
+        del model.load_weights
+    worker.finish_weight_update()
+    if worker.device.type == "cpu":
+        _pack_tied_head(model)
+    return checksum
+
+
+def _pack_tied_head(model: Any) -> None:
+    """Repacks an output head that is the embedding: on a CPU a reload leaves it with its old packed copy, silently."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    for module in model.modules():
+        if isinstance(module, ParallelLMHead):
+            module.quant_method.process_weights_after_loading(module)

@@ -1,0 +1,1 @@
+"""Rollouts: dialogues between the policy and simulated users, in a pool of Ray workers."""

@@ -1,0 +1,276 @@
+"""Think, then say: a reply as it was sampled, taken apart into a thought that the user never hears and the words that it does.
+
+Dialogue to token ids: the template supplies what stands between the turns, and sampled tokens are never tokenised again.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+from tokenizers import Tokenizer
+
+from simulator.reward import Reward
+
+OPEN, CLOSE = "<think>", "</think>"
+MARK = "attune_thinking"
+"""Key in a model's config.json: whether it learnt to think before it speaks. Models that are not ours have none."""
+RECIPE = "recipe.json"
+"""Lies beside the weights of an embedded prior."""
+INSTRUCTION = (
+    f"Think before you speak: first write what the user may feel and want, and what you will do about it, between {OPEN} and {CLOSE}; "
+    f"then, after {CLOSE}, write what you say to the user. The user hears only what comes after {CLOSE}."
+)
+"""System prompt for a model whose tokenizer has no tokens for the tags, and which therefore has to be told of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """A reply taken apart."""
+
+    thought: str
+    """What the user does not hear, without the outer tags."""
+    words: str
+    """What the user hears; never holds a tag."""
+    well_formed: bool
+    """One thought, closed, and then words, with nothing else around them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thought:
+    """What is kept of the thought before one reply."""
+
+    text: str
+    num_tokens: int
+    """Sampled up to the last </think>, tags included; the whole reply where none came."""
+    well_formed: bool
+    cut_off: bool
+    """The reply ran out of tokens before the thought ended."""
+
+
+def take_apart(text: str, *, opened: bool = False) -> Said:
+    """The thought and the words of a reply.
+
+    Words are what follows the last </think>, up to a further <think>: a thought is not heard, whatever is wrong with its tags. Without
+    </think> nothing is heard.
+
+    Args:
+        opened: the chat template has opened the thought, so that the reply begins inside it.
+    """
+    before, closed, after = text.rpartition(CLOSE)
+    if not closed:
+        return Said(thought=text.strip().removeprefix(OPEN).strip(), words="", well_formed=False)
+    words, reopened, unheard = (part.strip() for part in after.partition(OPEN))
+    inner = before.strip() if opened else before.strip().removeprefix(OPEN).strip()
+    begins = opened or before.lstrip().startswith(OPEN)
+    well_formed = begins and bool(inner) and bool(words) and not reopened and OPEN not in inner and CLOSE not in inner
+    return Said(thought=f"{inner} {unheard}".strip(), words=words, well_formed=well_formed)
+
+
+def thought_of(said: Said, token_ids: Sequence[int], *, decode: Callable[[Sequence[int]], str], ran_out: bool) -> Thought:
+    """What is kept of it.
+
+    Args:
+        token_ids: of the whole reply, as sampled.
+        ran_out: the reply ended for want of tokens.
+    """
+    num_closed = decode(token_ids).count(CLOSE)
+    # Tags may be one token or several: the first piece of the reply that decodes to as many closing tags ends with the last of them.
+    lengths = range(1, len(token_ids) + 1)
+    closed_by = bisect_left(lengths, num_closed, key=lambda length: decode(token_ids[:length]).count(CLOSE)) + 1
+    return Thought(
+        text=said.thought,
+        num_tokens=closed_by if num_closed else len(token_ids),
+        well_formed=said.well_formed,
+        cut_off=ran_out and not num_closed,
+    )
+
+
+def with_format(reward: Reward, thoughts: Sequence[Thought], *, weight: float) -> Reward:
+    """The reward less what broken replies cost: total x (1 - weight x their share), with the share of sound ones as a further term.
+
+    It scales and adds nothing: a dialogue of sound replies earns what the user felt, as without thoughts, so that both compare.
+    """
+    sound = sum(thought.well_formed for thought in thoughts) / len(thoughts) if thoughts else 1.0
+    return Reward(total=reward.total * (1.0 - weight * (1.0 - sound)), terms={**reward.terms, "format": sound})
+
+
+def turns_with_format(turn_rewards: Sequence[float], thoughts: Sequence[Thought], *, weight: float) -> list[float]:
+    """The same for each answered reply: what a broken one gained is scaled by 1 - weight, what it lost stands."""
+    return [
+        reward * (1.0 - weight) if reward > 0.0 and not thought.well_formed else reward
+        for reward, thought in zip(turn_rewards, thoughts, strict=False)
+    ]
+
+
+def learnt_to_think(folder: Path) -> bool | None:
+    """Whether the model in a folder thinks before it speaks; None for one that is not ours, which may do either."""
+    try:
+        marked = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(MARK)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return False if marked is None and (folder / RECIPE).is_file() else marked
+
+
+def check_mode(folder: Path, *, thinking: bool) -> None:
+    """Refuses a model of ours in the mode that it did not learn.
+
+    Raises:
+        ValueError: it thinks and is asked not to, or the other way round.
+    """
+    learnt = learnt_to_think(folder)
+    if learnt is None or learnt == thinking:
+        return
+    mode, how = ("true", "to think before it speaks") if learnt else ("false", "to speak without thoughts")
+    remedy = "" if learnt else ", or policy.model=embedded for a prior that thinks"
+    got = str(thinking).lower()
+    raise ValueError(
+        f"policy.thinking must be {mode} for {str(folder)!r}, which learnt {how}, got {got}; set policy.thinking={mode}{remedy}"
+    )
+
+
+class Chat:
+    """The chat template of one tokenizer, taken apart once so that a dialogue grows by appending ids only.
+
+    Every reply ends with `end_of_turn_id`; `closing_ids` follow it before the next turn (ChatML's newline) and `header_ids` open a reply.
+
+    Args:
+        system_prompt: what the agent is told before a dialogue. One that thinks and has no tokens for the tags is told of them as well,
+            unless this does it.
+        thinking: whether replies begin with a thought.
+        keep_thoughts: whether earlier thoughts stay in the context; None for what the template does.
+
+    Raises:
+        ValueError: there is no chat template, one under which a dialogue cannot grow by appending (it rewrites earlier turns), or one
+            that strips thoughts which are to be kept, or begins replies with a thought where there is to be none.
+    """
+
+    def __init__(self, tokenizer: Any, system_prompt: str = "", *, thinking: bool = False, keep_thoughts: bool | None = None) -> None:
+        if not getattr(tokenizer, "is_fast", False) or not tokenizer.chat_template:
+            raise ValueError(f"policy.model must have a fast tokenizer with a chat template, got {tokenizer.name_or_path!r}")
+        self._tokenizer = tokenizer
+        self._template, self._plain = (_bare(tokenizer.backend_tokenizer) for _ in range(2))
+        self._plain.encode_special_tokens = True
+        self.thinking = thinking
+        # Said either way: some templates let a model think unless they are told not to. Those that know no thinking ignore it.
+        self._options = {"enable_thinking": thinking}
+        if thinking and OPEN not in tokenizer.get_vocab() and OPEN not in system_prompt:
+            system_prompt = "\n\n".join(filter(None, (system_prompt, INSTRUCTION)))
+        self._opening = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self.forks = thinking and self._has_to_fork(keep_thoughts)
+        """Whether each reply has a sequence of its own, `opening_ids` of the words so far, because its context holds no earlier thought."""
+        closing, self._before_user, self._after_user, self.header_ids = self._take_apart()
+        self.end_of_turn_id, self.closing_ids = closing[0], tuple(closing[1:])
+        opens_thought = self._template.decode(list(self.header_ids), skip_special_tokens=False).rstrip().endswith(OPEN)
+        if opens_thought and not thinking:
+            raise ValueError(f"policy.thinking must be true with a chat template that begins each reply with {OPEN}, got false")
+        self.opens_thought = opens_thought
+        """Whether the opening of a reply already holds <think>, so that the reply begins inside the thought."""
+
+    def opening_ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """The ids of a conversation so far, the system prompt before it and the opening of the next reply behind it.
+
+        Args:
+            messages: chat messages with `role` and `content`; texts stay text, whatever special tokens they spell.
+        """
+        messages = [*self._opening, *messages]
+        pieces = self._pieces([message["role"] for message in messages], reply_follows=True)
+        texts = [message["content"] for message in messages]
+        ids = self._template_ids(pieces[0])
+        for text, piece in zip(texts, pieces[1:], strict=True):
+            ids += self._text_ids(text) + self._template_ids(piece)
+        return ids
+
+    def continuation_ids(self, user_text: str) -> list[int]:
+        """What follows a reply's end-of-turn token when the user says `user_text`, up to and including the opening of the next reply."""
+        return [*self._before_user, *self._text_ids(user_text), *self._after_user]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of token ids, without special tokens."""
+        return self._template.decode(list(token_ids), skip_special_tokens=True)
+
+    def _take_apart(self) -> tuple[list[int], list[int], list[int], tuple[int, ...]]:
+        system = [message["role"] for message in self._opening]
+        ended = self._pieces([*system, "user", "assistant"])
+        going_on = self._pieces([*system, "user", "assistant", "user"], reply_follows=True)
+        left_open = self._pieces([*system, "user", "assistant", "user"])
+        closing, between = self._template_ids(ended[-1]), self._template_ids(going_on[-2])
+        user_closing, after_user = self._template_ids(left_open[-1]), self._template_ids(going_on[-1])
+        appends = (
+            going_on[: len(ended) - 1] == ended[:-1]
+            and between[: len(closing)] == closing
+            and after_user[: len(user_closing)] == user_closing
+        )
+        if self.forks:
+            closing = between[:1]
+        elif not appends:
+            raise ValueError(
+                "policy.model must have a chat template that only appends, got one that rewrites earlier turns when a new one is added"
+            )
+        if not closing or closing[0] not in self._special_ids():
+            ending = going_on[-2] if self.forks else ended[-1]
+            raise ValueError(f"policy.model must have a chat template that ends a reply with a special token, got {ending!r}")
+        header = tuple(after_user[len(user_closing) :])
+        if not header:
+            raise ValueError("policy.model must have a chat template with a generation prompt, got one that opens no reply")
+        return closing, between[1:], after_user, header
+
+    def _has_to_fork(self, keep_thoughts: bool | None) -> bool:
+        if CLOSE not in self.decode(self._template_ids(f"{OPEN}a{CLOSE}b")):
+            raise ValueError(f"policy.thinking must be false with a tokenizer whose decoding drops {CLOSE} as a special token, got true")
+        thought = "\ue000thought\ue001"
+        roles = [*(message["role"] for message in self._opening), "user", "assistant", "user"]
+        messages = [{"role": role, "content": f"{OPEN}{thought}{CLOSE}words" if role == "assistant" else "words"} for role in roles]
+        strips = thought not in self._rendered(messages, reply_follows=True)
+        if keep_thoughts and strips:
+            raise ValueError(
+                "policy.keep_thoughts must be false or unset with a chat template that strips thoughts from earlier turns, got true"
+            )
+        return strips or keep_thoughts is False
+
+    def _pieces(self, roles: Sequence[str], *, reply_follows: bool = False) -> list[str]:
+        """The template's own text around the messages: one piece more than there are roles."""
+        # Private-use characters: no template contains them.
+        places = [f"\ue000{i}\ue001" for i in range(len(roles))]
+        messages = [{"role": role, "content": place} for role, place in zip(roles, places, strict=True)]
+        rest = self._rendered(messages, reply_follows=reply_follows)
+        pieces = []
+        for place in places:
+            piece, found, rest = rest.partition(place)
+            if not found:
+                raise ValueError(
+                    f"policy.model must have a chat template that keeps every message, got one that drops a message of {roles}"
+                )
+            pieces.append(piece)
+        return [*pieces, rest]
+
+    def _rendered(self, messages: Sequence[Mapping[str, str]], *, reply_follows: bool) -> str:
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=reply_follows, **self._options)
+            )
+        except TemplateError as error:
+            roles = [message["role"] for message in messages]
+            raise ValueError(f"policy.model must have a chat template for the messages of {roles}, got one that says: {error}") from error
+
+    def _template_ids(self, text: str) -> list[int]:
+        return self._template.encode(text, add_special_tokens=False).ids if text else []
+
+    def _text_ids(self, text: str) -> list[int]:
+        return self._plain.encode(text, add_special_tokens=False).ids if text else []
+
+    def _special_ids(self) -> set[int]:
+        return {token_id for token_id, token in self._template.get_added_tokens_decoder().items() if token.special}
+
+
+def _bare(tokenizer: Any) -> Tokenizer:
+    """A copy that neither cuts nor pads, whatever the folder was saved with: pieces of a dialogue are encoded as they are."""
+    bare = Tokenizer.from_str(tokenizer.to_str())
+    bare.no_truncation()
+    bare.no_padding()
+    return bare
