@@ -1,44 +1,17 @@
-"""The prior: the embedded policy before training, and the demonstrations it imitates."""
+"""The prior: the embedded policy before training, and the demonstrations it imitates. Where one lies is found without torch."""
+
+from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-import math
 import os
-import pickle
-import random
-import re
-import signal
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import torch
-from tokenizers import AddedToken, Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
-from tokenizers.trainers import BpeTrainer
-from torch.nn import functional as F
-from tqdm import tqdm
-from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+from typing import Any
 
 from policy.config import PriorConfig
-from policy.files import OwnFolder, flush, open_as_its_folder
-from policy.prior.demonstrations import Demonstration, ShownThought, demonstrate, thoughts
-from policy.process import ENDS_WITH, NUM_THREADS, alike_everywhere, choose_kernels, end_with_parent, threads
-from policy.rollout.chat import CLOSE, MARK, OPEN, RECIPE
-from simulator.dialogue import Speaker
-from simulator.scenario import Scenario, Split
 from simulator.version import WORLD_VERSION
-from simulator.world import load_bank
-
-if TYPE_CHECKING:
-    from policy.config import PriorConfig
-
 
 RECIPE_VERSION = 10
 """Raised whenever the same settings would build another prior. A test holds it to the demonstrations that are shown and to
