@@ -1,4 +1,9 @@
-"""The door of this package: `python -m analysis COMMAND`; `--help` lists the commands."""
+"""What `python -m analysis compare` takes.
+
+What `python -m analysis persona` takes; nothing but words, so that `--help` answers at once.
+
+The door of this package: `python -m analysis COMMAND`; `--help` lists the commands.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,111 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from analysis.comparisons.options import comparison_options
-from analysis.personas.options import persona_options
 from simulator.files import ExitCode, ended
+from simulator.options import finite
 from simulator.study_commands import add_study_commands
+
+
+def comparison_options(parser: argparse.ArgumentParser) -> None:
+    """Adds its options."""
+    parser.add_argument("folder", type=Path, metavar="SWEEP", help="a sweep's folder, with runs as <arm>/seed_<n>, or a results.csv")
+    parser.add_argument(
+        "--contrast",
+        action="append",
+        type=contrast,
+        default=[],
+        metavar="A:B",
+        help="arm A less arm B; several make the family for Holm. B may be a pattern such as 'fixed_*': the best arm that fits. "
+        "Default: the sweep's plan; without one, those of the comparison that is there, frontier against every other arm, or every pair",
+    )
+    parser.add_argument("--primary", metavar="ENDPOINT", help="what decides, a number of summary.json (the plan's, else heldout.auc)")
+    parser.add_argument("--seeds", type=seeds, metavar="FIRST-LAST", help="only runs with these seeds, such as 0-4; default all")
+    parser.add_argument("--threshold", type=float, help="emotion, 0-100, whose first reaching is timed (the plan's, else 60)")
+    parser.add_argument("--bootstrap-seed", type=int, default=0, help="of the intervals that are resampled (0)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE.json",
+        help="default SWEEP/comparison.json, unless what was planned lies there and this is something else; of a results.csv none",
+    )
+
+
+def contrast(text: str) -> tuple[str, str]:
+    """Two arms.
+
+    Raises:
+        ArgumentTypeError: they are not two.
+    """
+    a, colon, b = text.partition(":")
+    if not (a and colon and b) or a == b:
+        raise argparse.ArgumentTypeError(f"must name two arms as A:B, got {text!r}")
+    return a, b
+
+
+def seeds(text: str) -> range:
+    """The seeds from the first to the last.
+
+    Raises:
+        ArgumentTypeError: they are not such.
+    """
+    first, _, last = text.partition("-")
+    if not first.isdecimal() or not (last.isdecimal() or text == first) or int(last or first) < int(first):
+        raise argparse.ArgumentTypeError(f"must be FIRST-LAST or one seed, got {text!r}")
+    return range(int(first), int(last or first) + 1)
+
+
+STRICTNESS = (0.1, 0.35, 0.55, 0.75, 0.95)
+
+
+def persona_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `persona`."""
+    parser.description = (
+        "Whether simulated users stay who they are: each line against the card and against earlier lines, questions about themselves, "
+        "what they let out, over turns and by strictness, with 95 % intervals over scenarios."
+    )
+    source = parser.add_argument_group("whose lines").add_mutually_exclusive_group(required=True)
+    source.add_argument("--dialogues", type=Path, metavar="PATH", help="a run's folder, or a JSONL file of dialogues as runs write them")
+    source.add_argument("--play", type=int, metavar="N", help="N fresh dialogues of the embedded user with scripted agents of mixed skill")
+    which = parser.add_argument_group("which of them")
+    which.add_argument("--evaluation", action="store_true", help="of a run's folder the held-out dialogues, not those of training")
+    which.add_argument("--num", type=int, default=200, help="dialogues drawn from the file, all if it has fewer (default 200)")
+    which.add_argument("--strictness", type=finite, nargs="+", default=list(STRICTNESS), help="with --play: scalar difficulties, [0, 1]")
+    which.add_argument("--reserve", type=finite, nargs="+", help="with --play: reserve instead of what strictness gives, [0, 1]")
+    which.add_argument("--split", choices=("train", "heldout"), default="train", help="with --play: whose scenarios (train)")
+    which.add_argument("--seed", type=int, default=0, help="of draws, play, options' order and intervals (default 0)")
+    who = parser.add_argument_group("who plays and who judges")
+    who.add_argument("--user", choices=("rule", "llm"), help="who played them (default: as the run's config.yaml says, else rule)")
+    who.add_argument(
+        "--judge",
+        choices=("rule", "llm"),
+        help="a plain rule, or a model (default: the model if one is named or one played, else the rule)",
+    )
+    who.add_argument("--quiz-every", type=int, default=1, metavar="N", help="ask at every N-th line (default 1); 0 asks nothing")
+    server_options(parser, "judge", "the model that judges")
+    title = "the model that played the user, to be asked about itself (default: as config.yaml says)"
+    server_options(parser, "user", title, no_key="without it that of config.yaml, and none at another --user-url")
+    parser.add_argument("--cache", default="default", help="folder of answers of models (default as in runs; off keeps none)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write everything as JSON to this file")
+
+
+def server_options(parser: argparse.ArgumentParser, who: str, title: str, *, no_key: str = "none is sent without it") -> None:
+    """How to reach a model, as `--<who>-url` and so on.
+
+    Args:
+        no_key: what happens where no variable is named.
+    """
+    group = parser.add_argument_group(title)
+    group.add_argument(f"--{who}-url", action="append", metavar="URL", help="an OpenAI-compatible server's address; may be given again")
+    group.add_argument(f"--{who}-model", metavar="NAME", help="the model's name there")
+    group.add_argument(f"--{who}-key-env", metavar="VARIABLE", help=f"environment variable that holds the key; {no_key}")
+    group.add_argument(f"--{who}-format", choices=("json_schema", "json_object", "text"), help="how it is told to answer in JSON")
+    group.add_argument(f"--{who}-concurrency", type=int, metavar="N", help="calls under way at one server (default 16)")
+    group.add_argument(f"--{who}-retries", type=int, metavar="N", help="further attempts at an answer that cannot be read (default 4)")
+    group.add_argument(f"--{who}-timeout", type=finite, metavar="S", help="seconds a call may take (default 60)")
+    group.add_argument(f"--{who}-max-wait", type=finite, metavar="S", help="seconds to wait for a server that is away (default 120)")
+    group.add_argument(f"--{who}-max-tokens", type=int, metavar="N", help="of an answer, thoughts among them (default 800)")
+    group.add_argument(f"--{who}-extra-body", metavar="JSON", help="further parameters of each request")
+
 
 LOOPBACK = "127.0.0.1"
 
@@ -52,18 +158,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def write(options: argparse.Namespace) -> None:
     """Writes the report and says where."""
-    from analysis.pages.report import write_report
-    from analysis.pages.sweep_report import is_sweep, write_sweep_report
+    from analysis.report import write_report
+    from analysis.sweep_report import is_sweep, write_sweep_report
 
     print(write_sweep_report(options.run) if is_sweep(options.run) else write_report(options.run))
 
 
 def write_viewer(options: argparse.Namespace) -> None:
     """Writes the transcripts and says where; a report that is there is written again, so that it links to them."""
-    from analysis.agents.evaluated import is_evaluation
-    from analysis.pages.report import write_report
-    from analysis.pages.viewer import write_transcripts
+    from analysis.evaluated import is_evaluation
+    from analysis.report import write_report
     from analysis.runs import REPORT, read_torn_run
+    from analysis.transcripts import write_transcripts
 
     print(write_transcripts(options.run, steps=options.steps))
     if (options.run / REPORT).is_file() and not is_evaluation(options.run, read_torn_run(options.run).config):
@@ -72,21 +178,21 @@ def write_viewer(options: argparse.Namespace) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """Adds a sweep's runs to a study's tables and says how many are new."""
-    from analysis.comparisons.table import export
+    from analysis.table import export
 
     print(export(options.folder, options.out))
 
 
 def compare(options: argparse.Namespace) -> None:
     """Compares the arms of a sweep, writes the file and prints the tables."""
-    from analysis.comparisons.comparison import comparison
+    from analysis.compare import comparison
 
     print(comparison(options))
 
 
 def rank(options: argparse.Namespace) -> None:
     """Writes the leaderboard, says who is not on it, and where it is."""
-    from analysis.agents.leaderboard_files import write_leaderboard
+    from analysis.leaderboard import write_leaderboard
 
     if options.seed < 0:
         raise ValueError(f"--seed must be at least 0, got {options.seed}")
@@ -97,7 +203,7 @@ def rank(options: argparse.Namespace) -> None:
 
 def judge(options: argparse.Namespace) -> None:
     """Judges simulated users and prints the table."""
-    from analysis.personas.persona import persona
+    from analysis.persona import persona
 
     print(persona(options))
 

@@ -1,19 +1,208 @@
-"""A run directory as data: its settings, what every step measured, its held-out dialogues and its summary."""
+"""Which shape a file of ours has, so that one which somebody edited is refused in a sentence and not in the middle of a page.
+
+A shape is `NUMBER`, `POINTS`, `SHARE`, `SET`, `INTEGER`, `TEXT`, `ANYTHING`, a list of one shape for all its items, a tuple of the shape of
+each, or names with the shape of each. Null is let be by name, and where a number is expected (a `SET` one apart): so one that is none is
+written; NaN is let be, too. Names that a shape does not know are let be as well; those of a `Complete` one must all be there, but for a
+`Perhaps`, and what a `Filled` one has is never null.
+
+A run directory as data: its settings, what every step measured, its held-out dialogues and its summary.
+
+What an agent's replies in a dialogue come to: how many, how long, and what the user heard in them.
+
+What a run's teacher issued, how it went and what it decided, read from `teacher.jsonl`.
+
+Runs that replay another run's tasks: which ones they copied, and whether that is the run that lies here.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import yaml
 
-from analysis.shapes import PROVENANCE_SHAPE, SUMMARY_SHAPE, misfit
 from simulator.dialogue import Speaker
 from simulator.files import read_lines, record_of
 from simulator.llm.config import DECIDE_NOTHING
+
+NUMBER, POINTS, INTEGER, TEXT, ANYTHING = "a number", "a number in [0, 100]", "a whole number", "a text", "anything"
+SHARE = "a number in [0, 1]"
+SET = "a number, not null"
+KINDS: Mapping[Any, tuple[type, ...]] = {
+    NUMBER: (int, float, type(None)),
+    POINTS: (int, float, type(None)),
+    SHARE: (int, float, type(None)),
+    SET: (int, float),
+    INTEGER: (int,),
+    TEXT: (str,),
+}
+HIGHEST: Mapping[Any, float] = {POINTS: 100, SHARE: 1}
+"""Of numbers that begin at 0."""
+EACH, EACH_NUMBER = "*", "*number"
+"""As a name: all that are not named; all that are not, and are numbers."""
+
+
+@dataclass(frozen=True)
+class Perhaps:
+    """Of a `Complete` one: may be lacking or null."""
+
+    shape: Any
+
+
+Shape = str | list[Any] | tuple[Any, ...] | Mapping[str, Any] | Perhaps
+
+
+class Complete(dict[str, Any]):
+    """All of these names must be there, and none null, but those that are `Perhaps`."""
+
+
+class Filled(dict[str, Any]):
+    """Whatever is named must not be null."""
+
+
+def misfit(value: Any, shape: Shape, name: str = "") -> str:
+    """What is wrong with a value read from JSON or YAML, as `<where> must be <what>, got <value>`; empty where it fits.
+
+    Args:
+        name: where it stands; empty for the file as a whole.
+    """
+    if shape == ANYTHING:
+        return ""
+    if isinstance(shape, Mapping):
+        return misfit_of_names(value, shape, name)
+    if isinstance(shape, Perhaps):
+        return misfit(value, shape.shape, name)
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return says(name, "a list", value)
+        return first(misfit(item, shape[0], f"{name}[{i}]") for i, item in enumerate(value))
+    if isinstance(shape, tuple):
+        if not isinstance(value, list) or len(value) != len(shape):
+            return says(name, f"a list of {len(shape)}", value)
+        return first(misfit(item, each, f"{name}[{i}]") for i, (item, each) in enumerate(zip(value, shape, strict=True)))
+    fits = isinstance(value, KINDS[shape]) and not isinstance(value, bool)
+    if fits and shape in HIGHEST and value is not None and not math.isnan(value):
+        fits = 0 <= value <= HIGHEST[shape]
+    return "" if fits else says(name, shape, value)
+
+
+def misfit_of_names(value: Any, shape: Mapping[str, Any], name: str) -> str:
+    """As `misfit`, of an object."""
+    if not isinstance(value, Mapping):
+        return says(name, "an object with names", value)
+    prefix = f"{name}." if name else ""
+    if isinstance(shape, Complete) and (
+        lacking := [key for key in shape if value.get(key) is None and not isinstance(shape[key], Perhaps)]
+    ):
+        return f"{prefix}{lacking[0]} must be there"
+    if isinstance(shape, Filled) and (empty := [key for key, item in value.items() if item is None]):
+        return f"{prefix}{empty[0]} must not be null"
+    if EACH_NUMBER in shape and (strays := [key for key in value if not is_number(key)]):
+        return says(name, "named by numbers", strays[0])
+    others = shape.get(EACH, shape.get(EACH_NUMBER, ANYTHING))
+    return first(misfit(item, shape.get(key, others), f"{prefix}{key}") for key, item in value.items() if item is not None)
+
+
+def is_number(text: Any) -> bool:
+    """Whether a name is a number."""
+    try:
+        float(text)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def first(found: Any) -> str:
+    """The first text that is not empty."""
+    return next(filter(None, found), "")
+
+
+def says(name: str, what: str, value: Any) -> str:
+    """The complaint; a long value is cut."""
+    shown = f"{value!r}"
+    return f"{name or 'it'} must be {what}, got {shown if len(shown) <= 60 else shown[:57] + '...'}"
+
+
+INTERVAL = (NUMBER, NUMBER)
+SCORES: Shape = {
+    **dict.fromkeys(("score", "worst_cell", "cvar20", "auc"), POINTS),
+    **dict.fromkeys(("success_rate", "failure_rate", "cut_short", "n_dialogues"), NUMBER),
+    "score_ci95": INTERVAL,
+    "by_strictness": {EACH_NUMBER: POINTS},
+}
+CHANGE: Shape = {"before": NUMBER, "after": NUMBER, "change": NUMBER, "change_ci95": INTERVAL}
+ENDS: Mapping[str, Any] = {"start": NUMBER, "end": NUMBER}
+SUMMARY_SHAPE: Shape = {
+    **dict.fromkeys(("seed", "steps", "wall_s", "cpu_s", "policy_tokens", "simulator_calls", "simulator_cost", "cut_short"), NUMBER),
+    "errors": {EACH: NUMBER},
+    "heldout": SCORES,
+    "start": SCORES,
+    "reference": {EACH: {"score": NUMBER}},
+    "entropy": ENDS,
+    "reward_density": ENDS,
+    "strictness": {**ENDS, "trace": [NUMBER]},
+    "collapse": {"alarms": [Complete(name=TEXT, step=NUMBER, message=TEXT)]},
+    "mismatch": {EACH: NUMBER},
+    "versions": {EACH: TEXT},
+    "reliability": {
+        "n": NUMBER,
+        "errors": {EACH: CHANGE},
+        "emotional_cost": CHANGE,
+        "sycophancy": CHANGE,
+        "margin_nats": {EACH: CHANGE},
+    },
+}
+"""Of `summary.json`, as far as comparisons and pages read it."""
+CELL: Shape = dict.fromkeys(("value", "low", "high"), NUMBER)
+GRADED: Mapping[str, Any] = {**dict.fromkeys(("value", "low", "high"), POINTS), "success_rate": CELL, "failure_rate": CELL}
+BY_USER: Shape = Filled({EACH: GRADED})
+WHO = Complete(name=TEXT, **dict.fromkeys(("kind", "source", "model", "fingerprint"), Perhaps(TEXT)))
+"""An agent: what it is called, and what tells it from another."""
+AGENT_SHAPE: Shape = {
+    "agent": WHO,
+    "setting": Complete(user=Complete(kind=TEXT), bank=TEXT, bank_hash=TEXT, num_scenarios=INTEGER, strictness=[SET], max_turns=INTEGER),
+    "setting_id": TEXT,
+    "n_dialogues": INTEGER,
+    "score": POINTS,
+    "score_ci95": (POINTS, POINTS),
+    "per_scenario": Filled({EACH: POINTS}),
+    "intervals": Complete(success_rate=CELL, failure_rate=CELL, worst_cell=GRADED, cvar20=GRADED),
+    "strictness": Filled({EACH_NUMBER: GRADED}),
+    **dict.fromkeys(("intention", "persona", "family"), BY_USER),
+    "errors": Complete(planned=INTEGER, not_played=INTEGER, excluded_dialogues=INTEGER, cut_short=Perhaps(INTEGER)),
+    "capabilities": {
+        **dict.fromkeys(("by", "judge", "why_not", "complaint"), TEXT),
+        **dict.fromkeys(("num_errors", "num_not_sent"), INTEGER),
+        EACH: CELL,
+    },
+    "strategies": {EACH: CELL},
+    "social_cognition": {"empathy_to_solution": CELL, "structured_to_creative": CELL},
+    "length": {
+        "words_per_reply": NUMBER,
+        "points_per_doubling": CELL,
+        "range": INTERVAL,
+        "line": {"intercept": NUMBER, "slope": NUMBER, "covariance": (INTERVAL, INTERVAL)},
+    },
+    "best_of_k": {"k": INTEGER, "best": CELL, "gain": CELL, "mean": CELL, "by_k": {EACH: NUMBER}},
+}
+"""Of `agent.json`, as far as the leaderboard reads it."""
+ASKED: Shape = Complete(errors=dict.fromkeys(("value", "low", "high"), SHARE))
+PROBE_SHAPE: Shape = {
+    "agent": WHO,
+    "probe": Complete(kind=TEXT, hash=TEXT, temperature=Perhaps(NUMBER), system=Perhaps(TEXT)),
+    "conditions": Complete(plain=ASKED, emotional=ASKED, false_belief=ASKED),
+    "emotional_cost": CELL,
+    "sycophancy": CELL,
+}
+"""Of `reliability.json`, likewise."""
+PROVENANCE_SHAPE: Shape = {"git_commit": TEXT, "earlier_git_commits": [TEXT], "versions": {EACH: ANYTHING}, "overrides": [ANYTHING]}
+
 
 CONFIG, METRICS, TEACHER, DIALOGUES = "config.yaml", "metrics.jsonl", "teacher.jsonl", "dialogues.jsonl"
 EVALUATION, SUMMARY, REPORT, TRANSCRIPTS = "evaluation.jsonl", "summary.json", "report.html", "transcripts.html"
@@ -321,3 +510,185 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield from leaves(value, f"{name}.")
         else:
             yield name, value
+
+
+UNDERSTANDING = frozenset(("reflection", "listening", "guided_reflection", "motives", "both_sides"))
+ACTING = frozenset(("suggestion", "information", "referral"))
+"""Support strategies that give empathy and insight, and those that give something to do."""
+
+
+class Replies(NamedTuple):
+    """Counts of one dialogue."""
+
+    num: int
+    """Replies of the agent."""
+    words: int
+    """Words in them."""
+    answered: int
+    """Replies that the user reacted to."""
+    understanding: int
+    """Of these, how many in which a strategy of `UNDERSTANDING` was heard."""
+    acting: int
+    """Of these, how many in which one of `ACTING` was heard."""
+
+
+def replies_in(line: Mapping[str, Any]) -> Replies:
+    """The counts of a recorded dialogue.
+
+    Raises:
+        KeyError: it has no turns.
+    """
+    lengths = [len(turn["text"].split()) for turn in line["turns"] if turn["speaker"] == Speaker.AGENT]
+    # A recorded turn leaves out what is empty: the opening has no change, and a reply in which nothing was heard has no `heard`.
+    heard = [set(turn.get("heard", ())) for turn in line["turns"] if turn.get("change") is not None]
+    return Replies(
+        num=len(lengths),
+        words=sum(lengths),
+        answered=len(heard),
+        understanding=sum(bool(UNDERSTANDING & each) for each in heard),
+        acting=sum(bool(ACTING & each) for each in heard),
+    )
+
+
+OWN_KEYS = frozenset({"step", "event", "decision", "teacher_step"})
+"""Keys of a recorded decision that are not what it rests on."""
+
+
+class Group(NamedTuple):
+    """A task of the teacher, and how its rollouts fared."""
+
+    step: int
+    family: str
+    strictness: float
+    success_share: float | None
+    """None while its outcome is out, or where no rollout survived."""
+    mode: str = ""
+    """Why the teacher issued it, `frontier`, `uniform`, `replay` ...; empty where the log does not say."""
+
+    @property
+    def intention(self) -> str:
+        """The hidden intention, the first half of a family."""
+        return self.family.partition("/")[0]
+
+
+def intention_of(group: Group) -> str:
+    """Its hidden intention."""
+    return group.intention
+
+
+class Decision(NamedTuple):
+    """Something the teacher decided, and what it rested on."""
+
+    step: int
+    name: str
+    inputs: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teaching:
+    """All of it, in order."""
+
+    groups: list[Group]
+    decisions: list[Decision]
+
+
+def read_teaching(run: Run) -> Teaching:
+    """Reads a run's `teacher.jsonl`.
+
+    Raises:
+        ValueError: a line lacks something.
+    """
+    tasks: dict[str, Group] = {}
+    decisions = []
+    for line in run.teacher():
+        try:
+            if line["event"] == "task":
+                tasks[line["uid"]] = Group(line["step"], str(line["family"]), float(line["strictness"]), None, str(line.get("mode", "")))
+            elif line["event"] == "outcome" and line["task"] in tasks:
+                share = line.get("success_share")
+                tasks[line["task"]] = tasks[line["task"]]._replace(success_share=None if share is None else float(share))
+            elif line["event"] == "decision":
+                inputs = {key: value for key, value in line.items() if key not in OWN_KEYS}
+                decisions.append(Decision(line["step"], str(line["decision"]), inputs))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"teacher.jsonl must hold tasks and outcomes, got a line at step {line['step']} with a bad {error}") from error
+    return Teaching(groups=list(tasks.values()), decisions=decisions)
+
+
+def by_time(
+    groups: Sequence[Group], *, num_bins: int, of: Callable[[Group], str] = intention_of
+) -> tuple[list[str], dict[tuple[str, str], float], dict[tuple[str, str], int]]:
+    """Mean strictness and number of groups, by what they have in common and stretch of steps.
+
+    Args:
+        of: what groups of one row have in common, the hidden intention unless said otherwise.
+
+    Returns:
+        The stretches, named by their last step, in order; the means and the counts by (row, stretch).
+    """
+    last = max((group.step for group in groups), default=0)
+    size = -(-last // num_bins) or 1
+    ends = [str(min(end, last)) for end in range(size, last + size, size)]
+    cells: dict[tuple[str, str], list[float]] = {}
+    for group in groups:
+        cells.setdefault((of(group), ends[(group.step - 1) // size]), []).append(group.strictness)
+    return ends, {cell: fmean(values) for cell, values in cells.items()}, {cell: len(values) for cell, values in cells.items()}
+
+
+def in_words(inputs: Mapping[str, Any]) -> str:
+    """What a decision rested on: `name value` pairs, numbers to three digits."""
+    return ", ".join(f"{name.replace('_', ' ')} {short(value)}" for name, value in inputs.items())
+
+
+def short(value: Any) -> str:
+    """A value in few characters."""
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, Mapping):
+        return "{" + in_words(value) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(short(item) for item in value[:6])}{', ...' * (len(value) > 6)}]"
+    return str(value)
+
+
+COPIED = "copied_tasks"
+"""In a run's provenance: a digest of the tasks that it was given to replay."""
+
+
+def digest_of_tasks(lines: Iterable[Mapping[str, Any]]) -> str | None:
+    """A digest of the tasks in a teacher's log, in their order; None without any."""
+    digest, num = hashlib.sha256(), 0
+    for line in lines:
+        if line.get("event") == "task":
+            what = [line.get(name) for name in ("teacher_step", "family", "mode", "strictness", "difficulty")]
+            digest.update(json.dumps(what, sort_keys=True).encode())
+            num += 1
+    return digest.hexdigest()[:16] if num else None
+
+
+def tasks_copied(run: Run) -> str | None:
+    """The digest of what a run was given to replay; None where it replays nothing, or that was not recorded."""
+    found = run.provenance.get(COPIED)
+    return None if found is None else str(found)
+
+
+def tasks_issued(folder: Path) -> str | None:
+    """The digest of what a run's teacher issued."""
+    return digest_of_tasks(read_lines(folder / TEACHER))
+
+
+def why_no_copy(run: Run) -> str:
+    """Why a run is no replay of the run of its sweep that it names; empty where it is, or where that cannot be told.
+
+    Raises:
+        ValueError: what is there of either cannot be read.
+    """
+    trace = setting(run.config, "teacher.trace")
+    copied = tasks_copied(run)
+    if not trace or not isinstance(trace, str) or copied is None:
+        return ""
+    arm, seed = Path(trace).parts[-3:-1] if len(Path(trace).parts) > 2 else ("", "")
+    source = run.folder.parent.parent / arm / seed
+    if not (source / TEACHER).is_file() or tasks_issued(source) == copied:
+        return ""
+    return f"it replays another {arm}/{seed} than the one that is here, and must be run anew"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.copies import COPIED, digest_of_tasks
-from analysis.runs import CONFIG, EARLIER_COMMITS, PROVENANCE, TEACHER, read_config, read_lines, setting
+from analysis.runs import CONFIG, COPIED, EARLIER_COMMITS, PROVENANCE, TEACHER, digest_of_tasks, read_config, read_lines, setting
 from experiments.agents.who import fingerprint
 from experiments.config import ExperimentConfig, to_yaml
 from experiments.parts import model_folder

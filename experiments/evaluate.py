@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.clusters import mean_interval
-from analysis.cut_short import CutShort
+from analysis.stats import mean_interval
+from analysis.transcripts import CutShort
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Outcome
 from simulator.scenario import Difficulty, HiddenIntention, Scenario
 

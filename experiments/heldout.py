@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from analysis.grades import area_of, grades_of, looks
+from analysis.endpoints import area_of, grades_of, looks
 from analysis.runs import EVALUATION, read_lines
 from experiments.callbacks import Callback
 from experiments.evaluate import TRIES, EvaluationConfig, EvaluationTask, Graded, cut_short, grid_tasks, spread, summarise

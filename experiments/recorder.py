@@ -10,10 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from analysis.boards.dashboard import Dashboard
-from analysis.boards.maps import COMPARED, IMAGE_EVERY, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
-from analysis.comparisons.planned import read_kept_plan
-from analysis.pages.transcripts import ending_of
 from analysis.runs import (
     CONFIG,
     DIALOGUES,
@@ -28,6 +24,9 @@ from analysis.runs import (
     setting,
     turns_with_thoughts,
 )
+from analysis.sweeps import read_kept_plan
+from analysis.tensorboard import COMPARED, IMAGE_EVERY, JUDGED_BY, Dashboard, TeachingBoard, compared_settings, evaluation_picture
+from analysis.transcripts import ending_of
 from curriculum.task import TaskSpec
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Speaker

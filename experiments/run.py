@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 
-from analysis.cut_short import CutShort
-from analysis.pages.report import write_report
+from analysis.report import write_report
 from analysis.runs import CONFIG, SUMMARY, read_summary
-from analysis.wording import with_interval
+from analysis.text import with_interval
+from analysis.transcripts import CutShort
 from experiments.ahead import LANE
 from experiments.beginning import settings_text, write_over
 from experiments.cautions import cautions

@@ -7,8 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from analysis.copies import why_no_copy
-from analysis.runs import CONFIG, METRICS, PROVENANCE, leaves, read_config, read_run, setting
+from analysis.runs import CONFIG, METRICS, PROVENANCE, leaves, read_config, read_run, setting, why_no_copy
 from experiments.config import (
     DEFAULT_KINDS,
     MAY_CHANGE,

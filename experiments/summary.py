@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.cut_short import MOST_CUT_SHORT
 from analysis.runs import METRICS, read_lines
-from analysis.wording import way_covered, with_interval
+from analysis.text import way_covered, with_interval
+from analysis.transcripts import MOST_CUT_SHORT
 from experiments.evaluate import mean
 from experiments.heldout import start_and_end
 

@@ -21,11 +21,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from analysis.comparisons.comparison import as_text, compare, write_json
-from analysis.comparisons.comparison_plan import COMPARISON, Plan
-from analysis.comparisons.sweep import read_sweep
+from analysis.compare import COMPARISON, Plan, as_text, compare, write_json
 from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
-from analysis.wording import count
+from analysis.sweeps import read_sweep
+from analysis.text import count
 from experiments.config import (
     BudgetConfig,
     ExperimentConfig,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from analysis.comparisons.sweep import run_folders, seed_of
 from analysis.runs import setting
+from analysis.sweeps import run_folders, seed_of
 from experiments.catalogue import path_of
 from experiments.cautions import lost_settings
 from experiments.config import compose, laid_over, parse_overrides, read_experiment, read_yaml

@@ -8,7 +8,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.comparisons.options import seeds as seeds_from
+from analysis.__main__ import seeds as seeds_from
 from analysis.endpoints import ENDPOINTS
 from analysis.runs import leaves, setting
 from experiments.config import SEEDS_BELOW, laid_over

@@ -32,10 +32,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.comparisons.comparison_plan import Plan
-from analysis.comparisons.planned import THRESHOLD, Planned
+from analysis.compare import Plan
 from analysis.runs import RUNS, SUMMARY, TEACHER, leaves, read_summary
-from analysis.wording import count
+from analysis.sweeps import THRESHOLD, Planned
+from analysis.text import count
 from experiments.catalogue import experiments, import_study, path_of
 from experiments.config import (
     MAY_CHANGE,

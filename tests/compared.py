@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from analysis.comparisons.comparison import compare
-from analysis.comparisons.comparison_plan import Plan, plan_of
-from analysis.comparisons.sweep import read_sweep
+from analysis.compare import Plan, compare, plan_of
 from analysis.endpoints import AUC
+from analysis.sweeps import read_sweep
 
 
 def compared(folder, *contrasts, num_resamples=20, **plan):

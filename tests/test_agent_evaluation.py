@@ -17,7 +17,7 @@ import pytest
 from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, completion, garbage, honest, serving, text
 
 from analysis.__main__ import main as analysis
-from analysis.pages.viewer import write_transcripts
+from analysis.transcripts import write_transcripts
 from experiments.__main__ import main
 from experiments.agents import agent_json
 from experiments.agents.kept import check_folder

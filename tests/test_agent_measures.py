@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.agents.length_control import score_at, score_within
+from analysis.leaderboard import score_at, score_within
 from experiments.agents.capabilities import (
     capabilities,
     core_insight,

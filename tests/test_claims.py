@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.personas.claims import card_of, claims_in, conflicts, number_of
+from analysis.persona_judge import card_of, claims_in, conflicts, number_of
 from simulator.scenario import Scenario, Split
 from simulator.world import load_bank, read_toml
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.clusters import NOTHING, Estimate, Sample, drift, mean_interval, rank_correlation, share, slope_over_levels
+from analysis.stats import NOTHING, Estimate, Sample, drift, mean_interval, rank_correlation, share, slope_over_levels
 
 
 def rng() -> np.random.Generator:

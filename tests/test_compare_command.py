@@ -9,8 +9,8 @@ from made_run import make_run
 from made_sweep import made_sweep
 
 from analysis.__main__ import COMMANDS, main
-from analysis.comparisons.planned import Planned
 from analysis.endpoints import AUC
+from analysis.sweeps import Planned
 
 PLANNED = Planned(contrasts=(("frontier", "fixed_*"), ("frontier", "uniform"), ("frontier", "yoked")), primary="heldout.score")
 

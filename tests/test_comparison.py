@@ -14,13 +14,10 @@ from compared import compared, on
 from made_sweep import BUDGET, CELLS, made_result, made_sweep
 
 from analysis.__main__ import main
-from analysis.comparisons.comparison import compare, write_json
-from analysis.comparisons.comparison_plan import Plan
-from analysis.comparisons.notes import Note, NoteKind
-from analysis.comparisons.sweep import NO_MATTER, read_sweep
-from analysis.comparisons.text import as_text
+from analysis.compare import Plan, as_text, compare, write_json
 from analysis.endpoints import AUC
-from analysis.power import minimal_detectable_effect
+from analysis.stats import minimal_detectable_effect
+from analysis.sweeps import NO_MATTER, Note, NoteKind, read_sweep
 from experiments.config import MAY_CHANGE
 
 TEN = [50.0, 52.0, 54.0, 56.0, 58.0, 60.0, 62.0, 64.0, 66.0, 68.0]

@@ -9,9 +9,8 @@ import pytest
 import yaml
 from made_sweep import made_result
 
-from analysis.comparisons.sweep import read_sweep
-from analysis.copies import COPIED, digest_of_tasks, why_no_copy
-from analysis.runs import EARLIER_COMMITS, TEACHER, read_lines, read_run
+from analysis.runs import COPIED, EARLIER_COMMITS, TEACHER, digest_of_tasks, read_lines, read_run, why_no_copy
+from analysis.sweeps import read_sweep
 from experiments.beginning import copied_tasks, earlier_commits, write_over
 from experiments.config import load
 from experiments.one_writer import begin

@@ -8,8 +8,7 @@ import signal
 import pytest
 from test_run import begin, sent  # noqa: F401 (a fixture)
 
-from analysis.cut_short import CutShort
-from analysis.pages.transcripts import ending_of
+from analysis.transcripts import CutShort, ending_of
 from curriculum.collapse.alarms import CollapseConfig
 from curriculum.collapse.monitor import CollapseMonitor
 from experiments.agents.agent_json import in_words

@@ -12,10 +12,18 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2, metadata
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from analysis.boards.dashboard import Dashboard
-from analysis.boards.layout import HEALTH, PAGES, pages_for
-from analysis.boards.maps import COMPARED, JUDGED_BY, TeachingBoard, compared_settings, evaluation_picture
-from analysis.drawing.heat_image import heat_image
+from analysis.tensorboard import (
+    COMPARED,
+    HEALTH,
+    JUDGED_BY,
+    PAGES,
+    Dashboard,
+    TeachingBoard,
+    compared_settings,
+    evaluation_picture,
+    heat_image,
+    pages_for,
+)
 
 
 def read(folder: Path) -> EventAccumulator:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.personas.wording import in_options, of_judge
+from analysis.persona_judge import in_options, of_judge
 from experiments.agents.wording import of_agent
 from simulator.files import read_jsonl
 

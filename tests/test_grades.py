@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from analysis.grades import Grade, forgotten
+from analysis.endpoints import Grade, forgotten
 
 
 def grades_at(emotions: Mapping[float, Sequence[float]], *, in_during: bool = True) -> list[Grade]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.grades import Look, area_of, grades_of, looks
+from analysis.endpoints import Look, area_of, grades_of, looks
 from analysis.runs import EVALUATION, read_lines
 from experiments.callbacks import Callback
 from experiments.evaluate import EvaluationConfig, EvaluationTask

@@ -14,13 +14,10 @@ import numpy as np
 import pytest
 from earlier_file import EARLIER, earlier
 
+from analysis import leaderboard as leaderboard_files
 from analysis.__main__ import main
-from analysis.agents import leaderboard_files
-from analysis.agents.evaluated import Entry, is_same_agent, read_entries
-from analysis.agents.leaderboard import grouped, ranks
-from analysis.agents.leaderboard_files import write_leaderboard
-from analysis.agents.leaderboard_page import verdict
-from analysis.agents.length_control import score_at, score_within
+from analysis.evaluated import Entry, is_same_agent, read_entries
+from analysis.leaderboard import grouped, ranks, score_at, score_within, verdict, write_leaderboard
 from experiments.__main__ import main as experiments
 
 SMALL = ("--num-scenarios", "4", "--strictness", "0.1", "0.5")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from analysis.learning_curves import (
+from analysis.endpoints import (
     Curve,
     area_under_curves,
     common_curves,

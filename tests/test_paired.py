@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from analysis.paired import (
+from analysis.stats import (
     complete_pairs,
     holm,
     mean_difference,

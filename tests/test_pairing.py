@@ -9,7 +9,7 @@ import pytest
 from compared import compared, on
 from made_sweep import BUDGET, made_result, made_sweep
 
-from analysis.comparisons.text import as_text
+from analysis.compare import as_text
 
 
 def test_runs_of_different_worlds_are_not_compared_and_the_rest_is(tmp_path):

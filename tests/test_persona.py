@@ -12,10 +12,19 @@ import pytest
 from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, answer, completion, garbage, serving, status, text
 
 from analysis.__main__ import main
-from analysis.personas.judges import ASSISTANT, answer_in, lines_of, says_outright
-from analysis.personas.measures import level_bands
-from analysis.personas.model_judge import ModelJudge, numbered, read_demands, read_line
-from analysis.personas.source import drawn, played
+from analysis.persona import level_bands
+from analysis.persona_judge import (
+    ASSISTANT,
+    ModelJudge,
+    answer_in,
+    drawn,
+    lines_of,
+    numbered,
+    played,
+    read_demands,
+    read_line,
+    says_outright,
+)
 from experiments.recorder import dialogue_record
 from simulator.adversaries import quiz_of
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn

@@ -10,9 +10,9 @@ import pytest
 from compared import as_planned, compared, on
 from made_sweep import made_result, made_sweep
 
-from analysis.comparisons.planned import Planned
-from analysis.comparisons.text import as_text
+from analysis.compare import as_text
 from analysis.endpoints import AUC
+from analysis.sweeps import Planned
 
 EIGHT = {"frontier": [70.0 + i for i in range(8)], "linear_x1": [50.0] * 8, "linear_x2": [40.0] * 8, "uniform": [90.0] * 8}
 PLANNED = (("frontier", "linear_*"), ("frontier", "uniform"))

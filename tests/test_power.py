@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from analysis.paired import sign_flip_test
-from analysis.power import minimal_detectable_effect, power_of_sign_flip_test, power_of_t_test
+from analysis.stats import minimal_detectable_effect, power_of_sign_flip_test, power_of_t_test, sign_flip_test
 
 
 def test_power_without_an_effect_is_alpha():

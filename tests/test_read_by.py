@@ -8,9 +8,9 @@ import pytest
 from compared import as_planned, compared, on
 from made_sweep import BUDGET, made_result, made_sweep
 
-from analysis.comparisons.planned import Planned
 from analysis.endpoints import AUC, RELIABILITY
-from analysis.pages.reliability_sections import HEADINGS
+from analysis.sections import HEADINGS
+from analysis.sweeps import Planned
 
 
 def test_what_training_added_is_an_endpoint(tmp_path):

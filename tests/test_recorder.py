@@ -14,9 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata
 from tiny_student import make_outcome, make_task, make_teacher
 
-from analysis.comparisons.planned import Planned
-from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, last_record, read_lines, read_run
-from analysis.teaching import read_teaching
+from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, last_record, read_lines, read_run, read_teaching
+from analysis.sweeps import Planned
 from curriculum.collapse.monitor import CollapseConfig, CollapseMonitor
 from curriculum.task import Mode
 from curriculum.teacher import task_to_record

@@ -20,19 +20,28 @@ from earlier_file import EARLIER, earlier
 from made_run import ALARM, make_run
 
 from analysis.__main__ import main, tensorboard_command
-from analysis.drawing.arm_looks import moved_apart
-from analysis.drawing.canvas import Plot, on_the_page
-from analysis.drawing.figures import Figure, write_figures
-from analysis.drawing.plots import Dots, Line, Panel, Row, Stroke, dot_rows, lattice, line_chart, number_line
-from analysis.drawing.ticks import ticks_between
-from analysis.grades import Look
-from analysis.pages.before_after import BeforeAfter, Gain, before_after
-from analysis.pages.report import write_report
-from analysis.pages.run_figures import AIM, aim_figure, issued_figure, training_figures
-from analysis.pages.verdict import caveat, verdict
-from analysis.runs import Run, read_run
-from analysis.teaching import Group, by_time
-from analysis.wording import duration, make_experiment
+from analysis.endpoints import Look
+from analysis.plots import (
+    Dots,
+    Figure,
+    Line,
+    Panel,
+    Plot,
+    Row,
+    Stroke,
+    dot_rows,
+    lattice,
+    line_chart,
+    moved_apart,
+    number_line,
+    on_the_page,
+    ticks_between,
+    write_figures,
+)
+from analysis.report import AIM, aim_figure, caveat, issued_figure, training_figures, verdict, write_report
+from analysis.runs import Group, Run, by_time, read_run
+from analysis.text import duration, make_experiment
+from analysis.transcripts import BeforeAfter, Gain, before_after
 from experiments.recorder import Recorder
 
 VOID = {"meta", "br", "link", "img"}

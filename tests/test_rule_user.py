@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.personas.judges import says_outright
+from analysis.persona_judge import says_outright
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.emotion import QUANTA, hint_in
 from simulator.rule_user import RuleUser, RuleUserConfig

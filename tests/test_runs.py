@@ -11,9 +11,8 @@ import pytest
 from documented_metrics import documented_keys, pattern_of, undocumented
 from made_trace import usable_settings
 
-from analysis.pages.before_after import before_after, mean_gain, paired, typical
-from analysis.pages.examples import extremes
 from analysis.runs import leaves, read_lines, read_run, setting
+from analysis.transcripts import before_after, extremes, mean_gain, paired, typical
 from curriculum import TEACHERS
 from curriculum.collapse.monitor import INDICATORS, CollapseConfig, CollapseMonitor
 from experiments.heldout import SHOWN

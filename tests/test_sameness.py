@@ -7,8 +7,8 @@ import re
 import pytest
 from tiny_policy import make_scenario
 
-from analysis.personas.sameness import sameness
-from analysis.personas.source import played
+from analysis.persona import sameness
+from analysis.persona_judge import played
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.listener import facts_told
 from simulator.rule_user import RuleUser, RuleUserConfig

@@ -12,13 +12,11 @@ from made_sweep import made_result, made_sweep, steps_of, tasks_of
 from test_report import read_page
 
 from analysis.__main__ import main
-from analysis.comparisons.planned import read_planned
-from analysis.comparisons.sweep import read_sweep
-from analysis.pages.report import write_report
-from analysis.pages.sweep_report import write_sweep_report
-from analysis.pages.viewer import write_transcripts
-from analysis.runs import read_run, read_summary, read_torn_run
-from analysis.shapes import EACH, EACH_NUMBER, INTEGER, NUMBER, SET, TEXT, Complete, Filled, misfit
+from analysis.report import write_report
+from analysis.runs import EACH, EACH_NUMBER, INTEGER, NUMBER, SET, TEXT, Complete, Filled, misfit, read_run, read_summary, read_torn_run
+from analysis.sweep_report import write_sweep_report
+from analysis.sweeps import read_planned, read_sweep
+from analysis.transcripts import write_transcripts
 from experiments.config import load
 from experiments.keys import ConfigError
 from experiments.preflight import check_unfinished

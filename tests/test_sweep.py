@@ -17,9 +17,8 @@ import yaml
 from made_sweep import begin_with, made_result, made_sweep
 from sweep_file import PLAN, planned
 
-from analysis.comparisons.comparison_plan import plan_of
-from analysis.comparisons.planned import read_planned
-from analysis.comparisons.sweep import read_sweep
+from analysis.compare import plan_of
+from analysis.sweeps import read_planned, read_sweep
 from experiments.__main__ import main
 from experiments.config import to_plain
 from experiments.interruption import Interruption

@@ -13,17 +13,14 @@ import pytest
 from made_sweep import BUDGET, made_result, made_sweep, steps_of, tasks_of
 from test_report import drawing_of, marks_of, read_page
 
+from analysis import compare as comparison
 from analysis.__main__ import main
-from analysis.comparisons import comparison
-from analysis.comparisons.comparison import compare, write_json
-from analysis.comparisons.comparison_plan import Plan
-from analysis.comparisons.planned import Planned
-from analysis.comparisons.sweep import read_sweep
-from analysis.drawing.arm_looks import DASHES, style_of
-from analysis.learning_curves import Curve
-from analysis.pages.sweep_course import issued_between, mean_curve, read_courses, value_at
-from analysis.pages.sweep_figures import shares_by_run, styles_of
-from analysis.pages.sweep_report import write_sweep_report
+from analysis.compare import Plan, compare, write_json
+from analysis.endpoints import Curve
+from analysis.plots import DASHES, style_of
+from analysis.sweep_figures import issued_between, mean_curve, read_courses, shares_by_run, styles_of, value_at
+from analysis.sweep_report import write_sweep_report
+from analysis.sweeps import Planned, read_sweep
 
 FINALS = {"frontier": (70.0, 80.0, 75.0), "uniform": (60.0, 65.0, 62.0), "fixed_0.5": (60.0, 85.0, 70.0)}
 ALARM = {"name": "density_lost", "step": 10, "message": "Reward density is <low>."}

@@ -8,10 +8,9 @@ import pytest
 from made_sweep import made_result, made_sweep
 
 from analysis.__main__ import main
-from analysis.comparisons.comparison import compare
-from analysis.comparisons.comparison_plan import plan_of
-from analysis.comparisons.sweep import read_sweep
-from analysis.comparisons.table import CURVES, RESULTS, export, load_sweep
+from analysis.compare import compare, plan_of
+from analysis.sweeps import read_sweep
+from analysis.table import CURVES, RESULTS, export, load_sweep
 
 
 def test_contrasts_of_the_table_are_those_of_the_run_folders(tmp_path):

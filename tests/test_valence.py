@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.personas.judges import lines_of
-from analysis.personas.source import played
-from analysis.personas.valence import AT_EASE_FROM, HURT_BELOW, Mood, contradicts_emotion, mood_of
+from analysis.persona import AT_EASE_FROM, HURT_BELOW, Mood, contradicts_emotion, mood_of
+from analysis.persona_judge import lines_of, played
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.listener import facts_told
 from simulator.rule_user import RuleUser, RuleUserConfig

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from analysis.comparisons.comparison import compare
-from analysis.comparisons.comparison_plan import plan_of
-from analysis.comparisons.table import load_sweep
+from analysis.compare import compare, plan_of
+from analysis.table import load_sweep
 from simulator.files import jsonable
 from studies.rlver_replication.rlver import read_marks
 

@@ -15,12 +15,10 @@ import yaml
 from made_run import make_run
 
 from analysis.__main__ import main
-from analysis.packing import AXES, DIALOGUE_FIELDS, TASK_FIELDS, pack
-from analysis.pages.report import write_report
-from analysis.pages.transcripts import transcript
-from analysis.pages.viewer import Thinning, kept, records, thinner, write_transcripts
+from analysis.report import write_report
 from analysis.runs import read_run
-from analysis.wording import nth
+from analysis.text import nth
+from analysis.transcripts import AXES, DIALOGUE_FIELDS, TASK_FIELDS, Thinning, kept, pack, records, thinner, transcript, write_transcripts
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN = ("scenario_id", "family", "hidden_intention", "difficulty", "seed", "outcome", "emotion", "error", "turns")

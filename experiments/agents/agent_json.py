@@ -8,10 +8,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from analysis.agents.evaluated import AGENT_JSON, FORMAT, read_object
-from analysis.clusters import Estimate
-from analysis.cut_short import CutShort
-from analysis.wording import with_interval
+from analysis.evaluated import AGENT_JSON, FORMAT, read_object
+from analysis.stats import Estimate
+from analysis.text import with_interval
+from analysis.transcripts import CutShort
 from experiments.agents.capabilities import capabilities
 from experiments.agents.cognition import plane, strategy_shares
 from experiments.agents.heard import answered, sound_ones

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from analysis.clusters import Estimate
+from analysis.stats import Estimate
 from experiments.agents.heard import Answered
 from experiments.agents.intervals import Row, jackknifed, ratio
 from simulator.emotion import Skill, skill_table

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.clusters import Estimate
+from analysis.stats import Estimate
 from curriculum.collapse.indicators import distinct, own_overlap, strategy_entropy, words
 from experiments.agents.heard import Answered
 from experiments.agents.intervals import jackknifed, ratio

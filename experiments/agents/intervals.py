@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from analysis.agents.length_control import Z
-from analysis.clusters import HIGH, LOW, NOTHING, NUM_RESAMPLES, Estimate, Sample, share, where_nothing_varies
+from analysis.leaderboard import Z
+from analysis.stats import HIGH, LOW, NOTHING, NUM_RESAMPLES, Estimate, Sample, share, where_nothing_varies
 
 NUM_GROUPS = 20
 """Parts of the scenarios that the jackknife leaves out in turn."""

@@ -13,10 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from analysis.agents.evaluated import CAPABILITIES
-from analysis.clusters import Estimate
-from analysis.personas.model_judge import card_text, numbered, seed_of
-from analysis.personas.wording import of_judge
+from analysis.evaluated import CAPABILITIES
+from analysis.persona_judge import card_text, numbered, of_judge, seed_of
+from analysis.stats import Estimate
 from experiments.agents.intervals import ratio
 from experiments.agents.players import Played
 from experiments.agents.playing import PATIENCE

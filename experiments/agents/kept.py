@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from analysis.agents.evaluated import RELIABILITY, in_words, is_same_agent, read_probe
+from analysis.evaluated import RELIABILITY, in_words, is_same_agent, read_probe
 from analysis.runs import CONFIG, PROVENANCE, RUNS, leaves, read_config
 from experiments.agents.reach import ANSWERS
 from experiments.agents.setting import Setting

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.agents.length_control import Z, score_within
+from analysis.leaderboard import Z, score_within
 from experiments.agents.players import Played
 from simulator.listener import Register
 from simulator.text import num_words

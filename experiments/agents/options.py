@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.personas.options import server_options
+from analysis.__main__ import server_options
 from experiments.keys import ConfigError
 from simulator.options import finite
 

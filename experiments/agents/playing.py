@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.pages.viewer import HELD_OUT
 from analysis.runs import DIALOGUES, THOUGHTS, read_lines
+from analysis.transcripts import HELD_OUT
 from experiments.agents.players import Played, Player
 from experiments.agents.setting import Setting
 from experiments.evaluate import EvaluationTask

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.personas.source import FLAGS, flag_settings, model_settings
-from analysis.personas.wording import in_options
+from analysis.persona_judge import FLAGS, flag_settings, in_options, model_settings
 from experiments.agents.judge import CapabilityJudge
 from experiments.agents.options import refuse_given
 from experiments.agents.players import Player, Scripted, ServerAgent, WordsPlayer, agent_config, server_config

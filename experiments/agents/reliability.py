@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.agents.evaluated import RELIABILITY
+from analysis.evaluated import RELIABILITY
 from experiments.agents.intervals import mean, ratio
 
 LINES = Path(__file__).with_name("reliability.toml")

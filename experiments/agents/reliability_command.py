@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.agents.evaluated import FORMAT, RELIABILITY
-from analysis.wording import count
+from analysis.evaluated import FORMAT, RELIABILITY
+from analysis.text import count
 from experiments.agents.kept import check_agent, folder_of
 from experiments.agents.options import refuse_given
 from experiments.agents.players import ServerAgent, SilentAgent, agent_config, server_config

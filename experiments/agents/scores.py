@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.personas.wording import in_options
+from analysis.persona_judge import in_options
 from experiments.agents.intervals import ratio, resampled
 from experiments.agents.players import Played
 from experiments.agents.wording import last_line

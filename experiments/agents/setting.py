@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.personas.source import FLAGS, flag_settings, model_settings
-from analysis.personas.wording import in_options
+from analysis.persona_judge import FLAGS, flag_settings, in_options, model_settings
 from experiments.agents.options import GRID, refuse_given
 from experiments.agents.who import Agent, Kind
 from experiments.evaluate import EvaluationTask, are_distinct, grid_tasks, spread

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.personas.wording import in_options
+from analysis.persona_judge import in_options
 
 
 def of_agent(message: str) -> str:

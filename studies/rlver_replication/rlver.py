@@ -24,11 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from analysis.clusters import NOTHING, Estimate
-from analysis.comparisons.comparison import write_json
-from analysis.comparisons.text import columns
-from analysis.paired import mean_difference
-from analysis.stats import LEVEL
+from analysis.compare import columns, write_json
+from analysis.stats import LEVEL, NOTHING, Estimate, mean_difference
 from simulator.files import check_out
 from studies.rlver_replication.rlver_table import ALGORITHMS, CELLS, MODES, USERS, Cell, Figures, Reading, Table, read_table
 

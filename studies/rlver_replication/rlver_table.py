@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.comparisons.notes import Note
-from analysis.comparisons.sweep import RunResult, groups_alike, why_not, why_not_paired
-from analysis.comparisons.table import load_sweep
-from analysis.replies import replies_in
-from analysis.runs import read_run
+from analysis.runs import read_run, replies_in
+from analysis.sweeps import Note, RunResult, groups_alike, why_not, why_not_paired
+from analysis.table import load_sweep
 from simulator.dialogue import Outcome
 
 ALGORITHMS, MODES, USERS = ("grpo", "ppo"), ("plain", "think"), ("vanilla", "challenging")

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.pages.callback_sections import left_by_callbacks
 from analysis.runs import Run
+from analysis.sections import left_by_callbacks
 from curriculum.signals import expected_best
 from experiments.config import load
 from experiments.cost import heldout_dialogues

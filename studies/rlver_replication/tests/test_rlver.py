@@ -11,7 +11,7 @@ from made_run import played, scenarios
 from made_sweep import BUDGET, made_result
 
 from analysis.__main__ import main
-from analysis.replies import replies_in
+from analysis.runs import replies_in
 from experiments.recorder import dialogue_record
 from studies.rlver_replication.rlver import by_judge, findings
 from studies.rlver_replication.rlver_table import CELLS, USERS, Cell, Figures, figures_of, heard, read_table, unlike_steps

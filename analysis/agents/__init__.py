@@ -1,1 +1,0 @@
-"""Evaluated agents side by side."""

@@ -1,1 +1,0 @@
-"""What TensorBoard shows of a run."""

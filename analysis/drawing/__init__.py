@@ -1,1 +1,0 @@
-"""Figures and maps: the canvas, its colours and axes, and what is drawn on it."""
