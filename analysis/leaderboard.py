@@ -563,7 +563,7 @@ def section(group: Group, number: int, *, several: bool) -> str:
     parts += [reliability(group, probe) for probe in group.probes]
     if group.tries:
         parts.append(tries(group, group.tries))
-    parts.append(block("Social cognition", plane(group), "Formulas: experiments/agents/cognition.py."))
+    parts.append(block("Social cognition", plane(group), "Formulas: experiments/agents/scores.py."))
     return "\n".join([*parts, *folded(group)])
 
 

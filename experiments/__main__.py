@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.keys import ConfigError
+from experiments.errors import ConfigError
 from simulator.files import ended
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from experiments.agents.options import evaluate_parser
 
         options = evaluate_parser().parse_args(arguments[1:])
-        from experiments.agents.command import evaluate
+        from experiments.agents.evaluate import evaluate
 
         return evaluate(options)
     if arguments[:1] == ["reliability"]:
         from experiments.agents.options import reliability_parser
 
         options = reliability_parser().parse_args(arguments[1:])
-        from experiments.agents.reliability_command import reliability
+        from experiments.agents.reliability import reliability
 
         return reliability(options)
     parser = argparse.ArgumentParser(
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def dispatch(options: argparse.Namespace) -> int:
     """Lists, plans or trains."""
     if options.experiment is None:
-        from experiments.catalogue import experiments
+        from experiments.config import experiments
 
         print("\n".join(f"{name:<24}{idea}" for name, idea in experiments().items()))
         return 0
@@ -102,8 +102,7 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
     cell = sweep.cell(*options.cell) if options.cell else None
     if options.dry_run and cell:
         from experiments.preflight import check_start
-        from experiments.same_run import refuse_other
-        from experiments.sweep import closing_score
+        from experiments.sweep import closing_score, refuse_other
 
         config, folder = sweep.config(cell), sweep.run_folder(cell)
         resuming = (folder / CONFIG).is_file()
@@ -128,8 +127,8 @@ def dispatch_sweep(options: argparse.Namespace) -> int:
 
 def foreseen(sweep: Sweep) -> Iterator[str]:
     """What else is known of a sweep before it is run: what is done, what it loses, and why it would be refused."""
-    from experiments.keys import refusing
-    from experiments.sweep_checks import check_no_writers, check_place, lost_by_words, refused_arms, torn_runs
+    from experiments.errors import refusing
+    from experiments.sweep import check_no_writers, check_place, lost_by_words, refused_arms, torn_runs
 
     cells = sweep.cells()
     num_done = sum(sweep.is_done(cell) for cell in cells)
@@ -149,8 +148,8 @@ def foreseen(sweep: Sweep) -> Iterator[str]:
 
 def plan(config: ExperimentConfig, folder: Path) -> str:
     """What would happen, and with which settings."""
-    from experiments.cautions import cautions
     from experiments.config import to_yaml
+    from experiments.preflight import cautions
 
     limit = f" or {config.budget.steps} steps" if config.budget.steps else ""
     return "\n".join(

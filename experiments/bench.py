@@ -117,7 +117,7 @@ def _sections(part: str) -> tuple[str, ...]:
 
 def document(figures: Figures) -> dict[str, Any]:
     """bench.json: every key a number, null where there is none; ranges under `spread` and reasons under `reasons`, by dotted key."""
-    from experiments.summary import git_commit, versions
+    from experiments.run_folder import git_commit, versions
 
     assert figures.keys() == KEYS.keys(), f"the figures must have the keys of the benchmark, got {figures.keys() ^ KEYS.keys()}"
     tree: dict[str, Any] = {

@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"bench-gpu must run on a machine with CUDA, got none here; {remedy}", file=sys.stderr)
         return ExitCode.REFUSED
 
-    from experiments.benchmarks.on_gpu import measure
+    from experiments.benchmarks.gpu import measure
 
     found = measure(options)
     write_whole(options.out, json.dumps(found, indent=1) + "\n")

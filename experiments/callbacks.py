@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from experiments.config import ExperimentConfig
-    from experiments.evaluate import EvaluationTask
+    from experiments.evaluation import EvaluationTask
     from experiments.train import TrainingRun
 
 

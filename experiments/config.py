@@ -1,12 +1,20 @@
-"""The composed, typed configuration: schema <- experiment file and base <- overrides <- checks, before anything heavy is imported."""
+"""What settings of different groups must not say at once: whatever one group can tell by itself, its own dataclass refuses.
+
+The experiments there are: one YAML file each, of the core or of a study, whose first line says what it is about.
+
+Settings of evaluation, of the probe panel and of resampling.
+
+The composed, typed configuration: schema <- experiment file and base <- overrides <- checks, before anything heavy is imported.
+"""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -18,19 +26,258 @@ from omegaconf.errors import OmegaConfBaseException
 from analysis.runs import OF_A_SITTING, PROVENANCE, in_a_line, leaves, setting
 from curriculum import TEACHERS
 from curriculum.collapse.monitor import CollapseConfig
+from curriculum.task import GroupOutcome
+from curriculum.teacher import LedgerTeacher
 from experiments.callbacks import CALLBACKS
-from experiments.catalogue import experiments, import_study, path_of
-from experiments.contradictions import require_consistent
-from experiments.evaluate import EvaluationConfig
-from experiments.keys import ConfigError, refuse_non_finite, refuse_of_other_kinds, refuse_unknown, refusing, wanted
-from experiments.probe import ProbeConfig
-from experiments.resampling import ResamplingConfig
-from policy.algorithms.algorithms import ALGORITHMS
+from experiments.errors import ConfigError, refuse_non_finite, refuse_of_other_kinds, refuse_unknown, refusing, wanted
+from policy.algorithms.algorithms import ALGORITHMS, CriticKind, PpoConfig
 from policy.config import EMBEDDED, ClusterConfig, EngineConfig, EngineDtype, LearnerConfig, LoraConfig, PriorConfig, RolloutConfig
+from policy.rollout.dialogue import RolloutGroup
 from simulator.listener import Register
+from simulator.llm.config import EndpointConfig
 from simulator.reward import REWARD_TERMS
 from simulator.rule_user import RuleUserConfig
 from simulator.users import USERS
+
+
+def require_consistent(config: ExperimentConfig) -> None:
+    """Raises where settings of different groups contradict each other.
+
+    Raises:
+        ValueError: says which, and what to change.
+    """
+    if config.policy.system_prompt and config.policy.is_embedded:
+        raise ValueError(
+            f"policy.system_prompt must be empty for the embedded policy, which was taught none, got {config.policy.system_prompt!r}"
+        )
+    config.algorithm.require(config.learner)
+    config.resampling.require(config.teacher.kind)
+    require_reward(config)
+    require_patience(config)
+    require_adapters(config)
+    require_correction(config)
+    if config.learner.micro_batch_tokens < config.rollout.max_context:
+        raise ValueError(
+            f"learner.micro_batch_tokens must be at least rollout.max_context={config.rollout.max_context}, "
+            f"got {config.learner.micro_batch_tokens}: dialogues are never cut, and a single one could be larger than the micro-batch; "
+            "raise the one or lower the other"
+        )
+    if config.policy.keep_thoughts is False:
+        config.algorithm.require_whole_dialogues()
+    if isinstance(config.algorithm, PpoConfig) and 0 < config.budget.steps <= config.algorithm.critic_warmup_steps:
+        raise ValueError(
+            f"algorithm.critic_warmup_steps must be < budget.steps={config.budget.steps}, got {config.algorithm.critic_warmup_steps}: "
+            "the policy would never be trained; lower the one or raise the other"
+        )
+
+
+def require_reward(config: ExperimentConfig) -> None:
+    """Raises where the reward is made of what its user does not tell, or tells more than it shall.
+
+    Raises:
+        ValueError: a term that rests on strategies without a user that names them, or credit by turn beside one bit a dialogue.
+    """
+    for name, share in config.rollout.reward_terms.items():
+        if share and REWARD_TERMS[name].reads_strategies and not isinstance(config.simulator, RuleUserConfig):
+            raise ValueError(f"rollout.reward_terms.{name} must be 0 with a user that names no strategies it heard, got {share!r}")
+    if config.rollout.binary_reward_at > 0.0 and getattr(config.algorithm, "turn_credit", 0.0) > 0.0:
+        raise ValueError(
+            f"algorithm.turn_credit must be 0 with rollout.binary_reward_at={config.rollout.binary_reward_at:g}, got "
+            f"{config.algorithm.turn_credit!r}: it would tell each reply what it changed, which sparse feedback does not know"
+        )
+
+
+def require_adapters(config: ExperimentConfig) -> None:
+    """Raises where only adapters are trained and something needs the weights beneath them.
+
+    Raises:
+        ValueError: a critic that shares the frozen layers.
+    """
+    if not config.policy.lora.rank:
+        return
+    if isinstance(config.algorithm, PpoConfig) and config.algorithm.critic is CriticKind.SHARED:
+        raise ValueError(
+            f"algorithm.critic must be separate with policy.lora.rank={config.policy.lora.rank}, got shared: "
+            "the layers that both would read are frozen; take a critic of its own, or no adapters"
+        )
+
+
+def require_patience(config: ExperimentConfig) -> None:
+    """Raises where dialogues would fail before anybody could tell that their user is away.
+
+    Raises:
+        ValueError: a dialogue may not take longer than one of its questions may wait.
+    """
+    user, rollout = config.simulator, config.rollout
+    if isinstance(user, EndpointConfig) and rollout.outage_s > 0 and rollout.dialogue_timeout_s <= user.max_wait_s:
+        raise ValueError(
+            f"rollout.dialogue_timeout_s must be above simulator.max_wait_s={user.max_wait_s:g} "
+            f"with rollout.outage_s={rollout.outage_s:g}, got {rollout.dialogue_timeout_s:g}: "
+            "dialogues would fail before an outage shows; raise the one or lower the other"
+        )
+
+
+def require_correction(config: ExperimentConfig) -> None:
+    """Raises where tokens of older weights would be taken for the learner's own.
+
+    Raises:
+        ValueError: logprobs are recomputed with the weights of now, and nothing makes up for the difference.
+    """
+    if config.rollout.max_staleness and config.learner.recompute_logprobs and not config.algorithm.corrects:
+        raise ValueError(
+            "algorithm.importance_correction must be token where logprobs are recomputed and "
+            f"rollout.max_staleness={config.rollout.max_staleness}, got none: tokens of older weights would count as the learner's own; "
+            "correct them, or set learner.recompute_logprobs=false"
+        )
+
+
+FOLDER = Path(__file__).parent
+STUDIES = FOLDER.parent / "studies"
+
+
+def experiments() -> dict[str, str]:
+    """What each experiment is about, by name."""
+    return {
+        name: path.read_text(encoding="utf-8", errors="replace").partition("\n")[0].lstrip("# ") for name, path in sorted(_files().items())
+    }
+
+
+def path_of(experiment: str) -> Path:
+    """The file of an experiment."""
+    return _files().get(experiment, FOLDER / f"{experiment}.yaml")
+
+
+def import_study(experiment: str) -> None:
+    """Imports the study that an experiment belongs to, which registers what its settings name; nothing for one of the core."""
+    folder = path_of(experiment).parent
+    if folder.parent == STUDIES and (folder / "__init__.py").is_file():
+        importlib.import_module(f"studies.{folder.name}")
+
+
+def _files() -> dict[str, Path]:
+    return {path.stem: path for path in (*STUDIES.glob("*/*.yaml"), *FOLDER.glob("*.yaml"))}
+
+
+class Contrast(StrEnum):
+    """What siblings must differ in."""
+
+    SUCCESS = "success"
+    """One pleased its user and another did not, as one answer is right and another wrong."""
+    REWARD = "reward"
+    """Any two rewards; where these are graded nearly every group has that contrast."""
+
+
+@dataclass
+class ResamplingConfig:
+    """Whether groups without contrast are replaced (`resampling.*`)."""
+
+    max_rounds: int = 0
+    """>= 0: further rounds of groups that a step may play; 0 trains on what came, all of it."""
+    contrast: Contrast = Contrast.SUCCESS
+    """What siblings must differ in: success or reward."""
+
+    def __post_init__(self) -> None:
+        if self.max_rounds < 0:
+            raise ValueError(f"resampling.max_rounds must be >= 0, got {self.max_rounds!r}; 0 replaces no group")
+
+    @property
+    def enabled(self) -> bool:
+        """Whether any group is replaced."""
+        return self.max_rounds > 0
+
+    def with_contrast(self, groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome]) -> list[RolloutGroup]:
+        """The groups that may be trained on: all of them where none is replaced.
+
+        Args:
+            outcomes: of these groups, in their order.
+        """
+        pairs = zip(groups, outcomes, strict=True)
+        return [group for group, outcome in pairs if not self.enabled or self.differ(outcome)]
+
+    def differ(self, outcome: GroupOutcome) -> bool:
+        """Whether survivors of a group fared differently."""
+        fared = outcome.successes if self.contrast is Contrast.SUCCESS else outcome.rewards
+        return len({fared[i] for i in outcome.surviving}) > 1
+
+    def require(self, teacher_kind: str) -> None:
+        """Refuses a teacher whose plan further rounds would hurry.
+
+        Raises:
+            ValueError: it is one.
+        """
+        teacher: type[LedgerTeacher] = TEACHERS[teacher_kind][1]
+        if self.enabled and teacher.plans_by_proposal:
+            raise ValueError(
+                f"resampling.max_rounds must be 0 with teacher.kind={teacher_kind}, got {self.max_rounds!r}: "
+                "its plan goes on with each proposal; take a teacher without a plan"
+            )
+
+
+@dataclass
+class ProbeConfig:
+    """The panel (`probe.*`)."""
+
+    num_dialogues: int = 25
+    """>= 0: dialogues on the panel; 0 switches it off."""
+    every: int = 5
+    """> 0: steps between two looks."""
+    at_start: bool = False
+    """Whether the panel is also played with the first step's rollouts, before any update: a policy may be gone before the first look."""
+    num_contexts: int = 16
+    """0 or [2, 64]: first replies of the panel that are scored in the contexts of all of them, for `probe/retrieval_accuracy`; with 16 that
+    is 256 short passes of the model a look, 0 leaves it out."""
+    teaches: bool = True
+    """Whether the teacher hears how the panel fared. Only one that looks for forgetting does anything about it (frontier); false leaves
+    the panel a yardstick and nothing else."""
+
+    def __post_init__(self) -> None:
+        if self.num_dialogues < 0:
+            raise ValueError(f"probe.num_dialogues must be >= 0, got {self.num_dialogues!r}; 0 switches the panel off")
+        if self.num_contexts != 0 and not 2 <= self.num_contexts <= 64:
+            raise ValueError(f"probe.num_contexts must be 0 or in [2, 64], got {self.num_contexts!r}")
+        if self.every <= 0:
+            raise ValueError(f"probe.every must be > 0, got {self.every!r}")
+
+    def is_due(self, step: int) -> bool:
+        """Whether the panel is played together with this step's rollouts, with the weights that these are sampled from."""
+        return self.num_dialogues > 0 and (step % self.every == 0 or (self.at_start and step == 1))
+
+
+@dataclass
+class EvaluationConfig:
+    """What is asked of the policy on scenarios it never practised."""
+
+    strictness: list[float] = field(default_factory=lambda: [0.1, 0.3, 0.5, 0.7, 0.9])
+    """Each in [0, 1], distinct, at least one: the columns of the grid."""
+    num_scenarios: int = 0
+    """>= 0: held-out scenarios in the full grid, spread over the families; 0 means all of them."""
+    during_scenarios: int = 24
+    """>= 1: scenarios in the smaller fixed grid that is played at every tenth of the budget."""
+    temperature: float = 1.0
+    """>= 0, at which the policy speaks; 0 is greedy. As in training by default, so that what is judged is what is trained."""
+    split: str = "heldout"
+    """`heldout` during development; `sealed` once, for a confirmatory result."""
+
+    def __post_init__(self) -> None:
+        if not self.strictness or not are_distinct(self.strictness):
+            raise ValueError(f"evaluation.strictness must name at least one strictness, each once, got {self.strictness!r}")
+        for value in self.strictness:
+            if not 0.0 <= value <= 1.0:
+                raise ValueError(f"evaluation.strictness must hold values in [0, 1], got {value!r}")
+        if self.num_scenarios < 0:
+            raise ValueError(f"evaluation.num_scenarios must be >= 0, got {self.num_scenarios!r}; 0 means all")
+        if self.during_scenarios < 1:
+            raise ValueError(f"evaluation.during_scenarios must be >= 1, got {self.during_scenarios!r}")
+        if not self.temperature >= 0.0:
+            raise ValueError(f"evaluation.temperature must be >= 0, got {self.temperature!r}; 0 is greedy")
+        if self.split not in ("heldout", "sealed"):
+            raise ValueError(f"evaluation.split must be 'heldout' or 'sealed', got {self.split!r}; training scenarios judge nothing")
+
+
+def are_distinct(strictness: Sequence[float]) -> bool:
+    """Whether no two of them are the same to four digits, as seeds and names of dialogues have them."""
+    return len({f"{d:.4f}" for d in strictness}) == len(strictness)
+
 
 VARIANTS: dict[str, Mapping[str, tuple[type, Any]]] = {"teacher": TEACHERS, "algorithm": ALGORITHMS, "simulator": USERS}
 """Groups of settings whose schema is chosen by their `kind`."""

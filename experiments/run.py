@@ -1,4 +1,7 @@
-"""A run from its first evaluation to its summary: when to evaluate, to save, to stop, and how to go on after a stop."""
+"""What a person sees while a run goes on: a line now and then, how long it will take, and a log of it in the run's folder.
+
+A run from its first evaluation to its summary: when to evaluate, to save, to stop, and how to go on after a stop.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +9,95 @@ import contextlib
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 import psutil
+from tqdm import tqdm
 
 from analysis.report import write_report
 from analysis.runs import CONFIG, SUMMARY, read_summary
 from analysis.text import with_interval
 from analysis.transcripts import CutShort
-from experiments.ahead import LANE
-from experiments.beginning import settings_text, write_over
-from experiments.cautions import cautions
+from experiments.build import Parts, assemble
 from experiments.config import ExperimentConfig
-from experiments.cost import seconds_of_run
-from experiments.heldout import HeldOut, is_due, tenth_of
-from experiments.interruption import Interruption
-from experiments.keys import refusing
-from experiments.one_writer import begin, only_writer
-from experiments.parts import Parts, assemble
-from experiments.progress import Progress
+from experiments.errors import refusing
+from experiments.evaluation import HeldOut, is_due, seconds_of_run, tenth_of
+from experiments.preflight import cautions
 from experiments.recorder import CHECKPOINTS, Recorder
-from experiments.same_past import require_records, require_start, require_unmoved, stamps_of
-from experiments.summary import closing_words, summarise_run
-from experiments.train import Tally, TrainingRun
+from experiments.resume import require_records, require_start, require_unmoved, settings_text, stamps_of, write_over
+from experiments.run_folder import Interruption, begin, closing_words, only_writer, summarise_run
+from experiments.train import LANE, Tally, TrainingRun
 from policy.checkpoint import newest_checkpoint, save_checkpoint
 from policy.files import why_full
 from simulator.files import ExitCode, as_clock
 from simulator.llm.config import EndpointConfig
 from simulator.version import world_of
+
+LOG = "log.txt"
+EVERY = 10
+"""Steps between two lines where there is no terminal to draw a bar on."""
+BAR = "{bar:20} {desc}"
+SHOWN = {
+    "reward": "reward/mean",
+    "strictness": "curriculum/strictness",
+    "density": "curriculum/reward_density",
+    "entropy": "actor/entropy",
+}
+"""Label -> metric of what stands in the line."""
+
+
+class Progress:
+    """Prints to stderr and keeps what it said in the run's `log.txt`.
+
+    Args:
+        spent: share of the budget that a resumed run has used before.
+    """
+
+    def __init__(self, folder: Path, *, spent: float) -> None:
+        self._log = (folder / LOG).open("a", encoding="utf-8")
+        self._bar = tqdm(
+            total=100, initial=round(100 * spent), bar_format=BAR, leave=False, disable=not sys.stderr.isatty(), dynamic_ncols=True
+        )
+        self._spent_before, self._began = spent, time.monotonic()
+
+    def note(self, text: str) -> None:
+        """What the log alone keeps, where the disk takes it: what there is to say, a full disk for one, is said all the same."""
+        with suppress(OSError):
+            self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+            self._log.flush()
+
+    def say(self, text: str) -> None:
+        """A message for the person, kept in the log."""
+        self.note(text)
+        # Whoever reads may be gone (a pipe, a terminal); the log has it, and a run does not end for that before it has saved.
+        with suppress(OSError):
+            tqdm.write(text, file=sys.stderr)
+
+    def step(self, step: int, metrics: Mapping[str, float], *, spent: float) -> None:
+        """One step is done, and so much of the budget with it."""
+        shown = "  ".join(f"{label} {metrics[key]:.2f}" for label, key in SHOWN.items() if key in metrics)
+        line = f"step {step:>4}  {spent:>4.0%}  {shown}  {self.left(spent)} left"
+        if self._bar.disable and step % EVERY == 0:
+            self.say(line)
+        self._bar.set_description_str(line, refresh=False)
+        self._bar.update(round(100 * spent) - self._bar.n)
+
+    def left(self, spent: float) -> str:
+        """How long the rest of the budget will take at the pace so far, as m:ss; a question mark before there is a pace."""
+        if spent <= self._spent_before:
+            return "?"
+        pace_s = (time.monotonic() - self._began) / (spent - self._spent_before)
+        return as_clock(pace_s * max(1.0 - spent, 0.0))
+
+    def close(self) -> None:
+        """Ends the line and the log."""
+        self._bar.close()
+        with suppress(OSError):
+            self._log.close()
+
 
 EARLIER = "summary.earlier.json"
 """What a run had come to before it was given a larger budget."""

@@ -1,4 +1,6 @@
-"""Runs a sweep: its runs side by side as processes of their own, each resumable, and the comparison as they come in.
+"""What is known of a sweep before its first run: what its overrides lose, what is there already, and why it would be refused.
+
+Runs a sweep: its runs side by side as processes of their own, each resumable, and the comparison as they come in.
 
 What has a summary is done and what was broken off goes on from its newest checkpoint, so a sweep may take several sittings. The first
 run goes alone until its first new step is over: it builds the prior that all share, and its pace says what the rest will cost.
@@ -17,29 +19,170 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from analysis.compare import COMPARISON, Plan, as_text, compare, write_json
-from analysis.runs import CONFIG, METRICS, SUMMARY, last_record, read_summary, setting
-from analysis.sweeps import read_sweep
+from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_run, read_summary, setting, why_no_copy
+from analysis.sweeps import read_sweep, run_folders, seed_of
 from analysis.text import count
+from experiments.build import check_teacher
 from experiments.config import (
     BudgetConfig,
     ExperimentConfig,
+    compose,
+    laid_over,
     load_saved,
+    parse_overrides,
+    path_of,
+    read_experiment,
+    read_yaml,
     to_plain,
 )
-from experiments.cost import seconds_of_run
-from experiments.interruption import SIGNALS, Interruption
-from experiments.keys import ConfigError, refusing
-from experiments.preflight import check
-from experiments.same_run import refuse_other
-from experiments.sweep_checks import check_no_writers, check_place, lost_by_words, refused_arms, torn_runs
-from experiments.sweep_plan import Cell, Sweep
+from experiments.errors import ConfigError, refusing
+from experiments.evaluation import seconds_of_run
+from experiments.preflight import check, check_needs, check_writable, lost_settings
+from experiments.resume import differences, other_users, relocated
+from experiments.run_folder import SIGNALS, Interruption, check_no_writer
+from experiments.sweep_plan import OWN, Cell, Sweep, unreached
 from policy.prior import prior_folder
 from simulator.files import ExitCode, as_clock
+from simulator.version import recorded_world, world_of
+
+if TYPE_CHECKING:
+    from experiments.sweep_plan import Cell, Sweep
+
+
+class TornRun(ConfigError):
+    """What lies in a run's folder cannot be read; the other runs of its sweep can go on."""
+
+
+def refuse_other(sweep: Sweep, cell: Cell) -> None:
+    """Raises when a run that is there is not the one this sweep would make.
+
+    Raises:
+        TornRun: it cannot be read.
+        ConfigError: it is another one.
+    """
+    folder = sweep.run_folder(cell)
+    if not (folder / CONFIG).is_file():
+        if folder.is_dir() and any(folder.iterdir()):
+            raise TornRun(f"{cell} has no {CONFIG}: it was broken off before, or it was deleted; delete {folder} to run it anew")
+        return
+    try:
+        written = read_config(folder / CONFIG)
+        began_in = recorded_world(written.get(PROVENANCE) or {}, written)
+        if not began_in:
+            raise ValueError(f"{CONFIG} lacks {PROVENANCE}.world")
+    except ValueError as error:
+        raise TornRun(f"{cell} was broken off before its settings were written: {error}; delete {folder} to run it anew") from error
+    try:
+        saved = to_plain(load_saved(folder / CONFIG))
+    except ValueError as error:
+        raise ConfigError(
+            f"{folder / CONFIG} cannot be taken up by this version: {error}; take another name= for the sweep, or the version that began it"
+        ) from error
+    if began_in != (world := world_of(sweep.config(cell).simulator)):
+        raise ConfigError(f"{folder} was run in world {began_in}, this is {world}; take another name= for the sweep")
+    if other := other_users(read_config(folder / CONFIG), sweep.config(cell)):
+        raise ConfigError(f"{folder} was run with other users: {other}; or take another name= for the sweep")
+    # Through the schema, so that a setting which did not exist then stands at its default; all runs together may have moved.
+    if found := next(differences(relocated(saved, str(saved["runs"]), str(sweep.runs)), sweep.config(cell)), None):
+        name, before, now = found
+        raise ConfigError(f"{folder} was run with {name}={before!r}, this sweep wants {now!r}; take another name= for the sweep")
+    try:
+        reason = why_no_copy(read_run(folder)) if (folder / METRICS).is_file() else ""
+    except (ValueError, OSError) as error:
+        raise TornRun(f"{cell} cannot be read: {error}; delete {folder} to run it anew") from error
+    if reason:
+        raise ConfigError(f"{cell} cannot be used: {reason}; delete {folder} for that")
+
+
+def check_no_writers(sweep: Sweep) -> None:
+    """Refuses a sweep of which another process writes a run.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for cell in sweep.cells():
+        check_no_writer(sweep.run_folder(cell))
+
+
+def lost_by_words(sweep: Sweep) -> list[str]:
+    """What its overrides lose of the file's settings, by choosing another algorithm or user, and which arms they do not reach."""
+    given = {name: value for name, value in parse_overrides(sweep.words).items() if name not in OWN}
+    missed = [
+        f"{name}={setting(given, name)} does not go to {', '.join(arms)}, which set it themselves or have a kind of their own"
+        for name, arms in unreached(sweep.base, sweep.arms, given).items()
+    ]
+    file = read_yaml(path_of(sweep.experiment))
+    before = laid_over(read_experiment(file["base"]), file.get("settings") or {})
+    try:
+        configs = [compose(base, {}, experiment=sweep.experiment) for base in (before, sweep.base)]
+    except ConfigError:
+        # Without what only its arms say it is no whole configuration.
+        return missed
+    return [*missed, *lost_settings(*configs, called=sweep.experiment)]
+
+
+def refused_arms(sweep: Sweep) -> dict[str, str]:
+    """By arm that has runs to make, why its teacher cannot teach them here: known before hours are spent on the others.
+
+    A teacher that copies another run is not asked: there is nothing to copy yet.
+    """
+    refused = {}
+    for arm in sweep.arms:
+        cell = next((cell for cell in sweep.cells() if cell.arm == arm and not sweep.is_done(cell)), None)
+        if cell is None or sweep.needs(cell):
+            continue
+        try:
+            check_teacher(sweep.config(cell))
+        except ConfigError as error:
+            refused[arm] = f"arm {arm}: {error}."
+    return refused
+
+
+def torn_runs(sweep: Sweep) -> dict[Cell, str]:
+    """By run whose folder cannot be read, what is wrong with it; the others go on.
+
+    Raises:
+        ConfigError: a run that is there, asked for or not, is not the one that the sweep would make.
+    """
+    torn, whole = {}, sweep.whole()
+    asked = dict.fromkeys(sweep.cells())
+    for cell in (*asked, *begun_before(sweep)):
+        try:
+            refuse_other(whole, cell)
+        except TornRun as error:
+            if cell in asked:
+                torn[cell] = str(error)
+    return torn
+
+
+def begun_before(sweep: Sweep) -> list[Cell]:
+    """Runs in the sweep's folder that were not asked for now, of arms that the file has."""
+    asked = set(sweep.cells())
+    if not sweep.folder.is_dir():
+        return []
+    try:
+        begun = [Cell(folder.parent.name, seed_of(folder)) for folder in run_folders(sweep.folder)]
+    except ValueError:  # it holds no run yet
+        return []
+    return [cell for cell in begun if cell.arm in sweep.file_arms and cell not in asked]
+
+
+def check_place(sweep: Sweep) -> None:
+    """Refuses a sweep whose first run that is left could not be written or would not find its model, its users or its room here.
+
+    Raises:
+        ConfigError: as `check_writable` and `check_needs` do.
+    """
+    check_writable(sweep.folder, called="runs")
+    first = next((cell for cell in sweep.cells() if not sweep.is_done(cell)), None)
+    if first is not None:
+        check_needs(sweep.config(first))
+
 
 POLL_S = 2.0
 SETTINGS = "ATTUNE_SETTINGS"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments.recorder import Recorder, dialogue_record
-from experiments.summary import summarise_run
+from experiments.run_folder import summarise_run
 from simulator.dialogue import Dialogue
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.scenario import Difficulty, Scenario, Split

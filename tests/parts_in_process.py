@@ -7,9 +7,8 @@ import asyncio
 import torch
 
 from curriculum.collapse.monitor import CollapseMonitor
-from experiments.faults import FaultBudget
-from experiments.parts import Parts
-from experiments.teaching import make_teacher
+from experiments.build import Parts, make_teacher
+from experiments.checks import FaultBudget
 from policy.algorithms.algorithms import make_algorithm
 from policy.engine.engine import Completion
 from policy.learner import Learner

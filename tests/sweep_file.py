@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import catalogue
+from experiments import config as catalogue
 from experiments.sweep_plan import Sweep, load_sweep
 
 PLAN = """# Two teachers.

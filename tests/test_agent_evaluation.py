@@ -19,12 +19,12 @@ from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, completion, garba
 from analysis.__main__ import main as analysis
 from analysis.transcripts import write_transcripts
 from experiments.__main__ import main
-from experiments.agents import agent_json
-from experiments.agents.kept import check_folder
-from experiments.agents.playing import PATIENCE
-from experiments.evaluate import grid_tasks, spread
-from experiments.keys import ConfigError
-from experiments.one_writer import check_no_writer, only_writer
+from experiments.agents import scores as agent_json
+from experiments.agents.evaluate import check_folder
+from experiments.agents.players import PATIENCE
+from experiments.errors import ConfigError
+from experiments.evaluation import grid_tasks, spread
+from experiments.run_folder import check_no_writer, only_writer
 from simulator.llm.client import Endpoints
 from simulator.llm.prompts import prompts_hash
 from simulator.rule_user import RuleUser, RuleUserConfig
@@ -517,7 +517,7 @@ def test_an_evaluation_that_another_process_writes_is_refused_before_its_agent_i
     (tmp_path / "a" / "dialogues.jsonl").write_text("")
     capsys.readouterr()
     made = []
-    monkeypatch.setattr("experiments.agents.command.make_player", lambda *_: made.append("player"))
+    monkeypatch.setattr("experiments.agents.evaluate.make_player", lambda *_: made.append("player"))
     with only_writer(tmp_path / "a"):
         message = refused(capsys, "L1", *SMALL, "--out", str(tmp_path / "a"))
     assert "must be written by one process at a time" in message and not made

@@ -10,23 +10,31 @@ import numpy as np
 import pytest
 
 from analysis.leaderboard import score_at, score_within
-from experiments.agents.capabilities import (
+from experiments.agents.judge import read_grades
+from experiments.agents.players import Played, Reply, read_reply
+from experiments.agents.scores import (
+    Answered,
+    answered,
+    best_of_k,
     capabilities,
     core_insight,
+    creativity,
     dialogue_guidance,
     empathic_depth,
+    empathy_to_solution,
+    errors,
+    jackknifed,
+    length_control,
+    mean,
+    own_overlaps,
+    plane,
+    resampled,
+    scores,
     solution_crafting,
+    strategy_shares,
     style_flexibility,
 )
-from experiments.agents.cognition import creativity, empathy_to_solution, own_overlaps, plane, strategy_shares
-from experiments.agents.heard import Answered, answered
-from experiments.agents.intervals import jackknifed, mean, resampled
-from experiments.agents.judge import read_grades
-from experiments.agents.length import length_control
-from experiments.agents.players import Played, Reply, read_reply
-from experiments.agents.scores import errors, scores
-from experiments.agents.tries import best_of_k
-from experiments.evaluate import EvaluationTask, grid_tasks
+from experiments.evaluation import EvaluationTask, grid_tasks
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.listener import Register
 from simulator.llm.prompts import Unusable

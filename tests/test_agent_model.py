@@ -13,9 +13,9 @@ from tiny_policy import save_tiny_policy
 from transformers import AutoTokenizer
 
 from experiments.__main__ import main
-from experiments.agents import speech
+from experiments.agents import players as speech
+from experiments.agents.agent import Agent, Kind
 from experiments.agents.options import evaluate_parser
-from experiments.agents.who import Agent, Kind
 from policy.config import EngineConfig, EngineDtype
 from policy.model import cache_bytes
 from simulator.sage.formats import write_profiles

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from curriculum.task import TaskSpec
-from experiments.ahead import LANE, Ahead
+from experiments.build import make_teacher
+from experiments.checks import FaultBudget
 from experiments.config import load
-from experiments.faults import FaultBudget
-from experiments.keys import ConfigError
-from experiments.teaching import make_teacher
-from experiments.train import Tally, TrainingRun
+from experiments.errors import ConfigError
+from experiments.train import LANE, Ahead, Tally, TrainingRun
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from policy.rollout.pool import is_fresh, off_policy_metrics, staleness
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn

@@ -7,22 +7,22 @@ from dataclasses import asdict
 import torch
 from tiny_policy import save_tiny_policy
 
+from experiments.build import assemble
 from experiments.config import load
-from experiments.parts import assemble
 from experiments.train import Tally
 from policy.checkpoint import save_checkpoint
 
 
 def test_the_workers_hear_what_the_agent_is_told_before_a_dialogue(tmp_path, monkeypatch):
     told = {}
-    monkeypatch.setattr("experiments.parts.RolloutPool", lambda *_, **given: told.update(given))
+    monkeypatch.setattr("experiments.build.RolloutPool", lambda *_, **given: told.update(given))
     folder = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
     assemble(load("smoke", [f"policy.model={folder}", "policy.engine=hf", "policy.system_prompt=Listen."]), checkpoint=None)
     assert told["system_prompt"] == "Listen."
 
 
 def test_a_run_that_goes_on_is_held_to_the_policy_before_training_and_has_its_own_state(tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.parts.RolloutPool", lambda *_, **__: None)
+    monkeypatch.setattr("experiments.build.RolloutPool", lambda *_, **__: None)
     folder = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
     anchored = ("algorithm.kl_coef=0.1", "rollout.temperature=0.7")
     config = load("smoke", [f"policy.model={folder}", "policy.engine=hf", *anchored])

@@ -14,9 +14,8 @@ from policy_factories import random_batch, tiny_model, tiny_tokenizer
 
 from experiments import bench
 from experiments.benchmarks import rollouts, training
-from experiments.benchmarks.dialogues import dialogues, embedded_user
-from experiments.benchmarks.figures import Figure, Settings, figure, ratio_of_medians, ratios
-from experiments.benchmarks.whole_dialogues import Rounds
+from experiments.benchmarks.figures import Figure, Settings, dialogues, embedded_user, figure, ratio_of_medians, ratios
+from experiments.benchmarks.rollouts import Rounds
 from policy.config import EngineConfig, RolloutConfig
 from simulator.dialogue import Speaker
 

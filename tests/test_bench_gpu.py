@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from experiments import bench_gpu
-from experiments.benchmarks.qwen import SHAPES, peak_flops, random_model
+from experiments.benchmarks.gpu import SHAPES, peak_flops, random_model
 
 
 def test_the_same_code_runs_small_on_a_cpu(tmp_path):

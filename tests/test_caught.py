@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from curriculum.collapse.monitor import CollapseMonitor
-from experiments.arrival import TOLERANCE, require_agreement
+from experiments.build import Parts, make_teacher
+from experiments.checks import TOLERANCE, FaultBudget, require_agreement
 from experiments.config import load
-from experiments.faults import FaultBudget
-from experiments.parts import Parts
-from experiments.teaching import make_teacher
 from experiments.train import Tally, TrainingRun
 from policy.algorithms.algorithms import make_algorithm
 from policy.engine.weights import check_receipts, pack_weights

@@ -9,9 +9,8 @@ import pytest
 
 from analysis.runs import leaves
 from curriculum import TEACHERS
-from experiments.catalogue import experiments, path_of
-from experiments.config import BudgetConfig, load, load_saved, read_yaml, to_plain, to_yaml
-from experiments.keys import ConfigError, nearest
+from experiments.config import BudgetConfig, experiments, load, load_saved, path_of, read_yaml, to_plain, to_yaml
+from experiments.errors import ConfigError, nearest
 from experiments.sweep_plan import is_sweep, load_sweep
 from policy.algorithms.algorithms import ALGORITHMS
 from policy.config import EngineKind

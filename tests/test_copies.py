@@ -11,9 +11,9 @@ from made_sweep import made_result
 
 from analysis.runs import COPIED, EARLIER_COMMITS, TEACHER, digest_of_tasks, read_lines, read_run, why_no_copy
 from analysis.sweeps import read_sweep
-from experiments.beginning import copied_tasks, earlier_commits, write_over
 from experiments.config import load
-from experiments.one_writer import begin
+from experiments.resume import copied_tasks, earlier_commits, write_over
+from experiments.run_folder import begin
 
 
 def task(strictness: float, step: int = 1) -> dict:
@@ -78,8 +78,8 @@ def test_dialogues_that_a_finished_run_lost_are_missed(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "{", "just words\n"])
 def test_a_run_whose_settings_were_never_written_is_refused_with_the_remedy(tmp_path, text):
-    from experiments.keys import ConfigError
-    from experiments.same_run import refuse_other
+    from experiments.errors import ConfigError
+    from experiments.sweep import refuse_other
     from experiments.sweep_plan import Cell, load_sweep
 
     sweep = load_sweep("quick_comparison", [f"runs={tmp_path}"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from experiments.config import load
-from experiments.cost import heldout_dialogues, seconds_of_run
+from experiments.evaluation import heldout_dialogues, seconds_of_run
 
 STEP = {"timing_s/step": 10.0, "timing_s/gen": 6.4}
 

@@ -11,9 +11,9 @@ from test_run import begin, sent  # noqa: F401 (a fixture)
 from analysis.transcripts import CutShort, ending_of
 from curriculum.collapse.alarms import CollapseConfig
 from curriculum.collapse.monitor import CollapseMonitor
-from experiments.agents.agent_json import in_words
-from experiments.evaluate import Graded, summarise
-from experiments.summary import closing_words
+from experiments.agents.scores import in_words
+from experiments.evaluation import Graded, summarise
+from experiments.run_folder import closing_words
 from simulator.dialogue import Outcome
 from simulator.scenario import HiddenIntention
 

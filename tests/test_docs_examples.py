@@ -18,8 +18,8 @@ from tiny_student import make_outcome
 from curriculum import TEACHERS
 from curriculum.__main__ import describe
 from curriculum.collapse.monitor import INDICATORS
-from experiments.cautions import cautions
 from experiments.config import load
+from experiments.preflight import cautions
 from policy.algorithms.algorithms import ALGORITHMS, make_algorithm
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.rule_user import RuleUserConfig
@@ -128,7 +128,7 @@ def test_a_reward_term_of_ones_own_has_a_share_of_the_reward(monkeypatch):
     dialogue = asyncio.run(talked_in_turn(replies))
     assert term.by_turn(dialogue) == [0.25, 0.0, 0.25, 0.25] and term.total(dialogue) == 0.75
     monkeypatch.setattr("experiments.config.REWARD_TERMS", names["REWARD_TERMS"])
-    monkeypatch.setattr("experiments.contradictions.REWARD_TERMS", names["REWARD_TERMS"])
+    monkeypatch.setattr("experiments.config.REWARD_TERMS", names["REWARD_TERMS"])
     assert load("smoke", ["rollout.reward_terms.brief=0.2"]).rollout.reward_terms == {"brief": 0.2}
 
 

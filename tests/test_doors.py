@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.persona_judge import in_options, of_judge
-from experiments.agents.wording import of_agent
+from experiments.agents.agent import of_agent
 from simulator.files import read_jsonl
 
 ROOT = Path(__file__).parents[1]

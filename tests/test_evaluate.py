@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 
 from curriculum.task import GroupOutcome
-from experiments.evaluate import (
-    EvaluationConfig,
-    Graded,
-    grid_seed,
-    grid_tasks,
-    spread,
-    summarise,
-    worst_mean,
-)
+from experiments.config import EvaluationConfig
+from experiments.evaluation import Graded, grid_seed, grid_tasks, spread, summarise, worst_mean
 from simulator.dialogue import Outcome
 from simulator.scenario import FAMILIES, Fact, HiddenIntention, Persona, Scenario, Split
 

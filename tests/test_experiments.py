@@ -14,11 +14,10 @@ from tiny_policy import save_tiny_policy
 
 from curriculum import TEACHERS
 from experiments import preflight
-from experiments.catalogue import experiments
-from experiments.cautions import cautions
-from experiments.config import load, to_plain
-from experiments.keys import ConfigError
-from experiments.same_run import words_for
+from experiments.config import experiments, load, to_plain
+from experiments.errors import ConfigError
+from experiments.preflight import cautions
+from experiments.resume import words_for
 from experiments.sweep_plan import Cell, is_sweep, load_sweep
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,8 +12,8 @@ import pytest
 from analysis.endpoints import Look, area_of, grades_of, looks
 from analysis.runs import EVALUATION, read_lines
 from experiments.callbacks import Callback
-from experiments.evaluate import EvaluationConfig, EvaluationTask
-from experiments.heldout import HeldOut, is_due, start_and_end, tenth_of
+from experiments.config import EvaluationConfig
+from experiments.evaluation import EvaluationTask, HeldOut, is_due, start_and_end, tenth_of
 from experiments.recorder import Recorder
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Outcome

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
 from experiments.config import load
-from experiments.keys import ConfigError
+from experiments.errors import ConfigError
 from experiments.preflight import check_model
 from policy.algorithms.algorithms import Grpo, GrpoConfig
 from policy.checkpoint import load_checkpoint, save_checkpoint

@@ -12,19 +12,23 @@ from policy_factories import group, rollout
 
 from curriculum.collapse.monitor import INDICATORS
 from curriculum.task import Mode, Status, TaskSpec
-from experiments.behaviour import behaviour_metrics, dealt, length_correlation, third
-from experiments.faults import FaultBudget
-from experiments.measure import (
+from experiments.checks import FaultBudget
+from experiments.metrics import (
     INDICATOR_METRICS,
+    behaviour_metrics,
     collapse_values,
+    crossed_logprobs,
+    dealt,
     dialogue_metrics,
     entropy_sampled,
+    exchanges,
+    length_correlation,
     measure,
     probe_metrics,
     signal_metrics,
     suspicious_share,
+    third,
 )
-from experiments.retrieval import crossed_logprobs, exchanges
 from policy.rollout.chat import Thought
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Outcome, Speaker, Turn

@@ -13,13 +13,13 @@ import pytest
 
 from analysis.runs import CONFIG
 from experiments.config import load
-from experiments.keys import ConfigError
-from experiments.one_writer import begin, check_no_writer, only_writer
+from experiments.errors import ConfigError
 from experiments.preflight import check
+from experiments.run_folder import begin, check_no_writer, only_writer
 
 HOLD = """import sys, time
 from pathlib import Path
-from experiments.one_writer import only_writer
+from experiments.run_folder import only_writer
 with only_writer(Path(sys.argv[1])):
     print("holds it", flush=True)
     time.sleep(600)
@@ -58,7 +58,7 @@ def test_the_lock_is_asked_for_by_a_descriptor_that_may_write_as_network_file_sy
         if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
-    monkeypatch.setattr("experiments.one_writer.fcntl.flock", as_nfs_does)
+    monkeypatch.setattr("experiments.run_folder.fcntl.flock", as_nfs_does)
     check_no_writer(tmp_path)
     assert asked == [fcntl.LOCK_EX | fcntl.LOCK_NB] and (tmp_path / CONFIG).read_text() == "seed: 1\n"
 

@@ -14,24 +14,27 @@ import pytest
 from fake_endpoint import FakeEndpoint, Reply, completion, garbage, serving
 
 from experiments.__main__ import main
-from experiments.agents import questions
-from experiments.agents.players import SilentAgent
-from experiments.agents.playing import PATIENCE
-from experiments.agents.questions import Question, ask_all, hash_of, question_of, read_questions
+from experiments.agents import reliability as questions
+from experiments.agents.agent import find_agent
+from experiments.agents.players import PATIENCE, SilentAgent
 from experiments.agents.reliability import (
     LINES,
     Condition,
     Item,
+    Question,
     Verdict,
     as_records,
+    ask_all,
     change_table,
     compare,
     from_records,
+    hash_of,
     mean_margins,
     phrases,
+    question_of,
+    read_questions,
     summarise,
 )
-from experiments.agents.who import find_agent
 
 RIGHT, WRONG, UNCLEAR = Verdict.RIGHT, Verdict.WRONG, Verdict.UNCLEAR
 CAPITAL = {"id": "au", "question": "What is the capital of Australia?", "right": ["Canberra"], "wrong": "Sydney"}

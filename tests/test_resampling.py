@@ -8,9 +8,8 @@ import pytest
 from tiny_student import make_outcome, make_task, make_teacher
 
 from curriculum.task import Mode
-from experiments.config import load
-from experiments.keys import ConfigError
-from experiments.resampling import Contrast, ResamplingConfig
+from experiments.config import Contrast, ResamplingConfig, load
+from experiments.errors import ConfigError
 from experiments.train import TrainingRun
 
 

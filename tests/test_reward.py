@@ -8,7 +8,7 @@ import pytest
 from tiny_policy import make_scenario
 
 from experiments.config import load
-from experiments.keys import ConfigError
+from experiments.errors import ConfigError
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.reward import REWARD_TERMS, RewardTerm, binary, final_emotion, resolved, turn_rewards, turns_with_terms, with_terms
 from simulator.scenario import VANILLA

@@ -21,14 +21,13 @@ from tiny_student import make_task, make_teacher
 
 from curriculum.frontier import FrontierConfig, FrontierTeacher
 from curriculum.task import Mode
-from experiments.arrival import canaries, largest_difference, require_arrival
-from experiments.evaluate import mean
-from experiments.interruption import Interruption
-from experiments.keys import ConfigError
-from experiments.measure import measure
-from experiments.probe import ProbeConfig, as_heard, probe_tasks
-from experiments.progress import Progress
-from experiments.summary import closing_words, ends, series
+from experiments.checks import canaries, largest_difference, require_arrival
+from experiments.config import ProbeConfig
+from experiments.errors import ConfigError
+from experiments.evaluation import as_heard, mean, probe_tasks
+from experiments.metrics import measure
+from experiments.run import Progress
+from experiments.run_folder import Interruption, closing_words, ends, series
 from experiments.train import learned
 from policy.config import EngineConfig, EngineKind
 from policy.engine.factory import make_engine
@@ -188,7 +187,7 @@ HANG_UP = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np, ray
-from experiments.interruption import Interruption
+from experiments.run_folder import Interruption
 from policy.config import ClusterConfig
 from policy.rollout.ray_cluster import start_ray, stop_ray
 # The tests themselves may run under nohup.

@@ -15,9 +15,8 @@ from analysis.runs import leaves, read_lines, read_run, setting
 from analysis.transcripts import before_after, extremes, mean_gain, paired, typical
 from curriculum import TEACHERS
 from curriculum.collapse.monitor import INDICATORS, CollapseConfig, CollapseMonitor
-from experiments.heldout import SHOWN
-from experiments.measure import dialogue_metrics, probe_metrics, signal_metrics
-from experiments.retrieval import retrieval_metrics
+from experiments.evaluation import SHOWN
+from experiments.metrics import dialogue_metrics, probe_metrics, retrieval_metrics, signal_metrics
 from simulator.llm.user import LLMUser, LLMUserConfig
 from simulator.scenario import FAMILIES
 

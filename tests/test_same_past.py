@@ -12,12 +12,12 @@ from test_run import begin, sent  # noqa: F401 (a fixture)
 from tiny_policy import save_tiny_policy
 
 from analysis.runs import CONFIG, EVALUATION, METRICS
-from experiments.agents.who import fingerprint
+from experiments.agents.agent import fingerprint
 from experiments.callbacks import CALLBACKS, Callback
 from experiments.config import load, to_yaml
-from experiments.keys import ConfigError
+from experiments.errors import ConfigError
 from experiments.recorder import Recorder
-from experiments.same_past import needing_start, require_records, require_start
+from experiments.resume import needing_start, require_records, require_start
 from policy.checkpoint import save_checkpoint
 
 

@@ -9,11 +9,10 @@ import pytest
 from test_cli import refused
 
 from analysis.runs import CONFIG
-from experiments.beginning import settings_text
 from experiments.config import load, load_saved
-from experiments.keys import ConfigError
+from experiments.errors import ConfigError
 from experiments.preflight import check_start
-from experiments.same_run import other_users
+from experiments.resume import other_users, settings_text
 from simulator import users
 from simulator.sage.formats import write_profiles
 from simulator.scenario import Split
@@ -30,7 +29,7 @@ def write(path: Path, begin: int, end: int) -> Path:
 @pytest.fixture
 def begun(tmp_path, monkeypatch) -> Path:
     """A run of a model as user on two files of profiles, as it stands before its first step."""
-    monkeypatch.setattr("experiments.beginning.initial_policy", lambda config, folder: "made")
+    monkeypatch.setattr("experiments.resume.initial_policy", lambda config, folder: "made")
     files = {"profiles": write(tmp_path / "train.jsonl", 0, 4), "heldout_profiles": write(tmp_path / "held.jsonl", 4, 6)}
     words = ["simulator.kind=llm", "simulator.urls=[http://127.0.0.1:9]", "simulator.model=m", f"runs={tmp_path}/runs"]
     config = load("smoke", [*words, *(f"simulator.{name}={path}" for name, path in files.items())])

@@ -18,7 +18,7 @@ from analysis.sweep_report import write_sweep_report
 from analysis.sweeps import read_planned, read_sweep
 from analysis.transcripts import write_transcripts
 from experiments.config import load
-from experiments.keys import ConfigError
+from experiments.errors import ConfigError
 from experiments.preflight import check_unfinished
 
 AREAS = "evaluation.jsonl lacks looks, or they were changed: the area under them is 40.000, and its summary says 50.000"

@@ -10,7 +10,7 @@ import pytest
 from tiny_policy import save_tiny_policy
 
 from experiments.__main__ import main
-from experiments.catalogue import STUDIES, experiments
+from experiments.config import STUDIES, experiments
 
 PLANS = sorted(path.stem for path in STUDIES.glob("*/*.yaml"))
 

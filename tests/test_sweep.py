@@ -21,10 +21,9 @@ from analysis.compare import plan_of
 from analysis.sweeps import read_planned, read_sweep
 from experiments.__main__ import main
 from experiments.config import to_plain
-from experiments.interruption import Interruption
-from experiments.keys import ConfigError
-from experiments.one_writer import only_writer
-from experiments.same_run import differences, refuse_other
+from experiments.errors import ConfigError
+from experiments.resume import differences
+from experiments.run_folder import Interruption, only_writer
 from experiments.sweep import (
     SETTINGS,
     Running,
@@ -33,11 +32,12 @@ from experiments.sweep import (
     digest_of,
     goes_first,
     keep_plan,
+    refuse_other,
     run_arm,
     run_sweep,
     settings_to_go_on,
+    torn_runs,
 )
-from experiments.sweep_checks import torn_runs
 from experiments.sweep_plan import Cell, Sweep, describe
 from simulator.files import ExitCode
 from simulator.version import world_name
@@ -408,7 +408,7 @@ def test_a_sweep_waits_for_nobody_who_still_writes_one_of_its_runs(write, tmp_pa
     assert not (sweep.folder / "plan.json").exists()
 
 
-PATIENT = "import time; from experiments.interruption import Interruption\nwith Interruption(): print('runs', flush=True); time.sleep(600)"
+PATIENT = "import time; from experiments.run_folder import Interruption\nwith Interruption(): print('runs', flush=True); time.sleep(600)"
 """A run in the middle of a long step: the first signal is remembered, the second ends it."""
 
 

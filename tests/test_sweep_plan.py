@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from sweep_file import PLAN, planned
 
-from experiments import catalogue
+from experiments import config as catalogue
 from experiments.__main__ import main
 from experiments.config import load, to_plain
-from experiments.keys import ConfigError
-from experiments.same_run import differences
-from experiments.sweep_checks import lost_by_words
+from experiments.errors import ConfigError
+from experiments.resume import differences
+from experiments.sweep import lost_by_words
 from experiments.sweep_plan import Cell, describe, is_sweep, load_sweep
 
 

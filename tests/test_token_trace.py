@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from curriculum.collapse.indicators import chi_square, effective_share, forking_entropy, k1, k3, logprob_advantage_covariance
-from policy.algorithms.loss import TOKEN_TRACE_METRICS, TokenTrace
+from policy.algorithms.loss import TRACE_METRICS, TokenTrace
 
 
 def columns(num_tokens: int = 1000) -> list[np.ndarray]:
@@ -38,7 +38,7 @@ def test_a_trace_says_what_the_functions_for_arrays_say():
 def test_how_a_step_is_cut_changes_nothing():
     whole = traced([columns()])
     cut = traced([[column[:10] for column in columns()], [column[10:] for column in columns()]])
-    assert cut == pytest.approx(whole, rel=1e-9) and set(TOKEN_TRACE_METRICS) < set(whole)
+    assert cut == pytest.approx(whole, rel=1e-9) and set(TRACE_METRICS) < set(whole)
 
 
 def test_without_tokens_there_is_nothing_to_say():

@@ -9,8 +9,7 @@ import pytest
 from tiny_policy import save_tiny_policy
 from tokenizers import AddedToken
 
-from experiments.agents.reliability import Condition, Verdict
-from experiments.agents.told_facts import choose_in, told_facts
+from experiments.agents.reliability import Condition, Verdict, choose_in, told_facts
 from policy.model import load_model
 from policy.rollout.chat import CLOSE, MARK, OPEN
 from simulator.scenario import Split

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from experiments.__main__ import main
+from experiments.build import assemble
 from experiments.config import load
-from experiments.parts import assemble
 from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig
 from policy.engine.factory import check_engine
 from policy.engine.weights import TIED_HEAD, check_weight_names, engine_names, require_names

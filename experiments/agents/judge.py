@@ -16,9 +16,8 @@ from typing import Any
 from analysis.evaluated import CAPABILITIES
 from analysis.persona_judge import card_text, numbered, of_judge, seed_of
 from analysis.stats import Estimate
-from experiments.agents.intervals import ratio
-from experiments.agents.players import Played
-from experiments.agents.playing import PATIENCE
+from experiments.agents.players import PATIENCE, Played
+from experiments.agents.scores import ratio
 from simulator.dialogue import Dialogue
 from simulator.files import Progress
 from simulator.llm.client import Endpoints, Question, SimulatorError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.__main__ import server_options
-from experiments.keys import ConfigError
+from experiments.errors import ConfigError
 from simulator.options import finite
 
 AGENT = (

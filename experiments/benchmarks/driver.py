@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from experiments.benchmarks.figures import Figure, Figures, Settings, figure
-from experiments.benchmarks.whole_dialogues import USERS, tasks_of_round
+from experiments.benchmarks.rollouts import USERS, tasks_of_round
 from policy.config import EngineConfig, RolloutConfig
 from policy.engine.weights import pack_weights
 from policy.model import load_model

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from experiments.benchmarks.dialogues import dialogues, embedded_user
-from experiments.benchmarks.figures import Figures, Settings, figure
+from experiments.benchmarks.figures import Figures, Settings, dialogues, embedded_user, figure
 from policy.config import EngineConfig, EngineDtype
 from policy.engine.engine import Completion, Request, Sampling
 from policy.engine.factory import make_engine

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from experiments.benchmarks.dialogues import dialogues, embedded_user
-from experiments.benchmarks.figures import Figures, Settings, figure
+from experiments.benchmarks.figures import Figures, Settings, dialogues, embedded_user, figure
 from simulator.dialogue import Dialogue
 from simulator.rule_user import RuleUser, RuleUserConfig
 from simulator.user import Reaction

@@ -201,7 +201,7 @@ def serial_replies_per_s(lockstep: Played, serial: Played) -> float:
 
 def measure(settings: Settings) -> Figures:
     """Ratios round by round, after one round that does not count."""
-    from experiments.benchmarks.whole_dialogues import tasks_of_round
+    from experiments.benchmarks.rollouts import tasks_of_round
     from policy.config import EngineConfig
     from policy.model import load_tokenizer
     from policy.rollout.chat import Chat

@@ -40,7 +40,7 @@ class PullToStart(Callback):
         if not self.share:
             return
         if self._start is None:
-            from experiments.parts import model_folder
+            from experiments.build import model_folder
             from policy.model import load_model
 
             start = load_model(model_folder(run.config))[0].to(run.config.learner.device)

@@ -15,11 +15,11 @@ import numpy as np
 from analysis.runs import EVALUATION, read_lines
 from curriculum.signals import expected_best
 from experiments.callbacks import Callback
-from experiments.evaluate import TRIES
+from experiments.evaluation import TRIES
 
 if TYPE_CHECKING:
     from experiments.config import ExperimentConfig
-    from experiments.evaluate import EvaluationTask
+    from experiments.evaluation import EvaluationTask
     from experiments.train import TrainingRun
 
 

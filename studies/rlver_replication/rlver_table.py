@@ -259,7 +259,7 @@ def gained_by_length(before: Sequence[Mapping[str, Any]], after: Sequence[Mappin
 
     That is points of emotion per doubling x doublings by which replies grew. The slope is that between dialogues of one look, with users of
     one intention and strictness, and of as many replies. It is a lower bound: where failing makes an agent talk, the slope is too small,
-    and records of kept runs do not tell one reply from the next (`experiments.agents.length`). So length never adds to a gain, and how
+    and records of kept runs do not tell one reply from the next (`experiments.agents.scores`). So length never adds to a gain, and how
     much longer replies grew stands beside the number.
     """
     lines = [*before, *after]

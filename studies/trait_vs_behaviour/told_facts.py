@@ -41,8 +41,8 @@ class ToldFacts(Callback):
 
     def at_end(self, run: TrainingRun, summary: Mapping[str, Any]) -> dict[str, Any]:
         """The policy of the last checkpoint against the one that training began with."""
-        from experiments.agents.told_facts import before_and_after
-        from experiments.parts import model_folder
+        from experiments.agents.reliability import before_and_after
+        from experiments.build import model_folder
         from experiments.recorder import CHECKPOINTS
 
         newest = run.recorder.folder / CHECKPOINTS / f"step_{run.tally.step}"

@@ -10,7 +10,7 @@ from tiny_policy import save_tiny_policy
 
 import studies.forgetting  # noqa: F401 (registers the callback)
 from experiments.config import load
-from experiments.keys import ConfigError
+from experiments.errors import ConfigError
 from experiments.preflight import check_callbacks
 from experiments.train import Tally, TrainingRun
 from studies.forgetting.pull_to_start import pull

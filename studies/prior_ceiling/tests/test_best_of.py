@@ -13,9 +13,8 @@ from analysis.runs import Run
 from analysis.sections import left_by_callbacks
 from curriculum.signals import expected_best
 from experiments.config import load
-from experiments.cost import heldout_dialogues
-from experiments.evaluate import grid_tasks
-from experiments.keys import ConfigError
+from experiments.errors import ConfigError
+from experiments.evaluation import grid_tasks, heldout_dialogues
 from experiments.preflight import check_callbacks
 from simulator.scenario import Split
 from simulator.world import load_bank

@@ -13,9 +13,9 @@ from tiny_policy import save_tiny_policy
 
 import studies.noise
 import studies.trait_vs_behaviour  # noqa: F401 (both register what is named below)
+from experiments.build import model_folder
 from experiments.config import load
-from experiments.keys import ConfigError
-from experiments.parts import model_folder
+from experiments.errors import ConfigError
 from experiments.preflight import check_callbacks
 from simulator.reward import Shares, final_emotion, resolved, turn_rewards, turns_with_terms, with_terms
 from studies.trait_vs_behaviour.warmth import warmths

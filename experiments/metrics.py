@@ -1,14 +1,30 @@
-"""The bridge between rollouts and teaching: what a finished group says about its task, and what a step says about the policy."""
+"""How the agent behaved in a step: whether its replies repeat each other, and whether it chooses strategies by whom it talks to.
+
+The bridge between rollouts and teaching: what a finished group says about its task, and what a step says about the policy.
+
+Can a reply be told from others by whom it answers? First replies on the probe panel, each scored in the contexts of all.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from curriculum.collapse.alarms import INDICATOR_METRICS
-from curriculum.collapse.indicators import at_bounds_share, repetition, spearman
+from curriculum.collapse.indicators import (
+    at_bounds_share,
+    compression_ratio,
+    distinct,
+    mutual_information,
+    own_overlap,
+    repetition,
+    retrieval_accuracy,
+    self_bleu,
+    spearman,
+    strategy_entropy,
+)
 from curriculum.signals import (
     alike_excess,
     best_of_k_gain,
@@ -21,10 +37,84 @@ from curriculum.signals import (
     zero_variance_share,
 )
 from curriculum.task import GroupOutcome, Status, TaskSpec, UpdateStats
-from experiments.behaviour import THIRDS, behaviour_metrics, finite_mean, third
-from experiments.evaluate import mean
+from experiments.evaluation import mean
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
+
+THIRDS = ("easy", "middle", "hard")
+"""Of strictness, from the most lenient."""
+MAX_COMPARED = 64
+"""Dialogues of a step whose replies are compared with each other: pairs cost the most here, and these hold of each group as many as fit."""
+NO_STRATEGY = "none"
+"""Label of an answered reply in which the user heard no strategy."""
+
+
+def behaviour_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
+    """What the replies of a step have in common; dialogues that broke are left out."""
+    alive = [[rollout for rollout in group.rollouts if rollout.dialogue.outcome is not Outcome.ERROR] for group in groups]
+    dialogues = [rollout.dialogue for rollouts in alive for rollout in rollouts]
+    openers = [[dialogue.replies()[0] for dialogue in dealt([rollouts]) if dialogue.num_replies] for rollouts in alive]
+    return {
+        "dialogue/repetition": finite_mean([repetition(dialogue.replies()) for dialogue in dialogues]),
+        "dialogue/own_overlap": finite_mean([own_overlap(dialogue.replies()) for dialogue in dealt(alive)[:MAX_COMPARED]]),
+        "dialogue/distinct_2": distinct([reply for dialogue in dialogues for reply in dialogue.replies()]),
+        "dialogue/self_bleu_siblings": finite_mean([self_bleu(replies) for replies in openers]),
+        "dialogue/self_bleu_prompts": self_bleu([replies[0] for replies in openers if replies]),
+        "dialogue/compression_ratio": compression_ratio(reply for dialogue in dealt(alive) for reply in dialogue.replies()),
+        "reward/length_correlation": length_correlation(alive),
+        **strategy_metrics(dialogues),
+    }
+
+
+def strategy_metrics(dialogues: Sequence[Dialogue]) -> dict[str, float]:
+    """Entropy of the strategies heard, and what they tell of the user: hidden intention, persona, third of strictness."""
+    heard = [(label, dialogue) for dialogue in dialogues for label in labels(dialogue)]
+    strategies = [label for label, _ in heard]
+    contexts: dict[str, list[str]] = {
+        "intention": [dialogue.scenario.family.intention for _, dialogue in heard],
+        "persona": [dialogue.scenario.family.persona for _, dialogue in heard],
+        "strictness": [third(dialogue.difficulty.strictness) for _, dialogue in heard],
+    }
+    information = {f"dialogue/strategy_information/{name}": mutual_information(strategies, users) for name, users in contexts.items()}
+    return {"dialogue/strategy_entropy": strategy_entropy(strategies), **information}
+
+
+def labels(dialogue: Dialogue) -> list[str]:
+    """Every strategy heard in each answered reply, or that there was none."""
+    answered = [turn for turn in dialogue.turns if turn.change is not None]
+    return [label for turn in answered for label in (turn.heard or (NO_STRATEGY,))]
+
+
+def third(strictness: float) -> str:
+    """The third of [0, 1] in which a strictness lies."""
+    return THIRDS[min(int(3 * strictness), 2)]
+
+
+def length_correlation(groups: Sequence[Sequence[Rollout]]) -> float:
+    """Correlation of reward and tokens per reply over siblings, each less its group's mean; NaN without variation."""
+    lengths, rewards = [], []
+    for rollouts in groups:
+        spoken = [rollout for rollout in rollouts if rollout.dialogue.num_replies]
+        tokens_G = np.array([rollout.num_sampled / rollout.dialogue.num_replies for rollout in spoken])
+        rewards_G = np.array([rollout.reward.total for rollout in spoken])
+        if len(spoken) > 1:
+            lengths.extend(tokens_G - tokens_G.mean())
+            rewards.extend(rewards_G - rewards_G.mean())
+    varies = len(lengths) > 1 and np.ptp(lengths) > 0.0 and np.ptp(rewards) > 0.0
+    return float(np.corrcoef(lengths, rewards)[0, 1]) if varies else float("nan")
+
+
+def dealt(groups: Sequence[Sequence[Rollout]]) -> list[Dialogue]:
+    """One dialogue of each group, then the next of each: any first part of it holds as many groups as it can."""
+    longest = max(map(len, groups), default=0)
+    return [rollouts[i].dialogue for i in range(longest) for rollouts in groups if i < len(rollouts)]
+
+
+def finite_mean(values: Sequence[float]) -> float:
+    """The mean of what could be measured, NaN when nothing could."""
+    values_N = np.array(values, dtype=float)
+    return mean(values_N[np.isfinite(values_N)])
+
 
 STATUS: dict[Outcome | None, Status] = {Outcome.ERROR: Status.SIMULATOR_ERROR, Outcome.TRUNCATED: Status.TRUNCATED}
 
@@ -157,3 +247,38 @@ def probe_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
         "probe/entropy_sampled": entropy_sampled(good),
         "probe/repetition": finite_mean([repetition(rollout.dialogue.replies()) for rollout in good]),
     }
+
+
+Exchange = tuple[list[int], list[int]]
+"""Token ids of what the policy had read, and of its first reply with its thought, if any."""
+
+
+def exchanges(rollouts: Sequence[Rollout], *, num_contexts: int) -> list[Exchange]:
+    """The first exchanges of the first `num_contexts` dialogues that did not fail and whose contexts differ."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for rollout in rollouts:
+        begin = int(rollout.loss_mask.argmax()) if rollout.loss_mask.any() else 0
+        if begin and rollout.dialogue.outcome is not Outcome.ERROR:
+            num_sampled = int(np.cumprod(rollout.loss_mask[begin:]).sum())
+            context, reply = rollout.token_ids[:begin], rollout.token_ids[begin : begin + num_sampled]
+            found.setdefault(tuple(context.tolist()), reply.tolist())
+    return [(list(context), reply) for context, reply in found.items()][:num_contexts]
+
+
+def crossed_logprobs(pairs: Sequence[Exchange], score: Callable[[list[int]], Sequence[float]]) -> np.ndarray:
+    """[N, N] nats: logprob of reply i (rows) in context j (columns), by N^2 passes of the model.
+
+    Args:
+        score: token ids -> logprobs of all but the first.
+    """
+    return np.array([[np.sum(score([*context, *reply])[-len(reply) :]) for context, _ in pairs] for _, reply in pairs]).reshape(
+        len(pairs), len(pairs)
+    )
+
+
+def retrieval_metrics(rollouts: Sequence[Rollout], score: Callable[[list[int]], Sequence[float]], *, num_contexts: int) -> dict[str, float]:
+    """How well first replies are told apart; nothing where `num_contexts` is 0."""
+    if num_contexts == 0:
+        return {}
+    pairs = exchanges(rollouts, num_contexts=num_contexts)
+    return {"probe/retrieval_accuracy": retrieval_accuracy(crossed_logprobs(pairs, score))}

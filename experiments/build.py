@@ -1,17 +1,23 @@
-"""Everything a run is made of, put together from its configuration."""
+"""The teacher of a run, and whether it can teach it: asked of one that is thrown away, before anything is started.
+
+Everything a run is made of, put together from its configuration.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
+from curriculum import TEACHERS
 from curriculum.collapse.monitor import CollapseMonitor
+from curriculum.replayed import AtEnd, YokedTeacher
 from curriculum.task import Teacher
+from experiments.checks import FaultBudget
 from experiments.config import ExperimentConfig
-from experiments.faults import FaultBudget
-from experiments.teaching import make_teacher
+from experiments.errors import refusing
 from policy.algorithms.algorithms import Algorithm, CriticKind, make_algorithm
 from policy.algorithms.critic import Critic
 from policy.checkpoint import load_checkpoint
@@ -23,9 +29,34 @@ from policy.prior.prior import build_prior
 from policy.rollout.chat import MARK
 from policy.rollout.pool import RolloutPool
 from simulator.reward import resolved
+from simulator.scenario import Family, Split
 from simulator.user import UserSimulator
 from simulator.users import make_bank, make_user
 from simulator.world import Bank
+
+
+def make_teacher(config: ExperimentConfig, bank: Bank) -> Teacher:
+    """The teacher that the settings ask for, on the training half of the bank."""
+    _, teacher = TEACHERS[config.teacher.kind]
+    return teacher(config.teacher, scenarios=practised(bank), group_size=config.group_size, seed=config.seed)
+
+
+def practised(bank: Bank) -> dict[Family, list[str]]:
+    """Training scenarios by family, without the families that a bank of profiles may lack."""
+    return {family: ids for family, ids in bank.by_family(Split.TRAIN).items() if ids}
+
+
+def check_teacher(config: ExperimentConfig) -> None:
+    """Raises when the teacher refuses what it was given, a step of this many groups, or a budget of more steps than it can teach.
+
+    Raises:
+        ConfigError: it does.
+    """
+    with refusing():
+        teacher = make_teacher(config, make_bank(config.simulator))
+        teacher.propose(config.groups_per_step, policy_version=0)
+        if isinstance(teacher, YokedTeacher) and teacher.config.on_end == AtEnd.STOP:
+            teacher.require_steps(ceil(config.budget.steps * config.groups_per_step / teacher.trace.num_groups))
 
 
 @dataclass(kw_only=True)
