@@ -29,13 +29,14 @@ measured here is `curriculum.allocation`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic.dataclasses import dataclass
 
-from curriculum.checks import require_between, require_fields, settle_types
+from curriculum.checks import require_between, require_fields
 from curriculum.task import FamilyKey
+from simulator.settings import SETTINGS
 
 ASSUMED_SLOPE = 2.0
 """s: fall of success per unit of strictness where it cannot be learned; wrong by a factor, it scales all families alike."""
@@ -102,7 +103,7 @@ class FamilyProgress:
         self.figures_FC = np.stack(columns, axis=-1)
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class AllocationConfig:
     """How groups are shared between families."""
 
@@ -120,7 +121,6 @@ class AllocationConfig:
     """[1, 1000]: the most that one family gets, as a multiple of an even share."""
 
     def __post_init__(self) -> None:
-        settle_types(self, "teacher.allocation")
         require_between("teacher.allocation.uniform_floor", self.uniform_floor, 0.0, 1.0)
         require_between("teacher.allocation.rate", self.rate, 1e-6, 1.0)
         require_between("teacher.allocation.num_errors", self.num_errors, 0.0, 10.0)

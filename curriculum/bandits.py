@@ -183,16 +183,18 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
+from pydantic.dataclasses import dataclass
 
 from curriculum.checks import require_between
 from curriculum.frontier import BinsConfig, StrictnessBins
 from curriculum.task import FamilyKey, GroupOutcome, Mode, TaskSpec
 from curriculum.teacher import Choice, LedgerTeacher, TeacherConfig, mean_reward, point_choice, point_of, refuse_allocation, success_share
+from simulator.settings import SETTINGS
 
 MAX_BINS = {1: 100, 3: 10}
 """Bins an axis may have, by the number of axes."""
@@ -206,7 +208,7 @@ class Scope(StrEnum):
     FLAT = "flat"
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class CellConfig(TeacherConfig):
     """Settings that every teacher over cells has."""
 
@@ -428,7 +430,7 @@ def _counts(group: GroupOutcome) -> tuple[int, int]:
     return len(group.surviving), sum(group.successes[i] for i in group.surviving)
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class SecConfig(CellConfig):
     """Settings of `SecTeacher`."""
 
@@ -471,7 +473,7 @@ class SecTeacher(CellTeacher):
         return {**super().metrics(), "curriculum/sec_best_q": float(self.q.values_C.max())}
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class DumpConfig(CellConfig):
     """Settings of `DumpTeacher`."""
 
@@ -533,7 +535,7 @@ DROPPED_RATE = 0.05
 """Weight of the newest group in the running share of groups below kappa."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class VcrlConfig(CellConfig):
     """Settings of `VcrlTeacher`."""
 
@@ -601,7 +603,7 @@ class VcrlTeacher(CellTeacher):
         return {**super().metrics(), "curriculum/vcrl_bank": held, "curriculum/vcrl_dropped_share": self.dropped_share}
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class SflConfig(CellConfig):
     """Settings of `SflTeacher`."""
 
@@ -691,7 +693,7 @@ SCORES: dict[Score, Callable[[GroupOutcome], float]] = {
 }
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class PlrConfig(CellConfig):
     """Settings of `PlrTeacher`."""
 
@@ -789,7 +791,7 @@ class Variant(StrEnum):
     SAMPLING = "sampling"
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class TsclConfig(CellConfig):
     """Settings of `TsclTeacher`."""
 
@@ -901,7 +903,7 @@ def chances_of_greatest(values: Sequence[np.ndarray]) -> np.ndarray:
 MAX_BASELINE = 0.75
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class ProgressConfig(CellConfig):
     """Settings of `ProgressTeacher`."""
 
@@ -979,7 +981,7 @@ def reweigh(p: np.ndarray, theta: float) -> np.ndarray:
     return p * (1.0 - theta) / (p + theta * (1.0 - 2.0 * p))
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class BetaThompsonConfig(TeacherConfig):
     """Settings of `BetaThompsonTeacher`."""
 

@@ -70,18 +70,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from curriculum.checks import require_between, require_one_of
 from curriculum.task import FamilyKey, GroupOutcome, Mode
 from curriculum.teacher import Choice, LedgerTeacher, TeacherConfig, mean_reward, point_choice, point_of, success_share
+from simulator.settings import SETTINGS
 
 ALL = "all"
 """Key of the one target that all families share."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class AdarftConfig(TeacherConfig):
     """Settings of `AdarftTeacher`."""
 
@@ -144,7 +146,7 @@ class AdarftTeacher(LedgerTeacher):
         return {**super().metrics(), **{f"curriculum/adarft/{name}": value for name, value in own.items()}}
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class RlveConfig(TeacherConfig):
     """Settings of `RlveTeacher`."""
 
@@ -228,7 +230,7 @@ LEAST_WIDTH = 1e-3
 """Width from which the entropy of an axis is taken, so that a point has one."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class AdrConfig(TeacherConfig):
     """Settings of `AdrTeacher`."""
 

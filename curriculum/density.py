@@ -59,15 +59,17 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from pydantic.dataclasses import dataclass as settings_dataclass
 
 from curriculum.checks import require_between, require_fields, require_one_of
 from curriculum.task import FamilyKey, GroupOutcome, Mode
 from curriculum.teacher import Choice, LedgerTeacher, TeacherConfig, mean_reward, point_choice, point_of
+from simulator.settings import SETTINGS
 
 MAX_COMPONENTS = 10
 
 
-@dataclass
+@settings_dataclass(config=SETTINGS)
 class AlpGmmConfig(TeacherConfig):
     """Settings of `AlpGmmTeacher`."""
 
@@ -237,7 +239,7 @@ MAX_PAST = 25
 """Distributions remembered for outcomes that come late."""
 
 
-@dataclass
+@settings_dataclass(config=SETTINGS)
 class SpdlConfig(TeacherConfig):
     """Settings of `SpdlTeacher`."""
 

@@ -85,15 +85,17 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
+from pydantic.dataclasses import dataclass as settings_dataclass
 
 from curriculum.allocation import AllocationConfig
-from curriculum.checks import require_between, require_fields, settle_types
+from curriculum.checks import require_between, require_fields
 from curriculum.task import FamilyKey, GroupOutcome, Mode, UpdateStats
 from curriculum.teacher import Choice, LedgerTeacher, TeacherConfig, mean_reward, success_share
 from simulator.scenario import Family, HiddenIntention
+from simulator.settings import SETTINGS
 
 
-@dataclass
+@settings_dataclass(config=SETTINGS)
 class BinsConfig:
     """How evidence fades, spreads and is shared."""
 
@@ -115,7 +117,6 @@ class BinsConfig:
     """[.1, 20]: assumed fall of success per unit of strictness, by which a surprise becomes an offset."""
 
     def __post_init__(self) -> None:
-        settle_types(self, "teacher.bins")
         require_between("teacher.bins.num_bins", self.num_bins, 2, 100)
         require_between("teacher.bins.discount", self.discount, 0.0, 1.0)
         require_between("teacher.bins.smoothing", self.smoothing, 0.001, 1.0)
@@ -250,7 +251,7 @@ class StrictnessBins:
 NUM_BANDS = 5
 
 
-@dataclass
+@settings_dataclass(config=SETTINGS)
 class ForgettingConfig:
     """When a fall in the probe panel counts as forgetting, and how much replay it calls for."""
 
@@ -266,7 +267,6 @@ class ForgettingConfig:
     """(0, 1]: fall beyond that from which all groups are replay, as a share of the band's best."""
 
     def __post_init__(self) -> None:
-        settle_types(self, "teacher.forgetting")
         require_between("teacher.forgetting.rate", self.rate, 1e-6, 1.0)
         require_between("teacher.forgetting.fading", self.fading, 0.0, 1.0)
         require_between("teacher.forgetting.num_errors", self.num_errors, 0.0, 100.0)
@@ -348,7 +348,7 @@ class ForgettingWatch:
         self._memory = _Memory(**{name: list(state[name]) for name in names})
 
 
-@dataclass
+@settings_dataclass(config=SETTINGS)
 class GuardConfig:
     """When the guard acts and how far it may go."""
 
@@ -371,7 +371,6 @@ class GuardConfig:
     """(0, 1]: weight of the newest update in the smoothed values."""
 
     def __post_init__(self) -> None:
-        settle_types(self, "teacher.guard")
         require_between("teacher.guard.entropy_low", self.entropy_low, 1e-6, 1.0)
         require_between("teacher.guard.density_low", self.density_low, 1e-6, 10.0)
         require_between("teacher.guard.success_margin", self.success_margin, 0.0, 1.0)
@@ -485,7 +484,7 @@ class Measure(StrEnum):
     SUCCESS = "success"
 
 
-@dataclass
+@settings_dataclass(config=SETTINGS)
 class FrontierConfig(TeacherConfig):
     """Settings of `FrontierTeacher`."""
 

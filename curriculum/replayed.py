@@ -40,11 +40,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic.dataclasses import dataclass as settings_dataclass
 
 from curriculum.checks import require_between, require_fields, require_one_of
 from curriculum.task import FamilyKey, Mode, TaskSpec
 from curriculum.teacher import Choice, LedgerTeacher, TeacherConfig, refuse_allocation, task_from_record, task_seed, task_to_record
 from simulator.scenario import Difficulty
+from simulator.settings import SETTINGS
 
 RECORD = "teacher.jsonl"
 """File of a run's folder that holds the tasks; lines other than task events are passed over."""
@@ -231,7 +233,7 @@ class AtEnd(StrEnum):
     STOP = "stop"
 
 
-@dataclass
+@settings_dataclass(config=SETTINGS)
 class YokedConfig(TeacherConfig):
     """Settings of `YokedTeacher`."""
 
@@ -308,7 +310,7 @@ class YokedTeacher(LedgerTeacher):
         return {**super().metrics(), f"curriculum/{self.kind}/replayed": replayed}
 
 
-@dataclass
+@settings_dataclass(config=SETTINGS)
 class ShuffledConfig(YokedConfig):
     """Settings of `ShuffledTeacher`."""
 

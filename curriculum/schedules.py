@@ -45,17 +45,20 @@ Source: Tobin et al. 2017 (arXiv 1703.06907).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from curriculum.checks import require_between, require_one_of
 from curriculum.task import FamilyKey, GroupOutcome, Mode
 from curriculum.teacher import Choice, LedgerTeacher, TeacherConfig, point_choice, success_share
 from simulator.scenario import Difficulty
+from simulator.settings import SETTINGS
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class FixedConfig(TeacherConfig):
     """Settings of `FixedTeacher`."""
 
@@ -90,7 +93,7 @@ class FixedTeacher(LedgerTeacher):
         return Choice.at(Difficulty(**{**Difficulty.along(config.strictness).to_dict(), **apart}), Mode.FRONTIER, 1.0)
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class LinearConfig(TeacherConfig):
     """Settings of `LinearTeacher`."""
 
@@ -130,7 +133,7 @@ class Gate(StrEnum):
     BOTH = "both"
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class StagedConfig(TeacherConfig):
     """Settings of `StagedTeacher`."""
 
@@ -207,7 +210,7 @@ class StagedTeacher(LedgerTeacher):
         return {**super().metrics(), "curriculum/staged/stage": float(self.stage), "curriculum/staged/success": self.success}
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class UniformConfig(TeacherConfig):
     """Settings of `UniformTeacher`."""
 

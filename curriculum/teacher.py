@@ -13,15 +13,17 @@ import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from pydantic.dataclasses import dataclass
 
 from curriculum.allocation import AllocationConfig, FamilyAllocation, ScenarioDecks
-from curriculum.checks import require_alike, require_between, require_equal, require_fields, require_whole, settle_types
+from curriculum.checks import require_alike, require_between, require_equal, require_fields, require_whole
 from curriculum.task import FamilyKey, GroupOutcome, Mode, TaskSpec, UpdateStats
 from simulator.scenario import Difficulty, Family
+from simulator.settings import SETTINGS
 
 STATE_VERSION = 4
 MAX_PENDING_DECISIONS = 1000
@@ -33,7 +35,7 @@ def evenly() -> AllocationConfig:
     return AllocationConfig(uniform_floor=1.0)
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class TeacherConfig:
     """Settings that every teacher has."""
 
@@ -42,7 +44,6 @@ class TeacherConfig:
     allocation: AllocationConfig = field(default_factory=evenly)
 
     def __post_init__(self) -> None:
-        settle_types(self, "teacher")
         require_between("teacher.success_emotion", self.success_emotion, 0.0, 100.0)
 
 

@@ -18,9 +18,10 @@ from curriculum.task import Teacher
 from experiments.checks import FaultBudget
 from experiments.config import ExperimentConfig
 from experiments.errors import refusing
-from policy.algorithms.algorithms import Algorithm, CriticKind, make_algorithm
+from policy.algorithms.algorithms import Algorithm, make_algorithm
 from policy.algorithms.critic import Critic
 from policy.checkpoint import load_checkpoint
+from policy.config import CriticKind
 from policy.engine.weights import check_weight_names
 from policy.learner import Learner
 from policy.lora import add_adapters, merged_parameters

@@ -13,7 +13,7 @@ import difflib
 import importlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass
+from dataclasses import asdict, field, fields, is_dataclass, make_dataclass
 from enum import Enum, StrEnum
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any, get_type_hints
 import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from pydantic.dataclasses import dataclass
 
 from analysis.runs import OF_A_SITTING, PROVENANCE, in_a_line, leaves, setting
 from curriculum import TEACHERS
@@ -30,13 +31,25 @@ from curriculum.task import GroupOutcome
 from curriculum.teacher import LedgerTeacher
 from experiments.callbacks import CALLBACKS
 from experiments.errors import ConfigError, refuse_non_finite, refuse_of_other_kinds, refuse_unknown, refusing, wanted
-from policy.algorithms.algorithms import ALGORITHMS, CriticKind, PpoConfig
-from policy.config import EMBEDDED, ClusterConfig, EngineConfig, EngineDtype, LearnerConfig, LoraConfig, PriorConfig, RolloutConfig
+from policy.config import (
+    ALGORITHM_CONFIGS,
+    EMBEDDED,
+    ClusterConfig,
+    CriticKind,
+    EngineConfig,
+    EngineDtype,
+    LearnerConfig,
+    LoraConfig,
+    PpoConfig,
+    PriorConfig,
+    RolloutConfig,
+)
 from policy.rollout.dialogue import RolloutGroup
 from simulator.listener import Register
 from simulator.llm.config import EndpointConfig
 from simulator.reward import REWARD_TERMS
 from simulator.rule_user import RuleUserConfig
+from simulator.settings import SETTINGS
 from simulator.users import USERS
 
 
@@ -167,7 +180,7 @@ class Contrast(StrEnum):
     """Any two rewards; where these are graded nearly every group has that contrast."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class ResamplingConfig:
     """Whether groups without contrast are replaced (`resampling.*`)."""
 
@@ -213,7 +226,7 @@ class ResamplingConfig:
             )
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class ProbeConfig:
     """The panel (`probe.*`)."""
 
@@ -243,7 +256,7 @@ class ProbeConfig:
         return self.num_dialogues > 0 and (step % self.every == 0 or (self.at_start and step == 1))
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class EvaluationConfig:
     """What is asked of the policy on scenarios it never practised."""
 
@@ -279,7 +292,11 @@ def are_distinct(strictness: Sequence[float]) -> bool:
     return len({f"{d:.4f}" for d in strictness}) == len(strictness)
 
 
-VARIANTS: dict[str, Mapping[str, tuple[type, Any]]] = {"teacher": TEACHERS, "algorithm": ALGORITHMS, "simulator": USERS}
+VARIANTS: dict[str, Mapping[str, tuple[type, Any]]] = {
+    "teacher": TEACHERS,
+    "algorithm": {kind: (config, None) for kind, config in ALGORITHM_CONFIGS.items()},
+    "simulator": USERS,
+}
 """Groups of settings whose schema is chosen by their `kind`."""
 
 
@@ -287,7 +304,7 @@ SEEDS_BELOW = 2**63
 """Torch's generators take no larger seed; one would fail in the middle of a run."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class BudgetConfig:
     """When a run ends: at whichever comes first."""
 
@@ -307,7 +324,7 @@ class BudgetConfig:
         return max(policy_tokens / self.policy_tokens, steps / self.steps if self.steps else 0.0)
 
 
-@dataclass(kw_only=True)
+@dataclass(config=SETTINGS, kw_only=True)
 class PolicyConfig(EngineConfig):
     """Which model is trained, and the engine that generates with it."""
 
@@ -324,7 +341,7 @@ class PolicyConfig(EngineConfig):
         return self.model == EMBEDDED
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class CheckpointConfig:
     """How much a kill can cost."""
 
@@ -339,7 +356,7 @@ class CheckpointConfig:
                 raise ValueError(f"checkpoint.{name} must be > 0, got {getattr(self, name)!r}")
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class ExperimentConfig:
     """Everything that decides a run."""
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
+from pydantic import ValidationError
+
 BIASED = {"top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "penalties"}
 """Sampling settings that change the distribution after the logprobs are taken; the simulated user's sampling is not trained on."""
 SAME_SECTION = 0.1
@@ -35,8 +37,23 @@ def refusing(errors: type[Exception] | tuple[type[Exception], ...] = ValueError)
         yield
     except ConfigError:
         raise
+    except ValidationError as error:
+        raise ConfigError(sentence(error)) from error
     except errors as error:
         raise ConfigError(str(error)) from error
+
+
+def sentence(error: ValidationError, group: str = "") -> str:
+    """The first thing that settings were refused for, with the setting's dotted name.
+
+    Args:
+        group: of the settings, such as `teacher`.
+    """
+    first = error.errors(include_url=False)[0]
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    name = ".".join(filter(None, (group, *map(str, first["loc"]))))
+    return f"{name} {first['msg'].replace('Input should', 'must')}, got {first['input']!r}"
 
 
 def refuse_unknown(names: Sequence[str], known: Mapping[str, Any]) -> None:

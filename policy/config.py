@@ -1,37 +1,22 @@
-"""TODO.
-
-TODO.
-
-Settings of rolling out, apart from the rollouts themselves so that reading them imports little.
-
-Settings of the optimiser step, apart from the learner itself so that reading them imports no torch.
-
-Settings of low-rank adapters, apart from the adapters themselves so that reading them imports no torch.
-
-Settings of the policy's loss, and which of them contradict each other.
-
-Where the rollout pool runs, apart from the pool so that reading it imports neither ray nor torch.
-
-The recipe of the embedded policy, apart from its making so that reading it imports no torch.
-"""
+"""Settings of the policy: its engine, rollouts, learner, adapters, loss and algorithm, the cluster and the prior. Imports no torch."""
 
 from __future__ import annotations
 
 import importlib.util
 import math
 import sys
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import ClassVar
+
+from pydantic.dataclasses import dataclass
 
 from simulator.scripted import MAX_TURNS
-
-if TYPE_CHECKING:
-    pass
+from simulator.settings import SETTINGS
 
 
-@dataclass(kw_only=True)
+@dataclass(config=SETTINGS, kw_only=True)
 class ThinkingConfig:
     """Whether the agent thinks before it speaks (`policy.*`)."""
 
@@ -87,7 +72,7 @@ class WeightTransport(StrEnum):
     """From GPU to GPU, by vLLM's own transfer; for vLLM engines on GPUs of their own. Not run on a GPU yet."""
 
 
-@dataclass(kw_only=True)
+@dataclass(config=SETTINGS, kw_only=True)
 class EngineConfig(ThinkingConfig):
     """How an engine is built, and in which mode its policy speaks (`policy.*`)."""
 
@@ -174,7 +159,7 @@ class EngineConfig(ThinkingConfig):
         return ""
 
 
-@dataclass(kw_only=True)
+@dataclass(config=SETTINGS, kw_only=True)
 class RolloutConfig:
     """How dialogues are rolled out (`rollout.*`)."""
 
@@ -249,7 +234,7 @@ class RolloutConfig:
             raise ValueError(f"rollout.max_error_share must be in [0, 1], got {self.max_error_share!r}")
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class LearnerConfig:
     """Settings of the optimiser step, `learner.*`."""
 
@@ -308,7 +293,7 @@ class LearnerConfig:
                     raise ValueError(f"learner.{name} must {rule}, got {getattr(self, name)!r}")
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class LoraConfig:
     """Low-rank adapters, `policy.lora.*`: the model's weights stay, and a product of two thin matrices is trained beside each.
 
@@ -394,7 +379,7 @@ class Surrogate(StrEnum):
     """No clip, but a few tokens that drive entropy down are held to where they were."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class PolicyLossConfig:
     """Settings of the loss, `algorithm.*`; each algorithm adds what concerns its advantages."""
 
@@ -581,7 +566,7 @@ class PolicyLossConfig:
             )
 
 
-@dataclass(kw_only=True)
+@dataclass(config=SETTINGS, kw_only=True)
 class ClusterConfig:
     """Where the workers run (`cluster.*`)."""
 
@@ -613,7 +598,7 @@ def require_plain_python() -> None:
             )
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class DemonstrationConfig:
     """What the demonstrations show; keys `policy.prior.demonstrations.*`."""
 
@@ -688,7 +673,7 @@ EMBEDDED = "embedded"
 """What `policy.model` says of the small policy that this recipe builds, which speaks the built-in world's language alone."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class PriorConfig:
     """The recipe of the embedded policy; keys `policy.prior.*`."""
 
@@ -778,3 +763,131 @@ class PriorConfig:
             raise ValueError(
                 f"{keys}.open_prob must be at most {most_open:g}, got {shown.open_prob!r}: other users of the know-how lesson are veiled"
             )
+
+
+@dataclass(config=SETTINGS)
+class TurnCreditConfig(PolicyLossConfig):
+    """Settings of how the dialogue's end and its turns share the credit, `algorithm.*`."""
+
+    turn_credit: float = 0.0
+    """In [0, 1]; share of the advantage that credits a reply with what came of it, instead of with how the dialogue ended."""
+    turn_discount: float = 0.6
+    """In [0, 1]; how much of the next turn's change of emotion counts for a reply, and so on."""
+
+    credits_turns_alone: ClassVar[bool] = True
+    """Whether `turn_discount` has no other use."""
+
+    def __post_init__(self) -> None:
+        if self.kind != type(self).kind:
+            raise ValueError(f"algorithm.kind must be {type(self).kind!r} here, got {self.kind!r}")
+        super().__post_init__()
+        for name in ("turn_credit", "turn_discount"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"algorithm.{name} must be in [0, 1], got {getattr(self, name)!r}")
+        if self.credits_turns_alone and not self.turn_credit and self.turn_discount != type(self).turn_discount:
+            raise ValueError(
+                f"algorithm.turn_discount is read with algorithm.turn_credit above 0 alone, got {self.turn_discount!r} without it"
+            )
+
+
+class Spread(StrEnum):
+    """What the deviations from a group's mean are measured by."""
+
+    GROUP = "group"
+    """The group's own standard deviation: every group counts alike, also one whose rollouts differ by little more than noise."""
+    BATCH = "batch"
+    """The root mean square over all tokens that are trained on: groups that differ more count for more (REINFORCE++, arXiv 2501.03262)."""
+    NONE = "none"
+    """Nothing, as in Dr.GRPO (arXiv 2503.20783)."""
+
+
+@dataclass(config=SETTINGS)
+class GrpoConfig(TurnCreditConfig):
+    """Settings of GRPO, `algorithm.*`."""
+
+    kind: str = "grpo"
+    """Which algorithm."""
+    normalise_by: Spread = Spread.GROUP
+    """Whose spread advantages are divided by: the group's, as RLVER does; the batch's; or none."""
+
+
+@dataclass(config=SETTINGS)
+class RlooConfig(TurnCreditConfig):
+    """Settings of RLOO, `algorithm.*`."""
+
+    kind: str = "rloo"
+    """Which algorithm."""
+
+
+@dataclass(config=SETTINGS)
+class ReinforcePPConfig(TurnCreditConfig):
+    """Settings of REINFORCE++, `algorithm.*`."""
+
+    kind: str = "reinforce_pp"
+    """Which algorithm."""
+    group_baseline: bool = False
+    """Subtract the mean of a rollout's group before advantages are normalised over the batch's tokens. Without it all tasks share one
+    mean, so a rollout of an easy task counts as good whatever the agent did there; groups that fared alike are then trained on too."""
+
+
+class CriticKind(StrEnum):
+    """Where the values come from."""
+
+    SEPARATE = "separate"
+    """A model of its own, which starts as the policy did: twice the memory, and neither disturbs the other."""
+    SHARED = "shared"
+    """A head on the policy's own layers, which both losses then train."""
+
+
+@dataclass(config=SETTINGS)
+class PpoConfig(TurnCreditConfig):
+    """Settings of PPO, `algorithm.*`."""
+
+    kind: str = "ppo"
+    """Which algorithm."""
+    turn_credit: float = 0.0
+    """In [0, 1]; share of the reward that is paid as changes of emotion at the end of each reply, instead of at the dialogue's end."""
+    turn_discount: float = 1.0
+    """In [0, 1]; how much of what is paid after the user's next turn counts for a reply, whichever kind of reward it is."""
+    gamma: float = 1.0
+    """In (0, 1]; discount from one sampled token to the next."""
+    lam: float = 1.0
+    """In [0, 1]; 1 judges a token by what came in the end, 0 by what the critic expects right after it: less noise, but the critic's
+    mistakes count."""
+    critic: CriticKind = CriticKind.SEPARATE
+    """Where the values come from: separate or shared."""
+    critic_lr: float = 1e-3
+    """> 0; AdamW's step size for what the critic has of its own, the same from beginning to end: `learner.warmup_steps` and
+    `learner.lr_end` are the policy's. 1e-3 suits the embedded policy, 1e-5 a critic of billions."""
+    critic_warmup_steps: int = 0
+    """>= 0; training steps in which the critic learns alone and the policy stays as it is."""
+    value_clip: float = 0.2
+    """>= 0; how far a value may move in one update before the loss stops rewarding it, in units of the final reward; 0 sets no limit."""
+    value_coef: float = 0.5
+    """> 0; weight of the critic's loss in the gradient of layers that it shares with the policy."""
+
+    credits_turns_alone: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 < self.gamma <= 1.0:
+            raise ValueError(f"algorithm.gamma must be in (0, 1], got {self.gamma!r}; 1 does not discount")
+        if not 0.0 <= self.lam <= 1.0:
+            raise ValueError(f"algorithm.lam must be in [0, 1], got {self.lam!r}; 1 does without the critic's expectations")
+        for name in ("critic_lr", "value_coef"):
+            if not getattr(self, name) > 0.0:
+                raise ValueError(f"algorithm.{name} must be > 0, got {getattr(self, name)!r}")
+        for name in ("critic_warmup_steps", "value_clip"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"algorithm.{name} must be >= 0, got {getattr(self, name)!r}")
+        if self.critic is CriticKind.SEPARATE and self.value_coef != type(self).value_coef:
+            raise ValueError(f"algorithm.value_coef is read with algorithm.critic=shared alone, got {self.value_coef!r} without it")
+
+
+ALGORITHM_CONFIGS: dict[str, type[TurnCreditConfig]] = {
+    "grpo": GrpoConfig,
+    "rloo": RlooConfig,
+    "reinforce_pp": ReinforcePPConfig,
+    "ppo": PpoConfig,
+}
+"""Settings by `algorithm.kind`."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
+
+from pydantic.dataclasses import dataclass
 
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, RELIEVED_AT, START_EMOTION, Dialogue, Outcome, Speaker, Turn
 from simulator.emotion import EXPLORING, Appraisal, appraise, change_of_emotion, explain, is_rebuff, veiled_reserve
 from simulator.listener import Register, facts_told
 from simulator.preset import weigh
 from simulator.scenario import Difficulty, Scenario
+from simulator.settings import SETTINGS
 from simulator.user import Reaction
 from simulator.world import read_toml
 
@@ -34,7 +36,7 @@ class Preset(StrEnum):
     """Numbers fitted on SAGE's recorded users, in their four changes and with their full momentum; difficulty does not enter."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class RuleUserConfig:
     """Settings of the embedded user."""
 

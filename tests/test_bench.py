@@ -147,8 +147,8 @@ def test_dialogues_are_whole_repeat_and_differ_in_length() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="TRL is not installed (requirements/bench.txt)")
 def test_trl_takes_the_same_step() -> None:
     from experiments.benchmarks.trl_step import TrlStep
-    from policy.algorithms.algorithms import Grpo, GrpoConfig
-    from policy.config import LearnerConfig
+    from policy.algorithms.algorithms import Grpo
+    from policy.config import GrpoConfig, LearnerConfig
     from policy.learner import Learner
 
     batch, ours = random_batch(seed=1, num_groups=4), tiny_model()

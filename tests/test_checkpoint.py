@@ -17,9 +17,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 import policy.checkpoint
-from policy.algorithms.algorithms import Grpo, GrpoConfig
+from policy.algorithms.algorithms import Grpo
 from policy.checkpoint import load_checkpoint, newest_checkpoint, save_checkpoint
-from policy.config import LearnerConfig
+from policy.config import GrpoConfig, LearnerConfig
 from policy.learner import Learner
 from policy.model import load_model
 from simulator.scenario import HiddenIntention

@@ -12,8 +12,7 @@ from curriculum import TEACHERS
 from experiments.config import BudgetConfig, experiments, load, load_saved, path_of, read_yaml, to_plain, to_yaml
 from experiments.errors import ConfigError, nearest
 from experiments.sweep_plan import is_sweep, load_sweep
-from policy.algorithms.algorithms import ALGORITHMS
-from policy.config import EngineKind
+from policy.config import ALGORITHM_CONFIGS, EngineKind
 from simulator.llm.config import DECIDE_NOTHING, EndpointConfig
 from simulator.llm.user import LLMUserConfig
 
@@ -72,10 +71,10 @@ def test_a_setting_that_only_another_kind_has_is_refused_with_both_kinds():
     assert message.startswith("algorithm.normalise_by is not a setting of algorithm.kind=ppo, got 'batch'; leave it out or choose algo")
 
 
-@pytest.mark.parametrize("kind", sorted(ALGORITHMS))
+@pytest.mark.parametrize("kind", sorted(ALGORITHM_CONFIGS))
 def test_the_kind_of_algorithm_chooses_which_settings_there_are(kind):
     config = load("smoke", [f"algorithm.kind={kind}", "algorithm.turn_credit=0.5"])
-    assert isinstance(config.algorithm, ALGORITHMS[kind][0]) and config.algorithm.turn_credit == 0.5
+    assert isinstance(config.algorithm, ALGORITHM_CONFIGS[kind]) and config.algorithm.turn_credit == 0.5
     assert to_plain(config)["algorithm"]["kind"] == kind
 
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from policy_factories import group, pack, random_batch, random_talks, rollout, tiny_model, tiny_tokenizer
 
-from policy.algorithms.algorithms import CriticKind, Grpo, GrpoConfig, Ppo, PpoConfig
+from policy.algorithms.algorithms import Grpo, Ppo
 from policy.algorithms.critic import METRICS, Critic, clipped_value_loss
 from policy.batch import Batch
 from policy.checkpoint import load_checkpoint, save_checkpoint
-from policy.config import LearnerConfig
+from policy.config import CriticKind, GrpoConfig, LearnerConfig, PpoConfig
 from policy.learner import Learner
 from policy.model import load_model
 

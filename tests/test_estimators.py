@@ -11,9 +11,9 @@ import pytest
 import torch
 from policy_factories import group, pack, random_talks, rollout
 
-from policy.algorithms.algorithms import GrpoConfig, PpoConfig, ReinforcePPConfig, RlooConfig, Spread, make_algorithm
+from policy.algorithms.algorithms import make_algorithm
 from policy.batch import Batch
-from policy.config import KlPlace
+from policy.config import GrpoConfig, KlPlace, PpoConfig, ReinforcePPConfig, RlooConfig, Spread
 from simulator.dialogue import Outcome
 
 Rows = list[list[float]]

@@ -10,10 +10,10 @@ import pytest
 import torch
 from policy_factories import group, pack, random_batch, rollout, tiny_model
 
-from policy.algorithms.algorithms import Grpo, GrpoConfig
+from policy.algorithms.algorithms import Grpo
 from policy.algorithms.loss import TRACE_METRICS
 from policy.batch import Targets
-from policy.config import Aggregation, LearnerConfig
+from policy.config import Aggregation, GrpoConfig, LearnerConfig
 from policy.diagnosis import naming_settings_for_memory
 from policy.learner import METRICS, Learner
 from policy.model import token_logprobs_and_entropy

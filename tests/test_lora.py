@@ -14,9 +14,9 @@ from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 from experiments.config import load
 from experiments.errors import ConfigError
 from experiments.preflight import check_model
-from policy.algorithms.algorithms import Grpo, GrpoConfig
+from policy.algorithms.algorithms import Grpo
 from policy.checkpoint import load_checkpoint, save_checkpoint
-from policy.config import LearnerConfig, LoraConfig, check_lora
+from policy.config import GrpoConfig, LearnerConfig, LoraConfig, check_lora
 from policy.learner import Learner
 from policy.lora import add_adapters, is_adapter, make_trainable, merged_parameters, merged_state
 from policy.model import load_model, token_logprobs_and_entropy

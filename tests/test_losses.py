@@ -8,9 +8,10 @@ import pytest
 import torch
 from policy_factories import group, pack, rollout
 
-from policy.algorithms.algorithms import ALGORITHMS, Grpo, GrpoConfig, Spread, make_algorithm
+from policy.algorithms.algorithms import ALGORITHMS, Grpo, make_algorithm
 from policy.algorithms.loss import clipped_surrogate, kl_to_reference
 from policy.batch import TokenScores, TokenSums, Totals, k3, mismatch
+from policy.config import ALGORITHM_CONFIGS, GrpoConfig, Spread
 from policy.rollout.dialogue import Rollout
 
 
@@ -119,7 +120,7 @@ def test_a_maximum_that_is_no_number_is_not_hidden_by_those_that_are(values: lis
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_every_algorithm_is_made_from_its_default_settings(kind: str) -> None:
-    config_class, algorithm_class = ALGORITHMS[kind]
+    config_class, algorithm_class = ALGORITHM_CONFIGS[kind], ALGORITHMS[kind]
     assert isinstance(make_algorithm(config_class()), algorithm_class)
 
 

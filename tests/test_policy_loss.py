@@ -12,7 +12,7 @@ from policy_factories import group, pack, random_batch, rollout, tiny_model
 from torch import Tensor
 
 from experiments.config import ConfigError, load
-from policy.algorithms.algorithms import CriticKind, Grpo, GrpoConfig, PpoConfig, ReinforcePPConfig, RlooConfig
+from policy.algorithms.algorithms import Grpo
 from policy.algorithms.loss import (
     covariances,
     kl_to_reference,
@@ -24,7 +24,20 @@ from policy.algorithms.loss import (
     truncated_weights,
 )
 from policy.batch import Batch
-from policy.config import Aggregation, Correction, KlEstimator, KlPlace, LearnerConfig, PolicyLossConfig, Surrogate
+from policy.config import (
+    Aggregation,
+    Correction,
+    CriticKind,
+    GrpoConfig,
+    KlEstimator,
+    KlPlace,
+    LearnerConfig,
+    PolicyLossConfig,
+    PpoConfig,
+    ReinforcePPConfig,
+    RlooConfig,
+    Surrogate,
+)
 from policy.learner import Learner
 
 COVARIANCE = {"cov_share": 0.2, "cov_low": 0.0, "cov_high": 1e9}

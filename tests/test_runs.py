@@ -209,9 +209,9 @@ def logged_keys() -> set[str]:
     """What the code logs in a step, asked of the code itself."""
     from policy_factories import random_batch
 
-    from policy.algorithms.algorithms import Grpo, GrpoConfig
+    from policy.algorithms.algorithms import Grpo
     from policy.algorithms.critic import METRICS as CRITIC_METRICS
-    from policy.config import Correction, KlPlace
+    from policy.config import Correction, GrpoConfig, KlPlace
     from policy.learner import METRICS
     from policy.rollout.outage import PAUSED
     from policy.rollout.pool import off_policy_metrics

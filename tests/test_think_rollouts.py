@@ -8,8 +8,9 @@ import torch
 from policy_factories import AnyTask
 
 from policy.algorithms.advantages import group_advantages, to_tokens, turn_advantages, turns_to_tokens
-from policy.algorithms.algorithms import Grpo, GrpoConfig
+from policy.algorithms.algorithms import Grpo
 from policy.batch import by_segment, pack, scored_by_segment
+from policy.config import GrpoConfig
 from policy.rollout.chat import CLOSE, INSTRUCTION, OPEN, Chat
 from policy.rollout.dialogue import RolloutGroup
 from simulator.dialogue import Outcome

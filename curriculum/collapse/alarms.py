@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from curriculum.checks import require_between, settle_types
+from pydantic.dataclasses import dataclass
+
+from curriculum.checks import require_between
 from curriculum.collapse.indicators import largest_fall
+from simulator.settings import SETTINGS
 
 SHARES = (
     "smoothing",
@@ -45,7 +47,7 @@ SHARES = (
 """Settings in (0, 1]."""
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class CollapseConfig:
     """When an indicator becomes an alarm. "Start" is the mean of an indicator's first `start_updates` values."""
 
@@ -135,7 +137,6 @@ class CollapseConfig:
     """(0, 1]: and the share of reward's growth that emotion's must stay below. Our proposal."""
 
     def __post_init__(self) -> None:
-        settle_types(self, "collapse")
         require_between("collapse.start_updates", self.start_updates, 1, 100)
         require_between("collapse.patience", self.patience, 1, 100)
         require_between("collapse.unlearned_looks", self.unlearned_looks, 1, 100)

@@ -24,9 +24,9 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from experiments.benchmarks.figures import figure
 from experiments.run_folder import git_commit, versions
-from policy.algorithms.algorithms import Grpo, GrpoConfig
+from policy.algorithms.algorithms import Grpo
 from policy.batch import Batch, pack
-from policy.config import EngineConfig, EngineDtype, EngineKind, LearnerConfig, PriorConfig
+from policy.config import EngineConfig, EngineDtype, EngineKind, GrpoConfig, LearnerConfig, PriorConfig
 from policy.engine.engine import Request, Sampling
 from policy.engine.factory import make_engine
 from policy.learner import Learner

@@ -21,9 +21,9 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 from experiments.benchmarks.figures import Figures, Settings, figure, ratios, real_batch
-from policy.algorithms.algorithms import Grpo, GrpoConfig
+from policy.algorithms.algorithms import Grpo
 from policy.batch import Batch
-from policy.config import LearnerConfig
+from policy.config import GrpoConfig, LearnerConfig
 from policy.learner import Learner
 from policy.model import load_model
 

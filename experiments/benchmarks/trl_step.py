@@ -13,9 +13,8 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from policy.algorithms.algorithms import GrpoConfig
 from policy.batch import Batch
-from policy.config import LearnerConfig
+from policy.config import GrpoConfig, LearnerConfig
 
 # TRL finds fault with our vLLM, which is not asked here.
 warnings.filterwarnings("ignore", module=r"trl\.")

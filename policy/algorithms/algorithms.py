@@ -22,9 +22,7 @@ The contract of an algorithm, and all there are: what a batch should teach, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from policy.algorithms.advantages import (
     EPSILON,
@@ -40,9 +38,9 @@ from policy.algorithms.advantages import (
     turns_to_tokens,
     whiten,
 )
-from policy.algorithms.loss import PolicyLoss, PolicyLossConfig
+from policy.algorithms.loss import PolicyLoss
 from policy.batch import Targets, TokenLoss, TokenScores
-from policy.config import LearnerConfig
+from policy.config import GrpoConfig, LearnerConfig, PpoConfig, ReinforcePPConfig, RlooConfig, Spread
 from simulator.reward import TURN_UNIT
 
 if TYPE_CHECKING:
@@ -51,55 +49,9 @@ if TYPE_CHECKING:
     from policy.batch import Batch
 
 
-@dataclass
-class TurnCreditConfig(PolicyLossConfig):
-    """Settings of how the dialogue's end and its turns share the credit, `algorithm.*`."""
-
-    turn_credit: float = 0.0
-    """In [0, 1]; share of the advantage that credits a reply with what came of it, instead of with how the dialogue ended."""
-    turn_discount: float = 0.6
-    """In [0, 1]; how much of the next turn's change of emotion counts for a reply, and so on."""
-
-    credits_turns_alone: ClassVar[bool] = True
-    """Whether `turn_discount` has no other use."""
-
-    def __post_init__(self) -> None:
-        if self.kind != type(self).kind:
-            raise ValueError(f"algorithm.kind must be {type(self).kind!r} here, got {self.kind!r}")
-        super().__post_init__()
-        for name in ("turn_credit", "turn_discount"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"algorithm.{name} must be in [0, 1], got {getattr(self, name)!r}")
-        if self.credits_turns_alone and not self.turn_credit and self.turn_discount != type(self).turn_discount:
-            raise ValueError(
-                f"algorithm.turn_discount is read with algorithm.turn_credit above 0 alone, got {self.turn_discount!r} without it"
-            )
-
-
 def mixed(by_end_BT: Tensor, by_turn_BT: Tensor, turn_credit: float) -> Tensor:
     """Both advantages of each token, `turn_credit` of the second."""
     return (1.0 - turn_credit) * by_end_BT + turn_credit * by_turn_BT
-
-
-class Spread(StrEnum):
-    """What the deviations from a group's mean are measured by."""
-
-    GROUP = "group"
-    """The group's own standard deviation: every group counts alike, also one whose rollouts differ by little more than noise."""
-    BATCH = "batch"
-    """The root mean square over all tokens that are trained on: groups that differ more count for more (REINFORCE++, arXiv 2501.03262)."""
-    NONE = "none"
-    """Nothing, as in Dr.GRPO (arXiv 2503.20783)."""
-
-
-@dataclass
-class GrpoConfig(TurnCreditConfig):
-    """Settings of GRPO, `algorithm.*`."""
-
-    kind: str = "grpo"
-    """Which algorithm."""
-    normalise_by: Spread = Spread.GROUP
-    """Whose spread advantages are divided by: the group's, as RLVER does; the batch's; or none."""
 
 
 class Grpo(PolicyLoss):
@@ -131,14 +83,6 @@ class Grpo(PolicyLoss):
         return advantages_BT / (advantages_BT[batch.loss_mask_BT].square().mean().sqrt() + EPSILON)
 
 
-@dataclass
-class RlooConfig(TurnCreditConfig):
-    """Settings of RLOO, `algorithm.*`."""
-
-    kind: str = "rloo"
-    """Which algorithm."""
-
-
 class Rloo(PolicyLoss):
     """Advantages by comparison with the siblings alone."""
 
@@ -156,17 +100,6 @@ class Rloo(PolicyLoss):
             by_turn_BT = turns_to_tokens(TURN_UNIT * turns_BK, batch.turn_ids_BT, batch.loss_mask_BT)
             advantages_BT = mixed(advantages_BT, by_turn_BT, config.turn_credit)
         return Targets(advantages_BT=advantages_BT)
-
-
-@dataclass
-class ReinforcePPConfig(TurnCreditConfig):
-    """Settings of REINFORCE++, `algorithm.*`."""
-
-    kind: str = "reinforce_pp"
-    """Which algorithm."""
-    group_baseline: bool = False
-    """Subtract the mean of a rollout's group before advantages are normalised over the batch's tokens. Without it all tasks share one
-    mean, so a rollout of an easy task counts as good whatever the agent did there; groups that fared alike are then trained on too."""
 
 
 class ReinforcePP(PolicyLoss):
@@ -203,60 +136,6 @@ class ReinforcePP(PolicyLoss):
             returns_BK, compared_BK = turn_deviations(returns_BK, compared_BK, batch.group_ids_B)
         mask_BT = turns_to_tokens(compared_BK.double(), batch.turn_ids_BT, batch.loss_mask_BT) > 0
         return whiten(turns_to_tokens(returns_BK, batch.turn_ids_BT, batch.loss_mask_BT), mask_BT)
-
-
-class CriticKind(StrEnum):
-    """Where the values come from."""
-
-    SEPARATE = "separate"
-    """A model of its own, which starts as the policy did: twice the memory, and neither disturbs the other."""
-    SHARED = "shared"
-    """A head on the policy's own layers, which both losses then train."""
-
-
-@dataclass
-class PpoConfig(TurnCreditConfig):
-    """Settings of PPO, `algorithm.*`."""
-
-    kind: str = "ppo"
-    """Which algorithm."""
-    turn_credit: float = 0.0
-    """In [0, 1]; share of the reward that is paid as changes of emotion at the end of each reply, instead of at the dialogue's end."""
-    turn_discount: float = 1.0
-    """In [0, 1]; how much of what is paid after the user's next turn counts for a reply, whichever kind of reward it is."""
-    gamma: float = 1.0
-    """In (0, 1]; discount from one sampled token to the next."""
-    lam: float = 1.0
-    """In [0, 1]; 1 judges a token by what came in the end, 0 by what the critic expects right after it: less noise, but the critic's
-    mistakes count."""
-    critic: CriticKind = CriticKind.SEPARATE
-    """Where the values come from: separate or shared."""
-    critic_lr: float = 1e-3
-    """> 0; AdamW's step size for what the critic has of its own, the same from beginning to end: `learner.warmup_steps` and
-    `learner.lr_end` are the policy's. 1e-3 suits the embedded policy, 1e-5 a critic of billions."""
-    critic_warmup_steps: int = 0
-    """>= 0; training steps in which the critic learns alone and the policy stays as it is."""
-    value_clip: float = 0.2
-    """>= 0; how far a value may move in one update before the loss stops rewarding it, in units of the final reward; 0 sets no limit."""
-    value_coef: float = 0.5
-    """> 0; weight of the critic's loss in the gradient of layers that it shares with the policy."""
-
-    credits_turns_alone: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 < self.gamma <= 1.0:
-            raise ValueError(f"algorithm.gamma must be in (0, 1], got {self.gamma!r}; 1 does not discount")
-        if not 0.0 <= self.lam <= 1.0:
-            raise ValueError(f"algorithm.lam must be in [0, 1], got {self.lam!r}; 1 does without the critic's expectations")
-        for name in ("critic_lr", "value_coef"):
-            if not getattr(self, name) > 0.0:
-                raise ValueError(f"algorithm.{name} must be > 0, got {getattr(self, name)!r}")
-        for name in ("critic_warmup_steps", "value_clip"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"algorithm.{name} must be >= 0, got {getattr(self, name)!r}")
-        if self.critic is CriticKind.SEPARATE and self.value_coef != type(self).value_coef:
-            raise ValueError(f"algorithm.value_coef is read with algorithm.critic=shared alone, got {self.value_coef!r} without it")
 
 
 class Ppo(PolicyLoss):
@@ -364,13 +243,8 @@ class Algorithm(Protocol):
         ...
 
 
-ALGORITHMS: dict[str, tuple[type, type]] = {
-    "grpo": (GrpoConfig, Grpo),
-    "rloo": (RlooConfig, Rloo),
-    "reinforce_pp": (ReinforcePPConfig, ReinforcePP),
-    "ppo": (PpoConfig, Ppo),
-}
-"""`algorithm.kind` -> (its config, its class)."""
+ALGORITHMS: dict[str, Any] = {"grpo": Grpo, "rloo": Rloo, "reinforce_pp": ReinforcePP, "ppo": Ppo}
+"""Algorithms by `algorithm.kind`."""
 
 
 def make_algorithm(config: Any) -> Algorithm:
@@ -381,4 +255,4 @@ def make_algorithm(config: Any) -> Algorithm:
     """
     if config.kind not in ALGORITHMS:
         raise ValueError(f"algorithm.kind must be one of {', '.join(ALGORITHMS)}, got {config.kind!r}")
-    return ALGORITHMS[config.kind][1](config)
+    return ALGORITHMS[config.kind](config)

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from policy.algorithms.advantages import explained_variance
-from policy.algorithms.algorithms import CriticKind, PpoConfig
 from policy.batch import Batch, Targets, TokenLoss, Totals, micro_batches
-from policy.config import LearnerConfig
+from policy.config import CriticKind, LearnerConfig, PpoConfig
 from policy.diagnosis import why_not_finite
 from policy.model import recompute_layers
 

@@ -10,11 +10,15 @@ import html
 import json
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
+
+from pydantic.dataclasses import dataclass
+
+from simulator.settings import SETTINGS
 
 HIDDEN = "***"
 WHOLLY_HIDDEN = "(not shown: it repeats the key)"
@@ -135,7 +139,7 @@ class TokenLimit(StrEnum):
     MAX_COMPLETION_TOKENS = "max_completion_tokens"
 
 
-@dataclass(kw_only=True)
+@dataclass(config=SETTINGS, kw_only=True)
 class EndpointConfig:
     """Which servers are asked, how, and how patiently (`simulator.*`)."""
 

@@ -6,7 +6,8 @@ Source: SAGE, arXiv 2505.02847; RLVER, arXiv 2507.03112, trains against it. The 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+
+from pydantic.dataclasses import dataclass
 
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, START_EMOTION, Dialogue, Outcome, Speaker, Turn
 from simulator.llm.client import Endpoints, Question
@@ -29,10 +30,11 @@ from simulator.llm.prompts import (
     suspicions,
 )
 from simulator.scenario import Difficulty, Scenario
+from simulator.settings import SETTINGS
 from simulator.user import Reaction
 
 
-@dataclass(kw_only=True)
+@dataclass(config=SETTINGS, kw_only=True)
 class LLMUserConfig(EndpointConfig):
     """Settings of the user that a model plays."""
 

@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import fnmatch
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+
+from pydantic.dataclasses import dataclass
 
 from simulator.dialogue import Dialogue
 from simulator.rule_user import Preset, RuleUser, RuleUserConfig
 from simulator.scenario import FAMILIES, Family, Split
+from simulator.settings import SETTINGS
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class MoodyUserConfig(RuleUserConfig):
     """Settings of the moody user: those of the embedded one, and its moods."""
 

@@ -17,17 +17,19 @@ Source: our own; VCRL (arXiv 2509.19803) keeps the prompts whose groups vary.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
+from pydantic.dataclasses import dataclass
 
-from curriculum.checks import require_between, require_fields, settle_types
+from curriculum.checks import require_between, require_fields
 from curriculum.frontier import FrontierConfig, FrontierTeacher, Measure
 from curriculum.task import FamilyKey, GroupOutcome
+from simulator.settings import SETTINGS
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class ContrastConfig:
     """How evidence fades and spreads, and how closely draws keep to it."""
 
@@ -43,7 +45,6 @@ class ContrastConfig:
     """[0, 10]: power of the contrast to which draws are proportional; 0 draws evenly."""
 
     def __post_init__(self) -> None:
-        settle_types(self, "teacher.contrast")
         require_between("teacher.contrast.num_bins", self.num_bins, 2, 100)
         require_between("teacher.contrast.discount", self.discount, 0.0, 1.0)
         require_between("teacher.contrast.smoothing", self.smoothing, 0.001, 1.0)
@@ -114,7 +115,7 @@ class ContrastCurve:
         self._version, self._num_K, self._sum_K = state["version"], num_K, sum_K
 
 
-@dataclass
+@dataclass(config=SETTINGS)
 class FrontierByContrastConfig(FrontierConfig):
     """Settings of the frontier teacher, and those of the draws away from the frontier."""
 
