@@ -1,5 +1,8 @@
 """What to practise next: teachers that set difficulty, and indicators that warn of collapse."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from curriculum.bandits import (
     BetaThompsonConfig,
     BetaThompsonTeacher,
@@ -32,6 +35,8 @@ from curriculum.schedules import (
     UniformConfig,
     UniformTeacher,
 )
+from curriculum.task import Teacher
+from simulator.scenario import Family
 
 TEACHERS = {
     "frontier": (FrontierConfig, FrontierTeacher),
@@ -59,3 +64,14 @@ TEACHERS = {
 
 NEEDS = {"alp_gmm": "sklearn"}
 """What a teacher imports beyond the light installation; without it the teacher cannot be built, and says so."""
+
+
+def make_teacher(config: Any, scenarios: Mapping[Family, Sequence[str]], *, group_size: int, seed: int) -> Teacher:
+    """The teacher of `config.kind`.
+
+    Args:
+        scenarios: training scenarios by family; families without any are left out.
+    """
+    scenarios = {family: list(ids) for family, ids in scenarios.items() if ids}
+    teacher: Teacher = TEACHERS[config.kind][1](config, scenarios=scenarios, group_size=group_size, seed=seed)
+    return teacher

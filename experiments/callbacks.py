@@ -1,26 +1,33 @@
-"""Callbacks: what a study does around a run's steps, without a setting of the core for it."""
+"""Callbacks: code of a study around a run's steps, without a setting of the core for it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
-    from experiments.config import ExperimentConfig
-    from experiments.evaluation import EvaluationTask
-    from experiments.train import TrainingRun
+    from experiments.tasks import EvaluationTask
+
+
+class Run(Protocol):
+    """The parts of a training run (`experiments.train.TrainingRun`) that callbacks use."""
+
+    config: Any
+    components: Any
+    recorder: Any
+    state: Any
 
 
 class Callback:
     """Base of all callbacks, whose methods do nothing. A callback is a dataclass: its fields are its settings (`callbacks.<name>.*`).
 
-    It has no state in checkpoints: what it needs it reads from the run.
+    It has no state in checkpoints; it reads what it needs from the run.
     """
 
     needs_start: ClassVar[bool] = False
-    """Whether a run that goes on needs the weights it began with, unchanged."""
+    """Whether a resumed run needs the weights before training."""
 
-    def check(self, config: ExperimentConfig) -> None:
+    def check(self, config: Any) -> None:
         """Called before anything starts.
 
         Raises:
@@ -36,10 +43,10 @@ class Callback:
         """
         return full
 
-    def after_update(self, run: TrainingRun) -> None:
+    def after_update(self, run: Run) -> None:
         """Called after each update that changed the policy, before its weights are sent to the engines."""
 
-    def at_end(self, run: TrainingRun, summary: Mapping[str, Any]) -> dict[str, Any]:
+    def at_end(self, run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
         """Called when a run has ended and its last checkpoint is written; returns further keys of `summary.json`."""
         return {}
 

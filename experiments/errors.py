@@ -1,34 +1,22 @@
-"""Dotted names of settings: saying in one sentence which one is wrong."""
+"""One sentence for a request that cannot be run: which setting, its rule, what it got."""
 
 from __future__ import annotations
 
 import contextlib
 import difflib
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
-from typing import Any
+from collections.abc import Collection, Iterator
 
 from pydantic import ValidationError
 
-BIASED = {"top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "penalties"}
-"""Sampling settings that change the distribution after the logprobs are taken; the simulated user's sampling is not trained on."""
-SAME_SECTION = 0.1
-"""What it is worth, in likeness, that a setting stands in the section that was named."""
-WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}
-
 
 class ConfigError(ValueError):
-    """What the user asked for cannot be run; the message is one sentence that says what, where and what to do."""
+    """The request cannot be run; the message is one sentence that names the setting, the rule and the remedy."""
 
 
 @contextlib.contextmanager
 def refusing(errors: type[Exception] | tuple[type[Exception], ...] = ValueError) -> Iterator[None]:
-    """While entered, what shows that the request cannot be run becomes a ConfigError with the same words.
-
-    Args:
-        errors: which kinds of error show that.
+    """Turns errors of these types into a ConfigError with the same words.
 
     Raises:
         ConfigError: one of them was raised.
@@ -44,91 +32,49 @@ def refusing(errors: type[Exception] | tuple[type[Exception], ...] = ValueError)
 
 
 def sentence(error: ValidationError, group: str = "") -> str:
-    """The first thing that settings were refused for, with the setting's dotted name.
+    """The first rule that settings break, with the setting's dotted name.
 
     Args:
-        group: of the settings, such as `teacher`.
+        group: dotted name of the validated settings, such as `teacher`.
     """
     first = error.errors(include_url=False)[0]
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
-    name = ".".join(filter(None, (group, *map(str, first["loc"]))))
-    return f"{name} {first['msg'].replace('Input should', 'must')}, got {first['input']!r}"
+    rule = first["msg"].replace("Input should be", "must be").replace("Input should have", "must have")
+    rule = rule.replace("a dictionary or an instance of", "set by its parts, those of")
+    return f"{dotted(group, first['loc'])} {rule}, got {first['input']!r}"
 
 
-def refuse_unknown(names: Sequence[str], known: Mapping[str, Any]) -> None:
-    """Raises on the first name that is no setting.
-
-    Args:
-        known: every setting by dotted name.
-
-    Raises:
-        ConfigError: names the setting and the nearest one there is.
-    """
-    for name in names:
-        if name in known:
-            continue
-        if name.rpartition(".")[2] in BIASED and not name.startswith("simulator."):
-            raise ConfigError(f"{name} must not be set: it would bias the importance ratio; training samples from the full distribution")
-        parts = [key for key in known if key.startswith(f"{name}.")]
-        if parts:
-            raise ConfigError(f"{name} must be set by its parts: {', '.join(parts)}")
-        raise ConfigError(f"{name} is not a setting; did you mean {nearest(name, list(known))}?")
+def unknown_names(error: ValidationError, group: str = "") -> list[str]:
+    """Dotted names of settings that do not exist."""
+    return [dotted(group, item["loc"]) for item in error.errors(include_url=False) if item["type"] == "unexpected_keyword_argument"]
 
 
-def refuse_of_other_kinds(given: Mapping[str, Any], known: Mapping[str, Any], kinds: Mapping[str, Sequence[str]]) -> None:
-    """Raises on the first setting that only another kind of its group has.
-
-    Args:
-        given: values by dotted name.
-        known: every setting of the chosen kinds, with its default, by dotted name.
-        kinds: by dotted name of a setting, the kinds of its group that have it.
-
-    Raises:
-        ConfigError: names the setting, the kind that was chosen and those that have it.
-    """
-    for name, value in given.items():
-        if name in known or name not in kinds:
-            continue
-        kind = f"{name.partition('.')[0]}.kind"
-        chosen = given.get(kind, known[kind])
-        raise ConfigError(
-            f"{name} is not a setting of {kind}={chosen}, got {value!r}; leave it out or choose {kind}={' or '.join(kinds[name])}"
-        )
+def dotted(group: str, parts: Collection[str | int]) -> str:
+    """The name of a setting, such as `teacher.guard.low`."""
+    return ".".join(filter(None, (group, *map(str, parts))))
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """The known setting most like `name`: in its own section if one there is close, else by the last part, else as a whole."""
+def nearest(name: str, known: Collection[str]) -> str:
+    """The known setting most similar to `name`: one of its own section if any is close, else by its last part, else as a whole."""
     section, _, last = name.rpartition(".")
-    siblings = [key for key in known if key.rpartition(".")[0] == section]
-    for candidates, cutoff in ((siblings, 0.7), (known, 0.85)):
-        lasts = {key.rpartition(".")[2] for key in candidates}
-        if close := difflib.get_close_matches(last, lasts, n=1, cutoff=cutoff):
-            known = [key for key in candidates if key.rpartition(".")[2] == close[0]]
-            break
-    return max(known, key=lambda key: difflib.SequenceMatcher(None, name, key).ratio() + SAME_SECTION * (key in siblings))
+    candidates = [key for key in known if key.rpartition(".")[0] == section]
+    for names, cutoff in ((candidates, 0.7), (list(known), 0.85)):
+        if close := difflib.get_close_matches(last, {key.rpartition(".")[2] for key in names}, n=1, cutoff=cutoff):
+            return max((key for key in names if key.rpartition(".")[2] == close[0]), key=lambda key: similarity(name, key))
+    return max(known, key=lambda key: similarity(name, key) + 0.1 * (key in candidates))
 
 
-def refuse_non_finite(settings: Mapping[str, Any]) -> None:
-    """Raises on a number that is NaN or infinite: no setting means anything by it."""
-    for name, value in settings.items():
-        numbers = value if isinstance(value, list) else [value]
-        if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
-            raise ConfigError(f"{name} must be finite, got {value!r}")
-
-
-def wanted(default: Any) -> str:
-    """What a setting with this default may be, in words."""
-    if isinstance(default, Enum):
-        return f"one of {', '.join(str(member.value) for member in type(default))}"
-    return WORDS.get(type(default), "of its default's type")
+def similarity(a: str, b: str) -> float:
+    """Of two names, in [0, 1]."""
+    return difflib.SequenceMatcher(None, a, b).ratio()
 
 
 def checked_name(name: str) -> str:
     """The name of a sweep or run, which becomes a folder.
 
     Raises:
-        ConfigError: it is no plain name.
+        ConfigError: it is not a plain name.
     """
     if not re.fullmatch(r"[\w.+-]+", name) or name.startswith("."):
         raise ConfigError(f"name must consist of letters, digits and . _ + -, got {name!r}")

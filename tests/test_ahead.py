@@ -13,10 +13,12 @@ import pytest
 
 from curriculum.task import TaskSpec
 from experiments.build import make_teacher
-from experiments.checks import FaultBudget
+from experiments.checks import ErrorBudget
 from experiments.config import load
 from experiments.errors import ConfigError
-from experiments.train import LANE, Ahead, Tally, TrainingRun
+from experiments.prefetch import LANE, RolloutPrefetcher
+from experiments.run_state import RunState
+from experiments.train import TrainingRun
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from policy.rollout.pool import is_fresh, off_policy_metrics, staleness
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
@@ -149,7 +151,7 @@ class Run:
 
     def __init__(self, max_staleness: int, *, pool: FakePool | None = None, saved: dict[str, Any] | None = None) -> None:
         config = load("smoke", [f"rollout.max_staleness={max_staleness}", "budget.steps=8"])
-        tally = Tally(**saved["run"]) if saved else Tally()
+        tally = RunState(**saved["run"]) if saved else RunState()
         self.teacher, self.pool, self.recorder = make_teacher(config, BANK), pool or FakePool(), FakeRecorder()
         self.pool.version = tally.step
         if saved:
@@ -160,7 +162,7 @@ class Run:
             pool=self.pool,
             learner=FakeLearner(tally.step),
             algorithm=SimpleNamespace(compares_siblings=True, targets=lambda batch, values: None),
-            faults=FaultBudget(0.05),
+            faults=ErrorBudget(0.05),
             collapse=SimpleNamespace(observe=lambda step, values: [], metrics=dict),
         )
         self.training = TrainingRun(config, parts, self.recorder, tally)
@@ -279,7 +281,7 @@ def test_evaluation_in_between_gets_its_own_groups():
     pool = FakePool()
     tasks: dict[int, list[TaskSpec]] = {}
     teacher = Run(0).teacher
-    ahead = Ahead(
+    ahead = RolloutPrefetcher(
         pool,
         max_staleness=1,
         last_step=0,

@@ -7,9 +7,9 @@ from dataclasses import asdict
 import torch
 from tiny_policy import save_tiny_policy
 
-from experiments.build import assemble
+from experiments.build import build
 from experiments.config import load
-from experiments.train import Tally
+from experiments.run_state import RunState
 from policy.checkpoint import save_checkpoint
 
 
@@ -17,7 +17,7 @@ def test_the_workers_hear_what_the_agent_is_told_before_a_dialogue(tmp_path, mon
     told = {}
     monkeypatch.setattr("experiments.build.RolloutPool", lambda *_, **given: told.update(given))
     folder = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
-    assemble(load("smoke", [f"policy.model={folder}", "policy.engine=hf", "policy.system_prompt=Listen."]), checkpoint=None)
+    build(load("smoke", [f"policy.model={folder}", "policy.engine=hf", "policy.system_prompt=Listen."]), checkpoint=None)
     assert told["system_prompt"] == "Listen."
 
 
@@ -26,7 +26,7 @@ def test_a_run_that_goes_on_is_held_to_the_policy_before_training_and_has_its_ow
     folder = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
     anchored = ("algorithm.kl_coef=0.1", "rollout.temperature=0.7")
     config = load("smoke", [f"policy.model={folder}", "policy.engine=hf", *anchored])
-    first, nothing = assemble(config, checkpoint=None)
+    first, nothing = build(config, checkpoint=None)
     assert nothing is None and first.learner.scorer._temperature == 0.7
     before = {name: tensor.detach().clone() for name, tensor in first.learner.model.named_parameters()}
     with torch.no_grad():
@@ -35,9 +35,9 @@ def test_a_run_that_goes_on_is_held_to_the_policy_before_training_and_has_its_ow
     first.faults._num_engine = 3
     state = {name: getattr(first, name).state_dict() for name in ("learner", "teacher", "collapse", "faults")}
     place = tmp_path / "checkpoints" / "step_1"
-    save_checkpoint(place, model=first.learner.model, tokenizer=first.tokenizer, state={"run": asdict(Tally(step=1)), **state})
+    save_checkpoint(place, model=first.learner.model, tokenizer=first.tokenizer, state={"run": asdict(RunState(step=1)), **state})
 
-    again, saved = assemble(config, checkpoint=place)
+    again, saved = build(config, checkpoint=place)
     assert saved is not None and saved["step"] == 1
     assert again.faults.counts()["engine"] == 3 and again.learner.scorer._temperature == 0.7
     for name, tensor in before.items():

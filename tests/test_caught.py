@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from curriculum.collapse.monitor import CollapseMonitor
-from experiments.build import Parts, make_teacher
-from experiments.checks import TOLERANCE, FaultBudget, require_agreement
+from experiments.build import Components, make_teacher
+from experiments.checks import TOLERANCE, ErrorBudget, require_agreement
 from experiments.config import load
-from experiments.train import Tally, TrainingRun
+from experiments.run_state import RunState
+from experiments.train import TrainingRun
 from policy.algorithms.algorithms import make_algorithm
 from policy.engine.weights import check_receipts, pack_weights
 from policy.learner import Learner
@@ -95,7 +96,7 @@ def training(request, tmp_path):
     config = load("smoke", [f"policy.model={folder}", f"policy.engine={request.param}", *SMALL, "learner.lr=0.005", "group_size=4"])
     model, tokenizer = load_model(folder)
     algorithm, bank = make_algorithm(config.algorithm), make_bank(config.simulator)
-    parts = Parts(
+    parts = Components(
         bank=bank,
         user=CountingUser(),
         teacher=make_teacher(config, bank),
@@ -104,9 +105,9 @@ def training(request, tmp_path):
         tokenizer=tokenizer,
         pool=EnginePool(config, folder, bank),
         collapse=CollapseMonitor(config.collapse),
-        faults=FaultBudget(config.rollout.max_error_share),
+        faults=ErrorBudget(config.rollout.max_error_share),
     )
-    run = TrainingRun(config, parts, Kept(), Tally())
+    run = TrainingRun(config, parts, Kept(), RunState())
     try:
         metrics, _ = run.step()
         assert metrics["rollout/arrival_logprob_diff"] < 1e-4 and metrics["training/rollout_logprob_abs_diff_max"] < 1e-4

@@ -9,9 +9,9 @@ import pytest
 
 from analysis.runs import leaves
 from curriculum import TEACHERS
-from experiments.config import BudgetConfig, experiments, load, load_saved, path_of, read_yaml, to_plain, to_yaml
+from experiments.config import BudgetConfig, experiments, is_sweep, load, load_saved, path_of, read_yaml, to_plain, to_yaml
 from experiments.errors import ConfigError, nearest
-from experiments.sweep_plan import is_sweep, load_sweep
+from experiments.sweep_plan import load_sweep
 from policy.config import ALGORITHM_CONFIGS, EngineKind
 from simulator.llm.config import DECIDE_NOTHING, EndpointConfig
 from simulator.llm.user import LLMUserConfig

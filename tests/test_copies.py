@@ -13,7 +13,7 @@ from analysis.runs import COPIED, EARLIER_COMMITS, TEACHER, digest_of_tasks, rea
 from analysis.sweeps import read_sweep
 from experiments.config import load
 from experiments.resume import copied_tasks, earlier_commits, write_over
-from experiments.run_folder import begin
+from experiments.run_lock import begin
 
 
 def task(strictness: float, step: int = 1) -> dict:
@@ -79,7 +79,7 @@ def test_dialogues_that_a_finished_run_lost_are_missed(tmp_path):
 @pytest.mark.parametrize("text", ["", "{", "just words\n"])
 def test_a_run_whose_settings_were_never_written_is_refused_with_the_remedy(tmp_path, text):
     from experiments.errors import ConfigError
-    from experiments.sweep import refuse_other
+    from experiments.sweep import check_same_run
     from experiments.sweep_plan import Cell, load_sweep
 
     sweep = load_sweep("quick_comparison", [f"runs={tmp_path}"])
@@ -89,7 +89,7 @@ def test_a_run_whose_settings_were_never_written_is_refused_with_the_remedy(tmp_
     with pytest.raises(
         ConfigError, match=f"uniform seed 1 was broken off before its settings were written: .*; delete {folder} to run it anew"
     ):
-        refuse_other(sweep, Cell("uniform", 1))
+        check_same_run(sweep, Cell("uniform", 1))
 
 
 def test_a_resumed_run_names_every_state_of_the_code_it_ran_on(tmp_path):

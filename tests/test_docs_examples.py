@@ -19,7 +19,7 @@ from curriculum import TEACHERS
 from curriculum.__main__ import describe
 from curriculum.collapse.monitor import INDICATORS
 from experiments.config import load
-from experiments.preflight import cautions
+from experiments.preflight import warnings
 from policy.algorithms.algorithms import ALGORITHMS, make_algorithm
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.rule_user import RuleUserConfig
@@ -156,7 +156,7 @@ def test_an_algorithm_of_ones_own_takes_thirty_lines_and_becomes_a_kind(monkeypa
     assert num_lines(examples("extending.md")[3]) <= 30
     monkeypatch.setitem(ALGORITHMS, "best_of_group", (names["BestOfGroupConfig"], names["BestOfGroup"]))
     whole = load("smoke", ["algorithm.kind=best_of_group", "algorithm.clip_high=0.3", "rollout.binary_reward_at=70"])
-    assert not any("turn_credit" in caution for caution in cautions(whole))
+    assert not any("turn_credit" in caution for caution in warnings(whole))
     config = whole.algorithm
     batch = random_talks(seed=3)
     advantages_BT = make_algorithm(config).targets(batch).advantages_BT

@@ -9,7 +9,8 @@ import pytest
 
 from curriculum.task import GroupOutcome
 from experiments.config import EvaluationConfig
-from experiments.evaluation import Graded, grid_seed, grid_tasks, spread, summarise, worst_mean
+from experiments.evaluation import Graded, summarise, worst_mean
+from experiments.tasks import grid_seed, grid_tasks, spread
 from simulator.dialogue import Outcome
 from simulator.scenario import FAMILIES, Fact, HiddenIntention, Persona, Scenario, Split
 

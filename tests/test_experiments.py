@@ -16,7 +16,7 @@ from curriculum import TEACHERS
 from experiments import preflight
 from experiments.config import experiments, load, to_plain
 from experiments.errors import ConfigError
-from experiments.preflight import cautions
+from experiments.preflight import warnings
 from experiments.resume import words_for
 from experiments.sweep_plan import Cell, is_sweep, load_sweep
 
@@ -110,7 +110,7 @@ def test_a_small_model_is_trained_without_a_gpu_by_the_same_teacher():
     assert (small.teacher, small.algorithm, small.simulator) == (own.teacher, own.algorithm, own.simulator)
     assert (small.learner.device, small.cluster.gpus_per_engine, small.learner.autocast) == ("cpu", 0.0, False)
     assert small.rollout.max_turns * (small.rollout.max_new_tokens + 60) < small.rollout.max_context
-    assert cautions(small) == []
+    assert warnings(small) == []
 
 
 @pytest.mark.parametrize(
@@ -177,27 +177,27 @@ def test_a_run_that_has_spent_its_budget_is_not_gone_on_with(tmp_path):
 
 
 def test_settings_of_the_file_that_another_algorithm_does_not_take_over_are_named():
-    (note,) = cautions(load("adaptive_curriculum", ["algorithm.kind=ppo"]))
+    (note,) = warnings(load("adaptive_curriculum", ["algorithm.kind=ppo"]))
     assert note == (
         "NOTE algorithm.kind=ppo begins with its own defaults; adaptive_curriculum has for grpo: "
         "algorithm.entropy_coef=0.03 algorithm.turn_credit=0.9 algorithm.turn_discount=0.6"
     )
     # What was given with the new kind is not lost.
-    (note,) = cautions(load("adaptive_curriculum", ["algorithm.kind=ppo", "algorithm.entropy_coef=0.01", "algorithm.turn_credit=0.5"]))
+    (note,) = warnings(load("adaptive_curriculum", ["algorithm.kind=ppo", "algorithm.entropy_coef=0.01", "algorithm.turn_credit=0.5"]))
     assert note.endswith(" has for grpo: algorithm.turn_discount=0.6")
     # An undiscounted PPO unlearns here (docs/decisions.md): what the file leaves at its kind's default is lost as well.
     given = ["algorithm.kind=ppo", "algorithm.turn_credit=0.9", "algorithm.turn_discount=0.6", "algorithm.entropy_coef=0.03"]
     for quiet in (given, ["algorithm.normalise_by=group"], ["teacher.kind=linear"]):
-        assert cautions(load("adaptive_curriculum", quiet)) == []
+        assert warnings(load("adaptive_curriculum", quiet)) == []
     sweep = load_sweep("rlver_matrix")
-    assert [note for arm in sweep.arms for note in cautions(sweep.config(Cell(arm, 0)))] == []
+    assert [note for arm in sweep.arms for note in warnings(sweep.config(Cell(arm, 0)))] == []
 
 
 def test_an_entropy_bonus_that_outweighs_a_reward_at_the_end_is_warned_of():
-    (warning,) = cautions(load("adaptive_curriculum", ["algorithm.turn_credit=0"]))
+    (warning,) = warnings(load("adaptive_curriculum", ["algorithm.turn_credit=0"]))
     assert warning.startswith("WARNING algorithm.entropy_coef=0.03 was found with credit by turn") and warning.endswith("they did learn")
     for quiet in (["algorithm.entropy_coef=0"], ["algorithm.entropy_coef=0.01"], ["policy.model=some/model", "learner.lr=1e-6"]):
-        assert cautions(load("adaptive_curriculum", ["algorithm.turn_credit=0", *quiet])) == []
+        assert warnings(load("adaptive_curriculum", ["algorithm.turn_credit=0", *quiet])) == []
 
 
 def test_a_run_on_a_gpu_is_refused_where_there_is_none_before_a_model_is_looked_for(monkeypatch, tmp_path):
@@ -227,10 +227,10 @@ def test_a_model_of_ones_own_is_planned_where_there_is_a_gpu(monkeypatch, tmp_pa
 
 
 def test_the_embedded_policys_step_size_is_warned_of_where_another_model_is_trained(tmp_path):
-    (warning,) = cautions(load("adaptive_curriculum", [f"policy.model={tmp_path}"]))
+    (warning,) = warnings(load("adaptive_curriculum", [f"policy.model={tmp_path}"]))
     assert warning.startswith("WARNING learner.lr=0.0005 was found for the embedded policy") and "own_model" in warning
     for quiet in ([], [f"policy.model={tmp_path}", "learner.lr=1e-6"], [f"policy.model={tmp_path}", "policy.lora.rank=8"]):
-        assert cautions(load("adaptive_curriculum", quiet)) == []
-    assert cautions(load("own_model")) == []
+        assert warnings(load("adaptive_curriculum", quiet)) == []
+    assert warnings(load("own_model")) == []
     (tmp_path / "recipe.json").write_text("{}")
-    assert cautions(load("adaptive_curriculum", [f"policy.model={tmp_path}"])) == []
+    assert warnings(load("adaptive_curriculum", [f"policy.model={tmp_path}"])) == []

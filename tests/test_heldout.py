@@ -13,8 +13,9 @@ from analysis.endpoints import Look, area_of, grades_of, looks
 from analysis.runs import EVALUATION, read_lines
 from experiments.callbacks import Callback
 from experiments.config import EvaluationConfig
-from experiments.evaluation import EvaluationTask, HeldOut, is_due, start_and_end, tenth_of
+from experiments.evaluation import HeldOutEvaluation, budget_decile, is_due, start_and_end
 from experiments.recorder import Recorder
+from experiments.tasks import EvaluationTask
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Outcome
 from simulator.reward import final_emotion
@@ -76,12 +77,12 @@ def test_a_look_is_taken_before_training_and_once_in_every_tenth():
 
 
 def test_a_tenth_is_reached_in_spite_of_rounding():
-    assert [tenth_of(step / 10) for step in range(11)] == list(range(11))
-    assert tenth_of(1.7) == 10
+    assert [budget_decile(step / 10) for step in range(11)] == list(range(11))
+    assert budget_decile(1.7) == 10
 
 
 def test_the_policy_is_judged_on_the_same_grid_and_seeds_as_the_scripted_agents(tmp_path):
-    heldout = HeldOut(CONFIG, load_bank())
+    heldout = HeldOutEvaluation(CONFIG, load_bank())
     pool, recorder = ScriptedPool("L6"), Recorder(tmp_path)
     summary = heldout.play(pool, recorder, tally=Standing(), full=True)
     recorder.close()
@@ -91,7 +92,7 @@ def test_the_policy_is_judged_on_the_same_grid_and_seeds_as_the_scripted_agents(
 
 
 def test_the_smaller_grid_is_part_of_the_full_one_and_marked_there(tmp_path):
-    heldout = HeldOut(CONFIG, load_bank())
+    heldout = HeldOutEvaluation(CONFIG, load_bank())
     recorder = Recorder(tmp_path)
     heldout.play(ScriptedPool("L0"), recorder, tally=Standing(), full=True)
     heldout.play(ScriptedPool("L0"), recorder, tally=Standing(step=3, policy_tokens=50, num_looks=1), full=False)
@@ -124,11 +125,11 @@ class SeveralPool(ScriptedPool):
 
 
 def test_further_tries_are_taken_of_the_smaller_grid_at_full_looks_and_count_in_no_score(tmp_path):
-    recorder, heldout = Recorder(tmp_path), HeldOut(CONFIG, load_bank(), callbacks=[Thrice()])
+    recorder, heldout = Recorder(tmp_path), HeldOutEvaluation(CONFIG, load_bank(), callbacks=[Thrice()])
     summary = heldout.play(SeveralPool("L0"), recorder, tally=Standing(), full=True)
     heldout.play(SeveralPool("L0"), recorder, tally=Standing(step=3, policy_tokens=50, num_looks=1), full=False)
     recorder.close()
-    once = HeldOut(CONFIG, load_bank()).play(ScriptedPool("L0"), Recorder(tmp_path / "once"), tally=Standing(), full=True)
+    once = HeldOutEvaluation(CONFIG, load_bank()).play(ScriptedPool("L0"), Recorder(tmp_path / "once"), tally=Standing(), full=True)
     assert summary == once
     full, during = (lines := list(read_lines(tmp_path / EVALUATION)))[:8], lines[8:]
     assert [line["uid"] for line in full if "tries" in line] == [line["uid"] for line in during]
@@ -140,7 +141,7 @@ def test_further_tries_are_taken_of_the_smaller_grid_at_full_looks_and_count_in_
 
 def test_an_abandoned_evaluation_leaves_no_trace(tmp_path):
     recorder = Recorder(tmp_path)
-    heldout = HeldOut(CONFIG, load_bank(), should_stop=lambda: True)
+    heldout = HeldOutEvaluation(CONFIG, load_bank(), should_stop=lambda: True)
     assert heldout.play(ScriptedPool("L0"), recorder, tally=Standing(), full=True) is None
     recorder.close()
     assert not (tmp_path / EVALUATION).read_text()
@@ -164,7 +165,7 @@ class BrokenPool(ScriptedPool):
 
 def test_an_evaluation_of_which_too_much_breaks_stops_the_run_and_leaves_no_trace(tmp_path):
     recorder = Recorder(tmp_path)
-    heldout = HeldOut(CONFIG, load_bank(), max_error_share=0.25)
+    heldout = HeldOutEvaluation(CONFIG, load_bank(), max_error_share=0.25)
     with pytest.raises(
         RuntimeError, match=r"(?s)at most 2 of 8 held-out dialogues may break, got 3; .*; the first:\nConnectionError: gone"
     ):
@@ -181,12 +182,14 @@ def test_every_try_counts_among_those_that_may_break(tmp_path):
             return [self._broken(replace(group, rollouts=group.rollouts * 2)) for group in groups]
 
     with pytest.raises(RuntimeError, match=r"at most 4 of 16 held-out dialogues may break, got 8"):
-        HeldOut(CONFIG, load_bank(), max_error_share=0.25).play(Twice("L0", num_broken=8), Recorder(tmp_path), tally=Standing(), full=True)
+        HeldOutEvaluation(CONFIG, load_bank(), max_error_share=0.25).play(
+            Twice("L0", num_broken=8), Recorder(tmp_path), tally=Standing(), full=True
+        )
 
 
 def play_course(folder: Path, agents: Sequence[str]) -> None:
     """A run whose policy is a better agent at every look, 100 tokens apart; the first and last looks are full."""
-    heldout, recorder = HeldOut(CONFIG, load_bank()), Recorder(folder)
+    heldout, recorder = HeldOutEvaluation(CONFIG, load_bank()), Recorder(folder)
     for look, agent in enumerate(agents):
         standing = Standing(step=look, policy_tokens=100 * look, num_looks=look)
         heldout.play(ScriptedPool(agent), recorder, tally=standing, full=look in (0, len(agents) - 1))

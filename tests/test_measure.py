@@ -12,7 +12,7 @@ from policy_factories import group, rollout
 
 from curriculum.collapse.monitor import INDICATORS
 from curriculum.task import Mode, Status, TaskSpec
-from experiments.checks import FaultBudget
+from experiments.checks import ErrorBudget
 from experiments.metrics import (
     INDICATOR_METRICS,
     behaviour_metrics,
@@ -120,7 +120,7 @@ def broken_group(*, num_good: int, num_broken: int, error: str = "Traceback: no 
 
 
 def test_one_dialogue_in_twenty_may_break_and_not_one_more():
-    faults = FaultBudget(0.05)
+    faults = ErrorBudget(0.05)
     faults.observe([broken_group(num_good=190, num_broken=10)])
     remedy = r"check the simulator and the engine, or resume with a larger rollout\.max_error_share"
     said = rf"at most 10 of the last 200 dialogues may break, got 11; {remedy}; the first:\nTraceback: no answer"
@@ -129,10 +129,10 @@ def test_one_dialogue_in_twenty_may_break_and_not_one_more():
 
 
 def test_the_error_that_is_quoted_is_one_of_those_that_count():
-    faults = FaultBudget(0.05)
+    faults = ErrorBudget(0.05)
     faults.observe([broken_group(num_good=0, num_broken=1, error="Traceback: of long ago")])
     faults.observe([broken_group(num_good=200, num_broken=0)])
-    resumed = FaultBudget(0.05)
+    resumed = ErrorBudget(0.05)
     resumed.load_state_dict(json.loads(json.dumps(faults.state_dict())))
     for budget in (faults, resumed):
         with pytest.raises(RuntimeError, match=r"got 11; .*; the first:\nTraceback: of now"):
@@ -140,7 +140,7 @@ def test_the_error_that_is_quoted_is_one_of_those_that_count():
 
 
 def test_old_errors_are_forgotten():
-    faults = FaultBudget(0.05)
+    faults = ErrorBudget(0.05)
     faults.observe([broken_group(num_good=0, num_broken=10)])
     faults.observe([broken_group(num_good=200, num_broken=0)])
     faults.observe([broken_group(num_good=0, num_broken=10)])
@@ -148,7 +148,7 @@ def test_old_errors_are_forgotten():
 
 
 def test_errors_of_the_engine_are_counted_apart():
-    faults = FaultBudget(0.05)
+    faults = ErrorBudget(0.05)
     faults.observe(
         [broken_group(num_good=5, num_broken=2, error="policy.engine.engine.EngineError: gone"), broken_group(num_good=5, num_broken=1)]
     )
@@ -156,7 +156,7 @@ def test_errors_of_the_engine_are_counted_apart():
 
 
 def test_ten_empty_steps_in_a_row_stop_a_run_but_steps_that_fare_alike_do_not():
-    faults = FaultBudget(1.0)
+    faults = ErrorBudget(1.0)
     for _ in range(20):
         faults.observe([broken_group(num_good=2, num_broken=0)])
     for _ in range(9):
@@ -169,7 +169,7 @@ def test_ten_empty_steps_in_a_row_stop_a_run_but_steps_that_fare_alike_do_not():
 
 
 def test_steps_that_expired_whole_stop_a_run_and_say_so():
-    faults = FaultBudget(1.0)
+    faults = ErrorBudget(1.0)
     for _ in range(9):
         faults.observe([])
     with pytest.raises(RuntimeError, match=r"10 steps in a row must not come back empty; .*no dialogue broke: all groups expired"):
@@ -178,7 +178,7 @@ def test_steps_that_expired_whole_stop_a_run_and_say_so():
 
 def test_a_survivor_without_siblings_is_of_use_only_where_siblings_are_not_compared():
     for num_needed, is_stopped in ((2, True), (1, False)):
-        faults = FaultBudget(1.0, num_needed=num_needed)
+        faults = ErrorBudget(1.0, num_needed=num_needed)
         for _ in range(9):
             faults.observe([broken_group(num_good=1, num_broken=1)])
         if is_stopped:
@@ -189,7 +189,7 @@ def test_a_survivor_without_siblings_is_of_use_only_where_siblings_are_not_compa
 
 
 def test_the_fault_budget_resumes_where_it_was():
-    faults, again = FaultBudget(0.05), FaultBudget(0.05)
+    faults, again = ErrorBudget(0.05), ErrorBudget(0.05)
     faults.observe([broken_group(num_good=90, num_broken=10)])
     again.load_state_dict(faults.state_dict())
     assert again.state_dict() == faults.state_dict()

@@ -15,7 +15,7 @@ from analysis.runs import CONFIG
 from experiments.config import load
 from experiments.errors import ConfigError
 from experiments.preflight import check
-from experiments.run_folder import begin, check_no_writer, only_writer
+from experiments.run_lock import begin, check_no_writer, only_writer
 
 HOLD = """import sys, time
 from pathlib import Path

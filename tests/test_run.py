@@ -12,7 +12,7 @@ from tiny_policy import save_tiny_policy
 
 from experiments.config import load
 from experiments.run import RunLoop, run
-from experiments.train import Tally
+from experiments.run_state import RunState
 from simulator.files import ExitCode
 
 
@@ -70,9 +70,9 @@ def test_a_run_that_stops_says_what_its_users_cost_and_waits_for_nobody(workers)
             raise TypeError("something else") if workers == "broke" else RuntimeError("nobody answers")
         tally.simulator_cost = 2.5
 
-    tally = Tally(simulator_cost=1.25)
+    tally = RunState(simulator_cost=1.25)
     paid = load("smoke", ["simulator.kind=llm", "simulator.model=m", "simulator.price_prompt=1"])
-    for config, so_far in ((paid, tally), (load("smoke"), Tally())):
+    for config, so_far in ((paid, tally), (load("smoke"), RunState())):
         loop = SimpleNamespace(
             config=config, tally=so_far, training=SimpleNamespace(count_cost=count_cost), progress=SimpleNamespace(say=said.append)
         )

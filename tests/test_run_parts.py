@@ -24,11 +24,13 @@ from curriculum.task import Mode
 from experiments.checks import canaries, largest_difference, require_arrival
 from experiments.config import ProbeConfig
 from experiments.errors import ConfigError
-from experiments.evaluation import as_heard, mean, probe_tasks
+from experiments.evaluation import mean
 from experiments.metrics import measure
-from experiments.run import Progress
-from experiments.run_folder import Interruption, closing_words, ends, series
-from experiments.train import learned
+from experiments.progress import Progress
+from experiments.run_folder import closing_words, ends, series
+from experiments.run_lock import Interruption
+from experiments.tasks import as_observed, probe_tasks
+from experiments.train import trainable
 from policy.config import EngineConfig, EngineKind
 from policy.engine.factory import make_engine
 from simulator.dialogue import Outcome
@@ -57,7 +59,7 @@ def test_a_teacher_hears_the_panel_as_probes_that_it_did_not_issue():
     scenarios = load_bank().by_family(Split.TRAIN)
     tasks = probe_tasks(2, scenarios, seed=0)
     played = [replace(group(rollout([1, 2], [0, 1], policy_versions=(3, 4))), task=task) for task in tasks]
-    outcomes = [measure(each, success_emotion=70.0) for each in as_heard(played, step=5)]
+    outcomes = [measure(each, success_emotion=70.0) for each in as_observed(played, step=5)]
     assert [outcome.task.uid for outcome in outcomes] == ["step0000005-probe000", "step0000005-probe001"]
     assert [outcome.task.strictness for outcome in outcomes] == [task.strictness for task in tasks]
     teacher = FrontierTeacher(FrontierConfig(), scenarios=scenarios, group_size=8, seed=0)
@@ -88,7 +90,7 @@ def test_groups_that_a_teacher_only_wanted_scored_are_not_learned_from():
     teacher = make_teacher("plr")
     tasks = [make_task(teacher, 0.5, mode=mode) for mode in (Mode.UNLEARNED, Mode.REPLAY, Mode.UNIFORM)]
     groups = [replace(group(rollout([1, i], [0, 1])), task=task) for i, task in enumerate(tasks)]
-    assert [kept.task for kept in learned(groups)] == tasks[1:]
+    assert [kept.task for kept in trainable(groups)] == tasks[1:]
 
 
 def test_the_engine_that_differs_most_is_what_counts():

@@ -17,7 +17,7 @@ from experiments.callbacks import CALLBACKS, Callback
 from experiments.config import load, to_yaml
 from experiments.errors import ConfigError
 from experiments.recorder import Recorder
-from experiments.resume import needing_start, require_records, require_start
+from experiments.resume import check_initial_weights, check_records, needing_start
 from policy.checkpoint import save_checkpoint
 
 
@@ -47,7 +47,7 @@ def records(folder, *, steps, looks):
 
 @pytest.mark.parametrize(("steps", "looks"), [(3, 2), (5, 4)])
 def test_records_may_reach_beyond_the_checkpoint_that_a_run_goes_on_from(tmp_path, steps, looks):
-    require_records(records(tmp_path, steps=steps, looks=looks), step=3, num_looks=2)
+    check_records(records(tmp_path, steps=steps, looks=looks), step=3, num_looks=2)
 
 
 def test_a_plan_to_go_on_says_that_records_are_lacking(capsys, tmp_path):
@@ -67,7 +67,7 @@ class LooksBack(Callback):
 
 
 def test_a_run_that_goes_on_from_the_start_needs_no_records(tmp_path):
-    require_records(tmp_path, step=0, num_looks=0)
+    check_records(tmp_path, step=0, num_looks=0)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_run_that_goes_on_from_the_start_needs_no_records(tmp_path):
 )
 def test_a_run_without_the_records_of_what_its_checkpoint_has_behind_it_is_refused(tmp_path, steps, looks, lacking):
     with pytest.raises(ConfigError, match=lacking):
-        require_records(records(tmp_path, steps=steps, looks=looks), step=3, num_looks=2)
+        check_records(records(tmp_path, steps=steps, looks=looks), step=3, num_looks=2)
 
 
 def test_a_run_whose_first_weights_were_exchanged_is_refused_where_it_still_needs_them(tmp_path):
@@ -89,11 +89,11 @@ def test_a_run_whose_first_weights_were_exchanged_is_refused_where_it_still_need
     plain = load("smoke", [f"policy.model={model}"])
     pulled = load("smoke", [f"policy.model={model}", "algorithm.kl_coef=0.01"])
     (tmp_path / CONFIG).write_text(to_yaml(pulled, {"initial_policy": fingerprint(model)}), encoding="utf-8")
-    require_start(pulled, tmp_path)
+    check_initial_weights(pulled, tmp_path)
     save_tiny_policy(model, hidden=64, layers=1)
-    require_start(plain, tmp_path)
+    check_initial_weights(plain, tmp_path)
     with pytest.raises(ConfigError, match=r"^policy.model must be what the run began with .* as algorithm.kl_coef=0.01 still needs"):
-        require_start(pulled, tmp_path)
+        check_initial_weights(pulled, tmp_path)
 
 
 @pytest.mark.parametrize(

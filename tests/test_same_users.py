@@ -11,8 +11,9 @@ from test_cli import refused
 from analysis.runs import CONFIG
 from experiments.config import load, load_saved
 from experiments.errors import ConfigError
-from experiments.preflight import check_start
-from experiments.resume import other_users, settings_text
+from experiments.preflight import check
+from experiments.resume import other_users
+from experiments.run_folder import settings_text
 from simulator import users
 from simulator.sage.formats import write_profiles
 from simulator.scenario import Split
@@ -76,7 +77,7 @@ def test_other_people_are_refused_before_any_work_starts(begun, tmp_path, monkey
     write(tmp_path / "held.jsonl", 6, 8)
     monkeypatch.setattr("experiments.preflight.check_needs", lambda config: pytest.fail("it looked for what it needs"))
     with pytest.raises(ConfigError, match="heldout_profiles must hold the people"):
-        check_start(load_saved(begun / CONFIG), begun, resuming=True)
+        check(load_saved(begun / CONFIG), begun, resuming=True)
 
 
 def test_a_run_that_did_not_write_down_who_its_people_were_keeps_its_files(begun, tmp_path, capsys):

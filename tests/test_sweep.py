@@ -23,17 +23,17 @@ from experiments.__main__ import main
 from experiments.config import to_plain
 from experiments.errors import ConfigError
 from experiments.resume import differences
-from experiments.run_folder import Interruption, only_writer
+from experiments.run_lock import Interruption, only_writer
 from experiments.sweep import (
     SETTINGS,
-    Running,
-    Sitting,
+    RunningCell,
+    SweepRunner,
+    check_same_run,
     compare_arms,
     digest_of,
     goes_first,
     keep_plan,
-    refuse_other,
-    run_arm,
+    run_cell,
     run_sweep,
     settings_to_go_on,
     torn_runs,
@@ -47,7 +47,7 @@ def test_a_run_by_itself_waits_for_the_run_that_it_replays(write, tmp_path):
     write()
     sweep = planned(f"runs={tmp_path}")
     with pytest.raises(ConfigError, match=r"replayed seed 3 replays frontier seed 5, which must have ended before; .* --cell frontier 5"):
-        run_arm(sweep, Cell("replayed", 3))
+        run_cell(sweep, Cell("replayed", 3))
     assert not sweep.folder.exists()
 
 
@@ -141,7 +141,7 @@ def test_a_run_that_copies_another_goes_on_where_all_were_moved(write, tmp_path)
     finished(planned(f"runs={tmp_path / 'runs'}"), cell := Cell("replayed", 3))
     (tmp_path / "runs").rename(tmp_path / "moved")
     sweep = planned(f"runs={tmp_path / 'moved'}")
-    refuse_other(sweep, cell)
+    check_same_run(sweep, cell)
     config = settings_to_go_on(sweep, cell)
     assert config.teacher.trace == str(tmp_path / "moved" / "made" / "sweep" / "frontier" / "seed_5" / "teacher.jsonl")
     assert config.runs == str(tmp_path / "moved") and config.resume == str(sweep.run_folder(cell))
@@ -155,9 +155,9 @@ def test_a_run_begun_before_a_setting_existed_is_of_this_sweep_still(write, tmp_
     folder = sweep.run_folder(Cell("fixed", 3))
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump({**saved, "provenance": {"world": world_name()}}), encoding="utf-8")
-    refuse_other(sweep, Cell("fixed", 3))
+    check_same_run(sweep, Cell("fixed", 3))
     with pytest.raises(ConfigError, match=r"was run with resampling.max_rounds=0, this sweep wants 2"):
-        refuse_other(planned(f"runs={tmp_path}", "arms=fixed,frontier", "resampling.max_rounds=2"), Cell("fixed", 3))
+        check_same_run(planned(f"runs={tmp_path}", "arms=fixed,frontier", "resampling.max_rounds=2"), Cell("fixed", 3))
 
 
 def test_a_run_of_a_sweep_that_lost_its_checkpoints_is_refused_and_keeps_its_records(write, tmp_path, capsys):
@@ -180,7 +180,7 @@ def test_the_cost_is_told_from_the_first_steps_own_clock(write, tmp_path, monkey
     folder.mkdir(parents=True)
     step = {"step": 2, "perf/policy_tokens": 200, "timing_s/step": 10.0, "timing_s/gen": 8.0}
     (folder / "metrics.jsonl").write_text(json.dumps(step) + "\n", encoding="utf-8")
-    sitting, said = Sitting(sweep, Interruption()), []
+    sitting, said = SweepRunner(sweep, Interruption()), []
     monkeypatch.setattr(sitting, "say", said.append)
     assert sitting.estimate(sitting.spent()) == "?"
     sitting.tell_cost(Cell("frontier", 3), sitting.spent())
@@ -204,7 +204,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_goes_alone_for_its_first_new_step_
     metrics = folder / "metrics.jsonl"
     metrics.write_text("".join(map(step_of, (1, 2, 3, 4))), encoding="utf-8")
     monkeypatch.setattr("experiments.sweep.start", lambda sweep, cell: None)
-    sitting = Sitting(sweep, Interruption())
+    sitting = SweepRunner(sweep, Interruption())
     seen = []
     # Broken off hard after its fourth step, it goes back to the checkpoint of its second.
     for steps in ((1, 2, 3, 4), (1, 2), (1, 2, 3)):
@@ -219,7 +219,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_goes_alone_for_its_first_new_step_
 def test_runs_that_failed_are_not_to_be_made(write, tmp_path, monkeypatch):
     write()
     sweep = planned(f"runs={tmp_path}", "parallel=1")
-    sitting, said = Sitting(sweep, Interruption(), torn=[Cell("fixed", 3)]), []
+    sitting, said = SweepRunner(sweep, Interruption(), torn=[Cell("fixed", 3)]), []
     monkeypatch.setattr(sitting, "say", said.append)
     sitting.left.remove(Cell("frontier", 3))
     sitting.failed.append(Cell("frontier", 3))
@@ -230,7 +230,7 @@ def test_runs_that_failed_are_not_to_be_made(write, tmp_path, monkeypatch):
 
 def test_the_first_run_is_named_with_what_it_builds_and_where_it_can_be_watched(write, tmp_path, monkeypatch):
     write()
-    sitting, said = Sitting(planned(f"runs={tmp_path}"), Interruption()), []
+    sitting, said = SweepRunner(planned(f"runs={tmp_path}"), Interruption()), []
     monkeypatch.setattr(sitting, "say", said.append)
     monkeypatch.setattr("experiments.sweep.start", lambda sweep, cell: None)
     monkeypatch.setattr("experiments.sweep.prior_folder", lambda config: tmp_path / "prior")
@@ -247,13 +247,13 @@ def test_the_first_run_is_named_with_what_it_builds_and_where_it_can_be_watched(
 def test_a_run_that_ends_is_told_with_how_many_are_done_and_how_long_the_rest_takes(write, tmp_path, monkeypatch):
     write()
     sweep = planned(f"runs={tmp_path}", "parallel=1")
-    sitting, said = Sitting(sweep, Interruption()), []
+    sitting, said = SweepRunner(sweep, Interruption()), []
     monkeypatch.setattr(sitting, "say", said.append)
     sitting.run_s = 100.0
     for cell in sweep.cells()[:2]:
         sitting.left.remove(cell)
         made_result(sweep.folder, cell.arm, cell.seed)
-        sitting.running = [Running(cell, subprocess.Popen([sys.executable, "-c", ""]))]
+        sitting.running = [RunningCell(cell, subprocess.Popen([sys.executable, "-c", ""]))]
         sitting.running[0].process.wait()
         sitting.began, sitting.spent_before = time.monotonic(), sitting.spent()
         sitting.collect()
@@ -322,11 +322,11 @@ def test_a_later_sitting_says_where_things_are_now(write, tmp_path, changed, tak
     finished(planned(f"runs={tmp_path / 'runs'}"), cell := Cell("fixed", 3))
     assert sweep.for_resumed(cell) == taken
     if taken:
-        refuse_other(sweep, cell)
+        check_same_run(sweep, cell)
         assert settings_to_go_on(sweep, cell).cluster == sweep.config(cell).cluster
     else:
         with pytest.raises(ConfigError, match=r"was run with learner\.lr"):
-            refuse_other(sweep, cell)
+            check_same_run(sweep, cell)
 
 
 def test_runs_that_are_not_asked_for_must_have_the_settings_too(write, tmp_path):
@@ -345,7 +345,7 @@ def test_a_run_whose_file_was_changed_under_its_sweep_is_refused(write, tmp_path
     monkeypatch.setenv(SETTINGS, digest_of(sweep.config(cell)))
     write(PLAN.replace("policy_tokens: 5000", "policy_tokens: 9000"))
     with pytest.raises(ConfigError, match="fixed seed 3 must have the settings that its sweep began with"):
-        run_arm(planned(f"runs={tmp_path / 'runs'}"), cell)
+        run_cell(planned(f"runs={tmp_path / 'runs'}"), cell)
     assert not (tmp_path / "runs").exists()
 
 
@@ -424,7 +424,7 @@ def test_who_asks_twice_to_stop_a_sweep_leaves_no_run_behind(write, tmp_path, mo
     monkeypatch.setattr("experiments.sweep.start", start)
     monkeypatch.setattr("experiments.sweep.POLL_S", 0.01)
     with Interruption() as interruption:
-        sitting = Sitting(planned(f"runs={tmp_path}"), interruption)
+        sitting = SweepRunner(planned(f"runs={tmp_path}"), interruption)
         monkeypatch.setattr(sitting, "show", lambda: [os.kill(os.getpid(), signal.SIGINT) for _ in range(2)])
         with pytest.raises(KeyboardInterrupt):
             sitting.run()
@@ -453,8 +453,8 @@ def test_a_run_that_was_asked_to_end_is_sent_one_more_signal_when_it_shall_aband
     monkeypatch.setattr("experiments.sweep.POLL_S", 0.01)
     with Interruption() as interruption, subprocess.Popen([sys.executable, "-c", COUNTING], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "runs\n"
-        sitting = Sitting(planned(f"runs={tmp_path}"), interruption)
-        sitting.running = [Running(Cell("frontier", 3), process)]
+        sitting = SweepRunner(planned(f"runs={tmp_path}"), interruption)
+        sitting.running = [RunningCell(Cell("frontier", 3), process)]
 
         def ask_again() -> None:
             assert process.stdout.readline() == "1\n"
@@ -481,8 +481,8 @@ def test_no_run_is_abandoned_because_nobody_reads_any_more(write, tmp_path, monk
     monkeypatch.setattr("experiments.sweep.POLL_S", 0.01)
     monkeypatch.setattr(sys, "stderr", Gone())
     with Interruption() as interruption, subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]) as ended:
-        sitting = Sitting(planned(f"runs={tmp_path}"), interruption)
-        sitting.left, sitting.running = [], [Running(Cell("frontier", 3), ended)]
+        sitting = SweepRunner(planned(f"runs={tmp_path}"), interruption)
+        sitting.left, sitting.running = [], [RunningCell(Cell("frontier", 3), ended)]
         assert sitting.run() == [Cell("frontier", 3)]
 
 

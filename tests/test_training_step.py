@@ -12,7 +12,8 @@ from tiny_policy import save_tiny_policy
 
 from experiments.callbacks import CALLBACKS, Callback
 from experiments.config import load
-from experiments.train import Tally, TrainingRun
+from experiments.run_state import RunState
+from experiments.train import TrainingRun
 
 SMALL = ["groups_per_step=2", "group_size=3", "rollout.max_turns=2", "rollout.max_new_tokens=6", "probe.num_dialogues=2", "probe.every=2"]
 
@@ -45,7 +46,7 @@ def run(tmp_path):
         config = load("smoke", [f"policy.model={folder}", *SMALL, *overrides])
         parts = parts_in_process(config, folder)
         kept = Kept()
-        return TrainingRun(config, parts, kept, Tally()), kept
+        return TrainingRun(config, parts, kept, RunState()), kept
 
     return run
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from experiments.__main__ import main
-from experiments.build import assemble
+from experiments.build import build
 from experiments.config import load
 from policy.config import ClusterConfig, EngineConfig, EngineKind, RolloutConfig
 from policy.engine.factory import check_engine
@@ -106,7 +106,7 @@ def test_a_model_whose_names_vllm_does_not_know_is_refused_before_an_engine_star
     folder = with_joined_experts(tmp_path / "model")
     config = load("smoke", [f"policy.model={folder}", f"policy.engine={kind}"])
     with pytest.raises(ValueError, match=r"policy\.model must be stored under the names that its weights have in training"):
-        assemble(config, checkpoint=None)
+        build(config, checkpoint=None)
 
 
 @NEEDS_VLLM

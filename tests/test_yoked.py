@@ -14,9 +14,9 @@ from toy_student import practise
 
 from curriculum.task import Mode
 from curriculum.teacher import task_to_record
-from experiments.build import check_teacher
 from experiments.config import load, load_saved, to_yaml
 from experiments.errors import ConfigError
+from experiments.preflight import check_teacher
 from simulator.scenario import Difficulty
 
 FAMILIES = ("calm", "cross", "shy")

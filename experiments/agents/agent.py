@@ -22,7 +22,7 @@ from analysis.runs import CONFIG, METRICS, RUNS, read_config, setting
 from experiments.agents.options import GRID, refuse_given
 from experiments.config import are_distinct
 from experiments.errors import ConfigError, refusing
-from experiments.evaluation import EvaluationTask, grid_tasks, spread
+from experiments.tasks import EvaluationTask, grid_tasks, spread
 from policy.config import EMBEDDED, PriorConfig
 from policy.model import check_gguf, check_model_folder, weights_of
 from policy.prior import prior_folder

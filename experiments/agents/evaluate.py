@@ -39,9 +39,10 @@ from experiments.agents.players import (
     speech_of,
 )
 from experiments.errors import ConfigError, refusing
-from experiments.evaluation import EvaluationTask
 from experiments.preflight import check_writable
-from experiments.run_folder import Interruption, begin, check_no_writer, git_commit, only_writer, versions
+from experiments.run_folder import git_commit, versions
+from experiments.run_lock import Interruption, begin, check_no_writer, only_writer
+from experiments.tasks import EvaluationTask
 from simulator.dialogue import Outcome
 from simulator.files import ExitCode, ended
 from simulator.llm.client import Endpoints, check_endpoints

@@ -22,8 +22,8 @@ from analysis.runs import DIALOGUES, THOUGHTS, read_lines
 from analysis.transcripts import HELD_OUT
 from experiments.agents.agent import Agent, Setting, of_agent
 from experiments.errors import ConfigError
-from experiments.evaluation import EvaluationTask
 from experiments.recorder import cut_back, dialogue_record
+from experiments.tasks import EvaluationTask
 from policy.config import EngineConfig, EngineDtype, EngineKind
 from policy.engine.capacity import free_bytes
 from policy.engine.engine import Engine

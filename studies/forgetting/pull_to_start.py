@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
+    from experiments.callbacks import Run
     from experiments.config import ExperimentConfig
-    from experiments.train import TrainingRun
 
 
 @dataclass
@@ -35,7 +35,7 @@ class PullToStart(Callback):
         if self.share and (rank := config.policy.lora.rank):
             raise ValueError(f"callbacks.pull_to_start.share must be 0 with policy.lora.rank={rank}, got {self.share!r}; take no adapters")
 
-    def after_update(self, run: TrainingRun) -> None:
+    def after_update(self, run: Run) -> None:
         """Pulls the learner's weights."""
         if not self.share:
             return
@@ -45,7 +45,7 @@ class PullToStart(Callback):
 
             start = load_model(model_folder(run.config))[0].to(run.config.learner.device)
             self._start = dict(start.named_parameters())
-        pull(run.parts.learner.model, self._start, share=self.share)
+        pull(run.components.learner.model, self._start, share=self.share)
 
 
 def pull(model: Module, start: Mapping[str, Tensor], *, share: float) -> None:

@@ -13,8 +13,8 @@ from experiments.callbacks import Callback
 from studies.noise.moody_user import MoodyUserConfig
 
 if TYPE_CHECKING:
+    from experiments.callbacks import Run
     from experiments.config import ExperimentConfig
-    from experiments.train import TrainingRun
 
 
 @dataclass
@@ -29,7 +29,7 @@ class MoodyShare(Callback):
         if not isinstance(config.simulator, MoodyUserConfig):
             raise ValueError("callbacks.moody_share needs simulator.kind=moody")
 
-    def at_end(self, run: TrainingRun, summary: Mapping[str, Any]) -> dict[str, Any]:
+    def at_end(self, run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
         """The share, from the teacher's log; empty where it issued nothing."""
         issued = [str(line["family"]) for line in read_lines(run.recorder.folder / TEACHER) if line["event"] == "task"]
         return {"teaching": {"moody_share": share_of(issued, run.config.simulator.families)}} if issued else {}

@@ -18,9 +18,9 @@ from experiments.callbacks import Callback
 from experiments.evaluation import TRIES
 
 if TYPE_CHECKING:
+    from experiments.callbacks import Run
     from experiments.config import ExperimentConfig
-    from experiments.evaluation import EvaluationTask
-    from experiments.train import TrainingRun
+    from experiments.tasks import EvaluationTask
 
 
 @dataclass
@@ -44,7 +44,7 @@ class BestOf(Callback):
         tried = {task.uid for task in small}
         return [replace(task, group_size=self.tries) if task.uid in tried else task for task in full]
 
-    def at_end(self, run: TrainingRun, summary: Mapping[str, Any]) -> dict[str, Any]:
+    def at_end(self, run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
         """What single tries and the best of them came to before and after training."""
         found = before_and_after(read_lines(run.recorder.folder / EVALUATION))
         return {"best_of": found} if found else {}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from experiments.callbacks import Callback
 
 if TYPE_CHECKING:
+    from experiments.callbacks import Run
     from experiments.config import ExperimentConfig
-    from experiments.train import TrainingRun
 
 
 @dataclass
@@ -39,11 +39,11 @@ class ToldFacts(Callback):
                 f"{config.policy.model}; ask others by `python -m experiments reliability RUN --questions FILE` after the run"
             )
 
-    def at_end(self, run: TrainingRun, summary: Mapping[str, Any]) -> dict[str, Any]:
+    def at_end(self, run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
         """The policy of the last checkpoint against the one that training began with."""
         from experiments.agents.reliability import before_and_after
         from experiments.build import model_folder
         from experiments.recorder import CHECKPOINTS
 
-        newest = run.recorder.folder / CHECKPOINTS / f"step_{run.tally.step}"
+        newest = run.recorder.folder / CHECKPOINTS / f"step_{run.state.step}"
         return {"reliability": before_and_after(model_folder(run.config), newest, num=self.num)}

@@ -12,7 +12,8 @@ import studies.forgetting  # noqa: F401 (registers the callback)
 from experiments.config import load
 from experiments.errors import ConfigError
 from experiments.preflight import check_callbacks
-from experiments.train import Tally, TrainingRun
+from experiments.run_state import RunState
+from experiments.train import TrainingRun
 from studies.forgetting.pull_to_start import pull
 
 
@@ -34,11 +35,11 @@ def test_an_update_ends_with_a_step_of_that_share_towards_the_start(tmp_path) ->
     weights = []
     for share in ("0.0", "0.5"):
         config = load("smoke", [f"policy.model={folder}", *small, *contrast, f"callbacks.pull_to_start.share={share}"])
-        training = TrainingRun(config, parts_in_process(config, folder), Nothing(), Tally())
-        start = flat(training.parts.learner.model)
+        training = TrainingRun(config, parts_in_process(config, folder), Nothing(), RunState())
+        start = flat(training.components.learner.model)
         training.step()
-        assert training.parts.learner.policy_version == 1
-        weights.append(flat(training.parts.learner.model))
+        assert training.components.learner.policy_version == 1
+        weights.append(flat(training.components.learner.model))
     kept, faded = weights
     assert not torch.equal(kept, start)
     torch.testing.assert_close(faded, kept + 0.5 * (start - kept), rtol=1e-4, atol=1e-6)

@@ -14,8 +14,9 @@ from analysis.sections import left_by_callbacks
 from curriculum.signals import expected_best
 from experiments.config import load
 from experiments.errors import ConfigError
-from experiments.evaluation import grid_tasks, heldout_dialogues
+from experiments.evaluation import heldout_dialogues
 from experiments.preflight import check_callbacks
+from experiments.tasks import grid_tasks
 from simulator.scenario import Split
 from simulator.world import load_bank
 from studies.prior_ceiling.best_of import BestOf, before_and_after, told

@@ -86,7 +86,7 @@ def test_a_share_of_the_reward_is_paid_for_warmth_among_moody_users_too(tmp_path
 def test_a_run_says_what_training_cost(tmp_path):
     config = load("smoke", ["callbacks.told_facts.num=8"])
     shutil.copytree(model_folder(config), tmp_path / "checkpoints" / "step_3")
-    run = SimpleNamespace(config=config, recorder=SimpleNamespace(folder=tmp_path), tally=SimpleNamespace(step=3))
+    run = SimpleNamespace(config=config, recorder=SimpleNamespace(folder=tmp_path), state=SimpleNamespace(step=3))
     found = config.callbacks["told_facts"].at_end(run, {})["reliability"]
     assert found["n"] == 8 and set(found["errors"]) == set(found["margin_nats"]) == {"plain", "emotional", "false_belief"}
     # The same weights before and after.
