@@ -1,9 +1,4 @@
-"""How the agent behaved in a step: whether its replies repeat each other, and whether it chooses strategies by whom it talks to.
-
-The bridge between rollouts and teaching: what a finished group says about its task, and what a step says about the policy.
-
-Can a reply be told from others by whom it answers? First replies on the probe panel, each scored in the contexts of all.
-"""
+"""Metrics of a step: what a teacher observes of each group, how the dialogues went, and how the agent behaves."""
 
 from __future__ import annotations
 
@@ -44,30 +39,30 @@ from simulator.dialogue import Dialogue, Outcome
 THIRDS = ("easy", "middle", "hard")
 """Of strictness, from the most lenient."""
 MAX_COMPARED = 64
-"""Dialogues of a step whose replies are compared with each other: pairs cost the most here, and these hold of each group as many as fit."""
+"""Dialogues of a step whose replies are compared pairwise, which dominates the cost here."""
 NO_STRATEGY = "none"
-"""Label of an answered reply in which the user heard no strategy."""
+"""Label of an answered reply in which the user recognised no strategy."""
 
 
 def behaviour_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
-    """What the replies of a step have in common; dialogues that broke are left out."""
+    """Repetition and strategies in the replies of a step, without broken dialogues."""
     alive = [[rollout for rollout in group.rollouts if rollout.dialogue.outcome is not Outcome.ERROR] for group in groups]
     dialogues = [rollout.dialogue for rollouts in alive for rollout in rollouts]
-    openers = [[dialogue.replies()[0] for dialogue in dealt([rollouts]) if dialogue.num_replies] for rollouts in alive]
+    openers = [[dialogue.replies()[0] for dialogue in interleaved([rollouts]) if dialogue.num_replies] for rollouts in alive]
     return {
         "dialogue/repetition": finite_mean([repetition(dialogue.replies()) for dialogue in dialogues]),
-        "dialogue/own_overlap": finite_mean([own_overlap(dialogue.replies()) for dialogue in dealt(alive)[:MAX_COMPARED]]),
+        "dialogue/own_overlap": finite_mean([own_overlap(dialogue.replies()) for dialogue in interleaved(alive)[:MAX_COMPARED]]),
         "dialogue/distinct_2": distinct([reply for dialogue in dialogues for reply in dialogue.replies()]),
         "dialogue/self_bleu_siblings": finite_mean([self_bleu(replies) for replies in openers]),
         "dialogue/self_bleu_prompts": self_bleu([replies[0] for replies in openers if replies]),
-        "dialogue/compression_ratio": compression_ratio(reply for dialogue in dealt(alive) for reply in dialogue.replies()),
+        "dialogue/compression_ratio": compression_ratio(reply for dialogue in interleaved(alive) for reply in dialogue.replies()),
         "reward/length_correlation": length_correlation(alive),
         **strategy_metrics(dialogues),
     }
 
 
 def strategy_metrics(dialogues: Sequence[Dialogue]) -> dict[str, float]:
-    """Entropy of the strategies heard, and what they tell of the user: hidden intention, persona, third of strictness."""
+    """Entropy of the strategies that users recognised, and their mutual information with intention, persona and third of strictness."""
     heard = [(label, dialogue) for dialogue in dialogues for label in labels(dialogue)]
     strategies = [label for label, _ in heard]
     contexts: dict[str, list[str]] = {
@@ -80,7 +75,7 @@ def strategy_metrics(dialogues: Sequence[Dialogue]) -> dict[str, float]:
 
 
 def labels(dialogue: Dialogue) -> list[str]:
-    """Every strategy heard in each answered reply, or that there was none."""
+    """Every strategy recognised in each answered reply, or NO_STRATEGY."""
     answered = [turn for turn in dialogue.turns if turn.change is not None]
     return [label for turn in answered for label in (turn.heard or (NO_STRATEGY,))]
 
@@ -104,14 +99,14 @@ def length_correlation(groups: Sequence[Sequence[Rollout]]) -> float:
     return float(np.corrcoef(lengths, rewards)[0, 1]) if varies else float("nan")
 
 
-def dealt(groups: Sequence[Sequence[Rollout]]) -> list[Dialogue]:
-    """One dialogue of each group, then the next of each: any first part of it holds as many groups as it can."""
+def interleaved(groups: Sequence[Sequence[Rollout]]) -> list[Dialogue]:
+    """One dialogue of each group, then the next of each, so that any prefix holds as many groups as possible."""
     longest = max(map(len, groups), default=0)
     return [rollouts[i].dialogue for i in range(longest) for rollouts in groups if i < len(rollouts)]
 
 
 def finite_mean(values: Sequence[float]) -> float:
-    """The mean of what could be measured, NaN when nothing could."""
+    """The mean of the finite values, NaN without any."""
     values_N = np.array(values, dtype=float)
     return mean(values_N[np.isfinite(values_N)])
 
@@ -120,7 +115,7 @@ STATUS: dict[Outcome | None, Status] = {Outcome.ERROR: Status.SIMULATOR_ERROR, O
 
 
 def measure(group: RolloutGroup, *, success_emotion: float) -> GroupOutcome:
-    """What the teacher learns of a group.
+    """What a teacher observes of a group.
 
     Args:
         success_emotion: final emotion, 0-100, from which a dialogue counts as a success.
@@ -134,7 +129,7 @@ def measure(group: RolloutGroup, *, success_emotion: float) -> GroupOutcome:
         successes=tuple(not bad and r.dialogue.emotion >= success_emotion for r, bad in zip(rollouts, failed, strict=True)),
         num_tokens=tuple(rollout.num_sampled for rollout in rollouts),
         statuses=tuple(STATUS.get(rollout.dialogue.outcome, Status.OK) for rollout in rollouts),
-        signals={"entropy_sampled": entropy_sampled(rollouts), **heard_shares([r.dialogue for r in rollouts])},
+        signals={"entropy_sampled": entropy_sampled(rollouts), **strategy_shares([r.dialogue for r in rollouts])},
     )
 
 
@@ -144,31 +139,31 @@ def entropy_sampled(rollouts: Sequence[Rollout]) -> float:
     return mean(-np.concatenate(logprobs)) if logprobs else float("nan")
 
 
-def heard_shares(dialogues: Sequence[Dialogue]) -> dict[str, float]:
-    """For each support strategy, the share of answered replies in which the user heard it."""
+def strategy_shares(dialogues: Sequence[Dialogue]) -> dict[str, float]:
+    """By support strategy, the share of answered replies in which the user recognised it."""
     answered = [turn for dialogue in dialogues for turn in dialogue.turns if turn.change is not None]
     counts = Counter(strategy for turn in answered for strategy in set(turn.heard))
     return {f"heard/{strategy}": count / len(answered) for strategy, count in sorted(counts.items())}
 
 
 def suspicious_share(dialogues: Sequence[Dialogue]) -> float:
-    """Share of answered replies that address whoever plays the user; NaN without any. Only an llm user looks for them."""
+    """Share of answered replies that address the model behind the user; NaN without any. Only an LLM user detects them."""
     return mean(
         np.array([bool(turn.suspicion) for dialogue in dialogues for turn in dialogue.turns if turn.change is not None], dtype=float)
     )
 
 
 def signal_metrics(outcomes: Sequence[GroupOutcome]) -> dict[str, float]:
-    """How much the groups of a step have to teach, over all of them, whatever is trained on."""
+    """Reward density and related signals over all groups of a step, trained on or not."""
     rewards = [outcome.rewards for outcome in outcomes]
     successes = [[float("nan") if r != r else float(s) for r, s in zip(o.rewards, o.successes, strict=True)] for o in outcomes]
     strictness = [outcome.task.strictness for outcome in outcomes]
-    alike = zero_variance_share(rewards)
+    zero = zero_variance_share(rewards)
     return {
         "curriculum/reward_density": reward_density(rewards),
-        "curriculum/zero_variance_share": alike.total,
-        "curriculum/all_low_share": alike.all_low,
-        "curriculum/all_high_share": alike.all_high,
+        "curriculum/zero_variance_share": zero.total,
+        "curriculum/all_low_share": zero.all_low,
+        "curriculum/all_high_share": zero.all_high,
         "curriculum/alike_excess": alike_excess(successes, neighbours_success(strictness, successes)),
         "curriculum/within_group_std": within_group_std(rewards),
         "curriculum/effective_group_size": effective_group_size(rewards),
@@ -179,7 +174,7 @@ def signal_metrics(outcomes: Sequence[GroupOutcome]) -> dict[str, float]:
 
 
 def update_stats(metrics: Mapping[str, float], *, step: int, policy_version: int) -> UpdateStats:
-    """What the optimiser step tells the teacher; NaN for what a step without training did not measure."""
+    """What a teacher observes of an update; NaN for metrics that a step without training lacks."""
     return UpdateStats(
         step=step,
         policy_version=policy_version,
@@ -192,12 +187,12 @@ def update_stats(metrics: Mapping[str, float], *, step: int, policy_version: int
 
 
 def collapse_values(metrics: Mapping[str, float]) -> dict[str, float]:
-    """What the collapse monitor watches, by its own names; a step without a look at the probe panel has nothing of it."""
+    """Inputs of the collapse monitor by indicator; a step without the probe panel lacks the panel's."""
     return {indicator: metrics[key] for indicator, key in INDICATOR_METRICS.items() if key in metrics}
 
 
 def dialogue_metrics(groups: Sequence[RolloutGroup], *, success_emotion: float) -> dict[str, float]:
-    """How the dialogues of a step went; dialogues that failed count in `dialogue/error_share` alone."""
+    """Rewards, lengths and outcomes of a step's dialogues; broken ones count in `dialogue/error_share` alone."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     good = [rollout for rollout in rollouts if rollout.dialogue.outcome is not Outcome.ERROR]
     rewards = np.array([rollout.reward.total for rollout in good])
@@ -215,7 +210,7 @@ def dialogue_metrics(groups: Sequence[RolloutGroup], *, success_emotion: float) 
         **behaviour_metrics(groups),
         "dialogue/error_share": 1.0 - len(good) / len(rollouts) if rollouts else float("nan"),
         **{f"dialogue/{outcome}": outcomes[outcome] / max(len(good), 1) for outcome in Outcome if outcome is not Outcome.ERROR},
-        **{f"dialogue/{key}": share for key, share in heard_shares([rollout.dialogue for rollout in good]).items()},
+        **{f"dialogue/{key}": share for key, share in strategy_shares([rollout.dialogue for rollout in good]).items()},
         "simulator/suspicious_share": suspicious_share([rollout.dialogue for rollout in good]),
         "rollout/entropy_sampled": entropy_sampled(good),
         **thinking_metrics(good),
@@ -223,7 +218,7 @@ def dialogue_metrics(groups: Sequence[RolloutGroup], *, success_emotion: float) 
 
 
 def thinking_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """How long an agent that thinks thinks, and how often its replies have the form that it was asked for; nothing of one that does not."""
+    """Length and form of the thoughts of an agent that thinks; nothing for one that does not."""
     thoughts = [thought for rollout in rollouts for thought in rollout.thoughts]
     if not thoughts:
         return {}
@@ -235,7 +230,7 @@ def thinking_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
 
 
 def probe_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """How the probe panel fared."""
+    """Rewards of the probe panel, in all and by third of strictness."""
     good = [rollout for rollout in rollouts if rollout.dialogue.outcome is not Outcome.ERROR]
     rewards = [rollout.reward.total for rollout in good]
     strictness = [rollout.dialogue.difficulty.strictness for rollout in good]
@@ -277,7 +272,7 @@ def crossed_logprobs(pairs: Sequence[Exchange], score: Callable[[list[int]], Seq
 
 
 def retrieval_metrics(rollouts: Sequence[Rollout], score: Callable[[list[int]], Sequence[float]], *, num_contexts: int) -> dict[str, float]:
-    """How well first replies are told apart; nothing where `num_contexts` is 0."""
+    """Whether first replies depend on whom they answer; nothing where `num_contexts` is 0."""
     if num_contexts == 0:
         return {}
     pairs = exchanges(rollouts, num_contexts=num_contexts)

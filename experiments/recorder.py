@@ -120,9 +120,9 @@ class Recorder:
         self._dashboard.text("alarms", step, text)
 
     def summary(self, values: Mapping[str, Any]) -> None:
-        """The one file that is read by whatever compares runs; replaced whole. TensorBoard gets the run's settings beside its scores.
+        """Writes summary.json, which comparisons read, and the run's settings with its scores for TensorBoard.
 
-        The file comes last: a run that has it has ended, and is not gone on with where the disk was full for what comes before.
+        The file comes last: a run that has it has ended.
         """
         step = int(values.get("steps", 0))
         self._show_teaching(step)
@@ -150,7 +150,7 @@ class Recorder:
     def close(self) -> None:
         """Closes the files; the recorder is of no use afterwards."""
         for close in (*(stream.close for stream in self._streams.values()), self._dashboard.close):
-            # What a full disk did not take was told when it was recorded, and is in no checkpoint.
+            # A full disk was reported when a record was written.
             with suppress(OSError):
                 close()
 
