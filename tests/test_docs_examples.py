@@ -21,6 +21,7 @@ from curriculum.collapse.monitor import INDICATORS
 from experiments.config import load
 from experiments.preflight import warnings
 from policy.algorithms.algorithms import ALGORITHMS, make_algorithm
+from policy.config import ALGORITHM_CONFIGS
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.rule_user import RuleUserConfig
 from simulator.scenario import Difficulty, Split
@@ -105,29 +106,44 @@ async def talked(user: Any, reply: str, *, strictness: float) -> Dialogue:
     return dialogue
 
 
-def test_a_user_of_ones_own_takes_thirty_lines_and_becomes_a_kind(monkeypatch):
+def test_the_example_teacher_is_a_kind_and_finds_where_its_learner_meets_the_target(monkeypatch):
+    monkeypatch.setattr("curriculum.TEACHERS", dict(TEACHERS))
     names = run_example("extending.md", 0)
-    assert num_lines(examples("extending.md")[0]) <= 30
-    monkeypatch.setitem(USERS, "asked", (names["AskedUserConfig"], names["AskedUser"]))
+    monkeypatch.setitem(TEACHERS, "target", names["TEACHERS"]["target"])
+    config = load("smoke", ["teacher.kind=target", "teacher.target=0.7"]).teacher
+    teacher = names["TargetTeacher"](config, scenarios={"a": ["1"]}, group_size=10, seed=0)
+    for step in range(300):
+        tasks = teacher.propose(1, policy_version=step)
+        # A learner whose success falls from 1 to 0 as strictness rises: it meets 0.7 at 0.3.
+        teacher.observe([make_outcome(task, round(10 * (1.0 - task.strictness))) for task in tasks])
+    assert abs(teacher.level - 0.3) < 0.06
+    copy = names["TargetTeacher"](config, scenarios={"a": ["1"]}, group_size=10, seed=1)
+    copy.load_state_dict(json.loads(json.dumps(teacher.state_dict())))
+    assert copy.propose(2, policy_version=300) == teacher.propose(2, policy_version=300)
+
+
+def test_the_example_user_is_a_kind(monkeypatch):
+    monkeypatch.setattr("simulator.users.USERS", dict(USERS))
+    names = run_example("extending.md", 1)
+    monkeypatch.setitem(USERS, "asked", names["USERS"]["asked"])
     config = load("smoke", ["simulator.kind=asked", "simulator.pleased=20"]).simulator
-    user = make_user(config.kind, config)
-    asked, told = (asyncio.run(talked(user, reply, strictness=0.5)) for reply in ("What happened?", "Cheer up."))
+    user = names["AskedUser"](config)
+    asked, tired = (asyncio.run(talked(user, reply, strictness=0.5)) for reply in ("What happened?", "Cheer up."))
     # 40 and three times 20; 40 less 10 a turn, until the fourth falls below 10.
     assert [turn.emotion for turn in asked.turns if turn.emotion is not None] == [40, 60, 80, 100]
     assert asked.outcome is Outcome.DELIGHTED
-    assert [turn.emotion for turn in told.turns if turn.emotion is not None] == [40, 30, 20, 10, 0]
-    assert told.outcome is Outcome.LEFT
-    assert Dialogue.from_dict(told.to_dict(), scenario=told.scenario) == told
+    assert [turn.emotion for turn in tired.turns if turn.emotion is not None] == [40, 30, 20, 10, 0]
+    assert tired.outcome is Outcome.LEFT
+    assert Dialogue.from_dict(tired.to_dict(), scenario=tired.scenario) == tired
 
 
-def test_a_reward_term_of_ones_own_has_a_share_of_the_reward(monkeypatch):
+def test_the_example_term_has_a_share_of_the_reward(monkeypatch):
     monkeypatch.setattr("simulator.reward.REWARD_TERMS", {})
-    names = run_example("extending.md", 1)
+    names = run_example("extending.md", 2)
     term = names["REWARD_TERMS"]["brief"]
     replies = ["What happened?", "one two three four five six seven eight nine ten eleven", "Tell me.", "Go on."]
     dialogue = asyncio.run(talked_in_turn(replies))
     assert term.by_turn(dialogue) == [0.25, 0.0, 0.25, 0.25] and term.total(dialogue) == 0.75
-    monkeypatch.setattr("experiments.config.REWARD_TERMS", names["REWARD_TERMS"])
     monkeypatch.setattr("experiments.config.REWARD_TERMS", names["REWARD_TERMS"])
     assert load("smoke", ["rollout.reward_terms.brief=0.2"]).rollout.reward_terms == {"brief": 0.2}
 
@@ -142,21 +158,21 @@ async def talked_in_turn(replies: list[str]) -> Dialogue:
     return dialogue
 
 
-def test_a_callback_of_ones_own_leaves_figures_in_the_summary(monkeypatch):
+def test_the_example_callback_leaves_figures_in_the_summary(monkeypatch):
     monkeypatch.setattr("experiments.callbacks.CALLBACKS", {})
-    names = run_example("extending.md", 2, name="__main__")
+    names = run_example("extending.md", 3, name="__main__")
     monkeypatch.setattr("experiments.config.CALLBACKS", names["CALLBACKS"])
     config = load("smoke", ["callbacks.last_words.num=3"])
-    run = SimpleNamespace(tally=SimpleNamespace(alarms=[{}] * 5, policy_tokens=70))
+    run = SimpleNamespace(state=SimpleNamespace(alarms=[{}] * 5, policy_tokens=70))
     assert config.callbacks["last_words"].at_end(run, {}) == {"last_words": {"alarms": 3, "tokens": 70}}
 
 
-def test_an_algorithm_of_ones_own_takes_thirty_lines_and_becomes_a_kind(monkeypatch):
-    names = run_example("extending.md", 3)
-    assert num_lines(examples("extending.md")[3]) <= 30
-    monkeypatch.setitem(ALGORITHMS, "best_of_group", (names["BestOfGroupConfig"], names["BestOfGroup"]))
+def test_the_example_algorithm_is_a_kind(monkeypatch):
+    names = run_example("algorithms.md", 0)
+    monkeypatch.setitem(ALGORITHMS, "best_of_group", names["BestOfGroup"])
+    monkeypatch.setitem(ALGORITHM_CONFIGS, "best_of_group", names["BestOfGroupConfig"])
     whole = load("smoke", ["algorithm.kind=best_of_group", "algorithm.clip_high=0.3", "rollout.binary_reward_at=70"])
-    assert not any("turn_credit" in caution for caution in warnings(whole))
+    assert not any("turn_credit" in warning for warning in warnings(whole))
     config = whole.algorithm
     batch = random_talks(seed=3)
     advantages_BT = make_algorithm(config).targets(batch).advantages_BT
