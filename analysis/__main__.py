@@ -1,9 +1,4 @@
-"""What `python -m analysis compare` takes.
-
-What `python -m analysis persona` takes; nothing but words, so that `--help` answers at once.
-
-The door of this package: `python -m analysis COMMAND`; `--help` lists the commands.
-"""
+"""`python -m analysis COMMAND`; `--help` lists the commands and imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -14,12 +9,79 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from simulator.files import ExitCode, ended
+from simulator.llm.options import server_options
 from simulator.options import finite
 from simulator.study_commands import add_study_commands
 
+LOOPBACK = "127.0.0.1"
+STRICTNESS = (0.1, 0.35, 0.55, 0.75, 0.95)
 
-def comparison_options(parser: argparse.ArgumentParser) -> None:
-    """Adds its options."""
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parses the command and runs it; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m analysis", description="Look at finished and running runs.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, (words, add_options, _) in COMMANDS.items():
+        add_options(commands.add_parser(name, help=words))
+    arguments = sys.argv[1:] if arguments is None else arguments
+    of_study = add_study_commands("analysis", parser, commands, arguments)
+    options = parser.parse_args(arguments)
+
+    def work() -> int:
+        if of_study:
+            return of_study(options)
+        COMMANDS[options.command][2](options)
+        return ExitCode.FINISHED
+
+    return ended(work, refused=(ValueError, OSError), if_interrupted="interrupted")
+
+
+def report_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `report`."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="runs/<experiment>/<name>, of a run or of a sweep with its arms")
+
+
+def report(options: argparse.Namespace) -> None:
+    """Writes the report of a run or a sweep."""
+    from analysis.report import write_report
+    from analysis.sweep_report import is_sweep, write_sweep_report
+
+    print(write_sweep_report(options.run) if is_sweep(options.run) else write_report(options.run))
+
+
+def transcripts_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `transcripts`."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder, runs/<experiment>/<name>")
+    parser.add_argument("--steps", action="store_true", help="with the five steps to each change; takes a while longer")
+
+
+def transcripts(options: argparse.Namespace) -> None:
+    """Writes the transcripts; a report that is there is written again, so that it links to them."""
+    from analysis.evaluated import is_evaluation
+    from analysis.report import write_report
+    from analysis.runs import REPORT, read_torn_run
+    from analysis.transcripts import write_transcripts
+
+    print(write_transcripts(options.run, steps=options.steps))
+    if (options.run / REPORT).is_file() and not is_evaluation(options.run, read_torn_run(options.run).config):
+        write_report(options.run)
+
+
+def export_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `export`."""
+    parser.add_argument("folder", type=Path, metavar="SWEEP", help="the sweep's folder, runs/<experiment>/<name>")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="the study's folder, studies/<question>")
+
+
+def export(options: argparse.Namespace) -> None:
+    """Adds a sweep's runs to a study's tables."""
+    from analysis.sweeps import export
+
+    print(export(options.folder, options.out))
+
+
+def compare_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `compare`."""
     parser.add_argument("folder", type=Path, metavar="SWEEP", help="a sweep's folder, with runs as <arm>/seed_<n>, or a results.csv")
     parser.add_argument(
         "--contrast",
@@ -30,7 +92,7 @@ def comparison_options(parser: argparse.ArgumentParser) -> None:
         help="arm A less arm B; several make the family for Holm. B may be a pattern such as 'fixed_*': the best arm that fits. "
         "Default: the sweep's plan; without one, those of the comparison that is there, frontier against every other arm, or every pair",
     )
-    parser.add_argument("--primary", metavar="ENDPOINT", help="what decides, a number of summary.json (the plan's, else heldout.auc)")
+    parser.add_argument("--primary", metavar="ENDPOINT", help="the number of summary.json that decides (the plan's, else heldout.auc)")
     parser.add_argument("--seeds", type=seeds, metavar="FIRST-LAST", help="only runs with these seeds, such as 0-4; default all")
     parser.add_argument("--threshold", type=float, help="emotion, 0-100, whose first reaching is timed (the plan's, else 60)")
     parser.add_argument("--bootstrap-seed", type=int, default=0, help="of the intervals that are resampled (0)")
@@ -38,12 +100,12 @@ def comparison_options(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="FILE.json",
-        help="default SWEEP/comparison.json, unless what was planned lies there and this is something else; of a results.csv none",
+        help="default SWEEP/comparison.json, unless the sweep has a plan and this is something else; of a results.csv none",
     )
 
 
 def contrast(text: str) -> tuple[str, str]:
-    """Two arms.
+    """Two arms, from `A:B`.
 
     Raises:
         ArgumentTypeError: they are not two.
@@ -55,7 +117,7 @@ def contrast(text: str) -> tuple[str, str]:
 
 
 def seeds(text: str) -> range:
-    """The seeds from the first to the last.
+    """The seeds from the first to the last, from `FIRST-LAST` or one seed.
 
     Raises:
         ArgumentTypeError: they are not such.
@@ -66,123 +128,6 @@ def seeds(text: str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
-STRICTNESS = (0.1, 0.35, 0.55, 0.75, 0.95)
-
-
-def persona_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `persona`."""
-    parser.description = (
-        "Whether simulated users stay who they are: each line against the card and against earlier lines, questions about themselves, "
-        "what they let out, over turns and by strictness, with 95 % intervals over scenarios."
-    )
-    source = parser.add_argument_group("whose lines").add_mutually_exclusive_group(required=True)
-    source.add_argument("--dialogues", type=Path, metavar="PATH", help="a run's folder, or a JSONL file of dialogues as runs write them")
-    source.add_argument("--play", type=int, metavar="N", help="N fresh dialogues of the embedded user with scripted agents of mixed skill")
-    which = parser.add_argument_group("which of them")
-    which.add_argument("--evaluation", action="store_true", help="of a run's folder the held-out dialogues, not those of training")
-    which.add_argument("--num", type=int, default=200, help="dialogues drawn from the file, all if it has fewer (default 200)")
-    which.add_argument("--strictness", type=finite, nargs="+", default=list(STRICTNESS), help="with --play: scalar difficulties, [0, 1]")
-    which.add_argument("--reserve", type=finite, nargs="+", help="with --play: reserve instead of what strictness gives, [0, 1]")
-    which.add_argument("--split", choices=("train", "heldout"), default="train", help="with --play: whose scenarios (train)")
-    which.add_argument("--seed", type=int, default=0, help="of draws, play, options' order and intervals (default 0)")
-    who = parser.add_argument_group("who plays and who judges")
-    who.add_argument("--user", choices=("rule", "llm"), help="who played them (default: as the run's config.yaml says, else rule)")
-    who.add_argument(
-        "--judge",
-        choices=("rule", "llm"),
-        help="a plain rule, or a model (default: the model if one is named or one played, else the rule)",
-    )
-    who.add_argument("--quiz-every", type=int, default=1, metavar="N", help="ask at every N-th line (default 1); 0 asks nothing")
-    server_options(parser, "judge", "the model that judges")
-    title = "the model that played the user, to be asked about itself (default: as config.yaml says)"
-    server_options(parser, "user", title, no_key="without it that of config.yaml, and none at another --user-url")
-    parser.add_argument("--cache", default="default", help="folder of answers of models (default as in runs; off keeps none)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write everything as JSON to this file")
-
-
-def server_options(parser: argparse.ArgumentParser, who: str, title: str, *, no_key: str = "none is sent without it") -> None:
-    """How to reach a model, as `--<who>-url` and so on.
-
-    Args:
-        no_key: what happens where no variable is named.
-    """
-    group = parser.add_argument_group(title)
-    group.add_argument(f"--{who}-url", action="append", metavar="URL", help="an OpenAI-compatible server's address; may be given again")
-    group.add_argument(f"--{who}-model", metavar="NAME", help="the model's name there")
-    group.add_argument(f"--{who}-key-env", metavar="VARIABLE", help=f"environment variable that holds the key; {no_key}")
-    group.add_argument(f"--{who}-format", choices=("json_schema", "json_object", "text"), help="how it is told to answer in JSON")
-    group.add_argument(f"--{who}-concurrency", type=int, metavar="N", help="calls under way at one server (default 16)")
-    group.add_argument(f"--{who}-retries", type=int, metavar="N", help="further attempts at an answer that cannot be read (default 4)")
-    group.add_argument(f"--{who}-timeout", type=finite, metavar="S", help="seconds a call may take (default 60)")
-    group.add_argument(f"--{who}-max-wait", type=finite, metavar="S", help="seconds to wait for a server that is away (default 120)")
-    group.add_argument(f"--{who}-max-tokens", type=int, metavar="N", help="of an answer, thoughts among them (default 800)")
-    group.add_argument(f"--{who}-extra-body", metavar="JSON", help="further parameters of each request")
-
-
-LOOPBACK = "127.0.0.1"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parses the command and runs it; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m analysis", description="Look at what runs left.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    report = commands.add_parser("report", help="write report.html into the folder of a run or a sweep: verdict, figures, transcripts")
-    report.add_argument("run", type=Path, metavar="RUN", help="runs/<experiment>/<name>, of a run or of a sweep with its arms")
-    viewer = commands.add_parser("transcripts", help="write transcripts.html into a run's folder: all its dialogues, to filter and search")
-    viewer.add_argument("run", type=Path, metavar="RUN", help="the run's folder, runs/<experiment>/<name>")
-    viewer.add_argument("--steps", action="store_true", help="with the five steps to each change; takes a while longer")
-    tables = commands.add_parser("export", help="add a sweep's finished runs to results.csv and curves.csv of a study")
-    tables.add_argument("folder", type=Path, metavar="SWEEP", help="the sweep's folder, runs/<experiment>/<name>")
-    tables.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="the study's folder, studies/<question>")
-    comparison_options(commands.add_parser("compare", help="set the arms of a sweep against each other and write comparison.json"))
-    ranking = commands.add_parser("leaderboard", help="evaluated and probed agents beside each other: one HTML page, and a CSV beside it")
-    ranking.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="evaluations, or folders that hold them (runs/evaluate)")
-    ranking.add_argument("--out", type=Path, metavar="FILE.html", help="the page (leaderboard.html, in the folder where there is one)")
-    ranking.add_argument("--seed", type=int, default=0, help="of the draws that ranks are told from (0)")
-    board = commands.add_parser("tensorboard", help="start TensorBoard, reachable from this machine only")
-    board.add_argument("--logdir", type=Path, default=Path("runs"), help="a run's folder or one that holds runs (default runs)")
-    board.add_argument("--port", type=int, default=6006, help="1 to 65535 (default 6006)")
-    persona_options(commands.add_parser("persona", help="whether simulated users stay who they are, over turns and by strictness"))
-    arguments = sys.argv[1:] if arguments is None else arguments
-    of_study = add_study_commands("analysis", parser, commands, arguments)
-    options = parser.parse_args(arguments)
-
-    def work() -> int:
-        if of_study:
-            return of_study(options)
-        COMMANDS[options.command](options)
-        return ExitCode.FINISHED
-
-    return ended(work, refused=(ValueError, OSError), if_interrupted="interrupted")
-
-
-def write(options: argparse.Namespace) -> None:
-    """Writes the report and says where."""
-    from analysis.report import write_report
-    from analysis.sweep_report import is_sweep, write_sweep_report
-
-    print(write_sweep_report(options.run) if is_sweep(options.run) else write_report(options.run))
-
-
-def write_viewer(options: argparse.Namespace) -> None:
-    """Writes the transcripts and says where; a report that is there is written again, so that it links to them."""
-    from analysis.evaluated import is_evaluation
-    from analysis.report import write_report
-    from analysis.runs import REPORT, read_torn_run
-    from analysis.transcripts import write_transcripts
-
-    print(write_transcripts(options.run, steps=options.steps))
-    if (options.run / REPORT).is_file() and not is_evaluation(options.run, read_torn_run(options.run).config):
-        write_report(options.run)
-
-
-def export(options: argparse.Namespace) -> None:
-    """Adds a sweep's runs to a study's tables and says how many are new."""
-    from analysis.table import export
-
-    print(export(options.folder, options.out))
-
-
 def compare(options: argparse.Namespace) -> None:
     """Compares the arms of a sweep, writes the file and prints the tables."""
     from analysis.compare import comparison
@@ -190,26 +135,32 @@ def compare(options: argparse.Namespace) -> None:
     print(comparison(options))
 
 
-def rank(options: argparse.Namespace) -> None:
-    """Writes the leaderboard, says who is not on it, and where it is."""
+def leaderboard_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `leaderboard`."""
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="evaluations, or folders that hold them (runs/evaluate)")
+    parser.add_argument("--out", type=Path, metavar="FILE.html", help="the page (leaderboard.html, in the folder where there is one)")
+    parser.add_argument("--seed", type=int, default=0, help="of the draws that intervals of ranks rest on (0)")
+
+
+def leaderboard(options: argparse.Namespace) -> None:
+    """Writes the leaderboard, prints which agents are not on it, and its path."""
     from analysis.leaderboard import write_leaderboard
 
     if options.seed < 0:
         raise ValueError(f"--seed must be at least 0, got {options.seed}")
-    beside = options.folders[0] if len(options.folders) == 1 and options.folders[0].is_dir() else Path()
-    page, table, left_out = write_leaderboard(options.folders, options.out or beside / "leaderboard.html", seed=options.seed)
+    folder = options.folders[0] if len(options.folders) == 1 and options.folders[0].is_dir() else Path()
+    page, table, left_out = write_leaderboard(options.folders, options.out or folder / "leaderboard.html", seed=options.seed)
     print("\n".join([*left_out, str(page), str(table)]))
 
 
-def judge(options: argparse.Namespace) -> None:
-    """Judges simulated users and prints the table."""
-    from analysis.persona import persona
+def tensorboard_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `tensorboard`."""
+    parser.add_argument("--logdir", type=Path, default=Path("runs"), help="a run's folder or one that holds runs (default runs)")
+    parser.add_argument("--port", type=int, default=6006, help="1 to 65535 (default 6006)")
 
-    print(persona(options))
 
-
-def serve(options: argparse.Namespace) -> None:
-    """Becomes TensorBoard, so that Ctrl-C ends it and nothing is left behind."""
+def tensorboard(options: argparse.Namespace) -> None:
+    """Becomes TensorBoard, so that Ctrl-C ends it and no process is left."""
     command = tensorboard_command(options.logdir, options.port)
     print(f"TensorBoard on http://{LOOPBACK}:{options.port}/#custom_scalars", flush=True)
     os.execv(command[0], command)
@@ -228,15 +179,58 @@ def tensorboard_command(logdir: Path, port: int) -> list[str]:
     return [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", LOOPBACK, "--port", str(port)]
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "report": write,
-    "transcripts": write_viewer,
-    "export": export,
-    "compare": compare,
-    "leaderboard": rank,
-    "tensorboard": serve,
-    "persona": judge,
+def persona_options(parser: argparse.ArgumentParser) -> None:
+    """Options of `persona`."""
+    parser.description = (
+        "Whether simulated users stay who they are: each line against the card and against earlier lines, questions about themselves, "
+        "leaks of their wish, over turns and by strictness, with 95 % intervals over scenarios."
+    )
+    source = parser.add_argument_group("whose lines").add_mutually_exclusive_group(required=True)
+    source.add_argument("--dialogues", type=Path, metavar="PATH", help="a run's folder, or a JSONL file of dialogues as runs write them")
+    source.add_argument("--play", type=int, metavar="N", help="N fresh dialogues of the embedded user with scripted agents of mixed skill")
+    which = parser.add_argument_group("which of them")
+    which.add_argument("--evaluation", action="store_true", help="of a run's folder the held-out dialogues, not those of training")
+    which.add_argument("--num", type=int, default=200, help="dialogues drawn from the file, all if it has fewer (default 200)")
+    which.add_argument("--strictness", type=finite, nargs="+", default=list(STRICTNESS), help="with --play: scalar difficulties, [0, 1]")
+    which.add_argument("--reserve", type=finite, nargs="+", help="with --play: reserve instead of the one of strictness, [0, 1]")
+    which.add_argument("--split", choices=("train", "heldout"), default="train", help="with --play: whose scenarios (train)")
+    which.add_argument("--seed", type=int, default=0, help="of draws, play, options' order and intervals (default 0)")
+    who = parser.add_argument_group("who plays and who judges")
+    who.add_argument("--user", choices=("rule", "llm"), help="who played them (default: as the run's config.yaml says, else rule)")
+    who.add_argument(
+        "--judge",
+        choices=("rule", "llm"),
+        help="a plain rule, or a model (default: the model if one is named or one played, else the rule)",
+    )
+    who.add_argument("--quiz-every", type=int, default=1, metavar="N", help="ask at every N-th line (default 1); 0 asks nothing")
+    server_options(parser, "judge", "the model that judges")
+    title = "the model that played the user, to be asked about itself (default: as config.yaml says)"
+    server_options(parser, "user", title, no_key="without it that of config.yaml, and none at another --user-url")
+    parser.add_argument("--cache", default="default", help="folder of answers of models (default as in runs; off keeps none)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write everything as JSON to this file")
+
+
+def persona(options: argparse.Namespace) -> None:
+    """Judges simulated users and prints the table."""
+    from analysis.persona import persona
+
+    print(persona(options))
+
+
+COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], None]]] = {
+    "report": ("write report.html into the folder of a run or a sweep: verdict, figures, transcripts", report_options, report),
+    "transcripts": (
+        "write transcripts.html into a run's folder: all its dialogues, to filter and search",
+        transcripts_options,
+        transcripts,
+    ),
+    "export": ("add a sweep's finished runs to results.csv and curves.csv of a study", export_options, export),
+    "compare": ("set the arms of a sweep against each other and write comparison.json", compare_options, compare),
+    "leaderboard": ("evaluated and probed agents in one HTML page, with a CSV", leaderboard_options, leaderboard),
+    "tensorboard": ("start TensorBoard, reachable from this machine only", tensorboard_options, tensorboard),
+    "persona": ("whether simulated users stay who they are, over turns and by strictness", persona_options, persona),
 }
+"""Help, options and work of each command."""
 
 
 if __name__ == "__main__":

@@ -1,25 +1,26 @@
-"""Evaluated agents as data: what an evaluation and a probe of reliability left in a folder, and whether both are of one agent."""
+"""Evaluated agents as data: `agent.json` of an evaluation and `reliability.json` of a probe, and whether both are of one agent."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
-
-from analysis.runs import AGENT_SHAPE, PROBE_SHAPE, misfit
+from typing import Any, TypeVar
 
 AGENT_JSON, RELIABILITY = "agent.json", "reliability.json"
 FORMAT = 1
-"""Of both files: what wrote another cannot be read."""
+"""Of both files; files of another format cannot be read."""
 NEEDED = ("agent", "setting", "setting_id", "score", "score_ci95", "intervals", "per_scenario", "strictness", "errors", "n_dialogues")
-"""What every `agent.json` has."""
+"""Keys of every `agent.json`."""
+OF_A_PROBE = ("agent", "probe", "conditions", "emotional_cost", "sycophancy")
+"""Keys of every `reliability.json`."""
 CAPABILITIES = ("empathic_depth", "core_insight", "solution_crafting", "dialogue_guidance", "style_flexibility")
 """RLVER's, by rule or by judge."""
 Cell = Mapping[str, float | None] | None
-"""`value`, `low` and `high`; None, or None in it, for what was not measured."""
+"""`value`, `low` and `high`; None, or None in it, for figures that were not measured."""
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +37,12 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its display name."""
         return str(self.found["agent"]["name"])
 
     @property
     def probe(self) -> tuple[str, str] | None:
-        """Kind of what it was asked, and hash of that and of how: errors of different probes say nothing about each other. None without."""
+        """As `probe_in`; None without a probe."""
         return probe_in(self.reliability) if self.reliability else None
 
     @property
@@ -54,7 +55,7 @@ class Entry:
         """`best` of k tries at each user and its `gain` over the mean of all tries.
 
         Args:
-            k: at most its own; of fewer the expectation over all choices of so many, which older evaluations tell without interval.
+            k: at most its own; of fewer the expectation over all choices of so many, without interval in older evaluations.
         """
         best = self.found["best_of_k"]
         if k == best["k"]:
@@ -80,20 +81,20 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its display name."""
         return str(self.reliability["agent"]["name"])
 
     @property
     def probe(self) -> tuple[str, str]:
-        """What it was asked, and how, as of an evaluated agent."""
+        """As `probe_in`."""
         return probe_in(self.reliability)
 
 
 def probe_in(reliability: Mapping[str, Any]) -> tuple[str, str]:
-    """Kind of what an agent was asked, and hash of that and of how.
+    """Kind of the questions of a probe, and their hash with how they were asked: errors of different probes cannot be compared.
 
     Args:
-        reliability: its `reliability.json`.
+        reliability: a `reliability.json`.
     """
     probe = reliability["probe"]
     how = [f"at {probe['temperature']:g}"] if probe.get("temperature") else []
@@ -102,10 +103,10 @@ def probe_in(reliability: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def is_evaluation(folder: Path, config: Mapping[str, Any]) -> bool:
-    """Whether a folder is an evaluation's, finished or not, which looks like a run's.
+    """Whether a folder, which looks like a run's, is an evaluation's, finished or not.
 
     Args:
-        config: what its `config.yaml` holds.
+        config: contents of its `config.yaml`.
     """
     return (folder / AGENT_JSON).is_file() or {"agent", "setting"} <= config.keys()
 
@@ -116,78 +117,66 @@ def read_entries(folders: Sequence[Path]) -> tuple[list[Entry], list[str]]:
     Raises:
         ValueError: a folder holds neither an evaluation nor a probe.
     """
-    by_path: dict[Path, Entry] = {}
-    left_out: dict[Path, str] = {}
-    for place in (place for folder in folders for place in agent_folders(folder)):
-        if (place / AGENT_JSON).is_file():
-            try:
-                by_path[place.resolve()] = read_entry(place / AGENT_JSON)
-            except ValueError as error:
-                left_out[place.resolve()] = f"{place} is left out: {error}"
-    return list(by_path.values()), list(left_out.values())
+    return read_each([place / AGENT_JSON for place in agent_folders(folders) if (place / AGENT_JSON).is_file()], read_entry)
 
 
 def read_asked(folders: Sequence[Path]) -> tuple[list[Asked], list[str]]:
-    """Likewise, the agents that were probed and not evaluated.
-
-    Raises:
-        ValueError: a folder holds neither an evaluation nor a probe.
-    """
-    by_path: dict[Path, Asked] = {}
-    left_out: dict[Path, str] = {}
-    for place in (place for folder in folders for place in agent_folders(folder)):
-        if not (place / AGENT_JSON).is_file():
-            try:
-                by_path[place.resolve()] = Asked(reliability=read_probe(place / RELIABILITY))
-            except ValueError as error:
-                left_out[place.resolve()] = f"{place} is left out: {error}"
-    return list(by_path.values()), list(left_out.values())
+    """As `read_entries`, the agents that were probed and not evaluated."""
+    probes = [place / RELIABILITY for place in agent_folders(folders) if not (place / AGENT_JSON).is_file()]
+    return read_each(probes, lambda path: Asked(reliability=read_probe(path)))
 
 
-def agent_folders(folder: Path) -> list[Path]:
-    """A folder that holds an evaluation; else those right beneath it that hold an agent's files, and itself if it holds a probe.
+def read_each(paths: Sequence[Path], read: Callable[[Path], Read]) -> tuple[list[Read], list[str]]:
+    """The contents of each file, once, and of each that cannot be read why it is left out."""
+    found, left_out = [], []
+    for path in {path.resolve(): path for path in paths}.values():
+        try:
+            found.append(read(path))
+        except ValueError as error:
+            left_out.append(f"{path.parent} is left out: {error}")
+    return found, left_out
+
+
+def agent_folders(folders: Sequence[Path]) -> list[Path]:
+    """Of each folder itself if it holds an evaluation; else those right beneath it that hold an agent's files, and itself with a probe.
 
     Raises:
         ValueError: there is none.
     """
-    if (folder / AGENT_JSON).is_file():
-        return [folder]
-    own = [folder] if (folder / RELIABILITY).is_file() else []
-    beneath = {path.parent for name in (AGENT_JSON, RELIABILITY) for path in folder.glob(f"*/{name}") if path.is_file()}
-    found = [*own, *sorted(beneath)]
-    if not found:
-        what = f"an evaluation's {AGENT_JSON} or a probe's {RELIABILITY}, or folders that do"
-        raise ValueError(f"FOLDER must hold {what}, got {str(folder)!r}, which has none")
-    return found
+    everything = []
+    for folder in folders:
+        if (folder / AGENT_JSON).is_file():
+            everything.append(folder)
+            continue
+        own = [folder] if (folder / RELIABILITY).is_file() else []
+        found = own + sorted({path.parent for name in (AGENT_JSON, RELIABILITY) for path in folder.glob(f"*/{name}") if path.is_file()})
+        if not found:
+            what = f"an evaluation's {AGENT_JSON} or a probe's {RELIABILITY}, or folders that do"
+            raise ValueError(f"FOLDER must hold {what}, got {str(folder)!r}, which has none")
+        everything += found
+    return everything
 
 
 def read_entry(path: Path) -> Entry:
-    """An evaluated agent, with its probe of reliability if there is one; one of another agent, or a torn one, is left out with a remark.
+    """An evaluated agent, with its probe of reliability if there is one; a probe of another agent is left out with a remark.
 
     Raises:
-        ValueError: the file is not what the evaluation wrote.
+        ValueError: the file is of another version.
     """
-    found = read_object(path)
-    # A score is null where no dialogue was played to its end.
-    lacking = [key for key in NEEDED if found.get(key) is None and not (key == "score" and key in found)]
-    if found.get("format") != FORMAT or lacking:
-        what = f"no {', '.join(lacking)}" if lacking else f"format {found.get('format')!r}"
-        raise ValueError(f"{path} must be written by this version's evaluation, got {what}; evaluate that agent again")
-    if said := misfit(found, AGENT_SHAPE):
-        raise ValueError(f"{path}: {said}; evaluate that agent again")
-    beside = path.with_name(RELIABILITY)
+    found = read_version(path, NEEDED, by="evaluation", remedy="evaluate that agent again")
+    other = path.with_name(RELIABILITY)
     try:
-        probe = read_probe(beside) if beside.is_file() else None
+        probe = read_probe(other) if other.is_file() else None
     except ValueError as error:
         return Entry(folder=path.parent, found=found, reliability=None, remark=f"{error}; it is left out")
     if probe is None or is_same_agent(found["agent"], probe["agent"]):
         return Entry(folder=path.parent, found=found, reliability=probe)
-    remark = f"{beside} is of another agent ({in_words(probe['agent'])}) than the evaluation beside it ({in_words(found['agent'])})"
+    remark = f"{other} is of another agent ({in_words(probe['agent'])}) than the evaluation in its folder ({in_words(found['agent'])})"
     return Entry(folder=path.parent, found=found, reliability=None, remark=f"{remark}; it is left out")
 
 
 def is_same_agent(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two files speak of the same agent: by its weights where they could be seen, else by where it was found.
+    """Whether two files are of the same agent: by the fingerprint of its weights where one is known, else by its source.
 
     Args:
         one: `agent` of an `agent.json`, a `reliability.json` or an evaluation's `config.yaml`; older probes lack `model`.
@@ -199,35 +188,34 @@ def is_same_agent(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def in_words(agent: Mapping[str, Any]) -> str:
-    """What an agent is called, where it was found, and its weights' fingerprint."""
-    told = [agent.get(name) for name in ("name", "source", "model")]
+    """An agent's name, source, model and fingerprint of its weights."""
     weights = agent.get("fingerprint")
-    return ", ".join(dict.fromkeys(filter(None, (*told, f"weights {weights}" if weights else ""))))
+    words = (*(agent.get(name) for name in ("name", "source", "model")), f"weights {weights}" if weights else "")
+    return ", ".join(dict.fromkeys(filter(None, words)))
 
 
 def read_probe(path: Path) -> dict[str, Any]:
     """A probe of reliability.
 
     Raises:
-        ValueError: the file is not what the probe wrote.
+        ValueError: the file is of another version.
+    """
+    return read_version(path, OF_A_PROBE, by="probe", remedy="remove it and probe that agent again")
+
+
+def read_version(path: Path, needed: Sequence[str], *, by: str, remedy: str) -> dict[str, Any]:
+    """A JSON object of this version's format, with all keys that it needs; probes of the first edition name no format.
+
+    Raises:
+        ValueError: it is of another one.
     """
     found = read_object(path)
-    lacking = [key for key in ("agent", "probe", "conditions", "emotional_cost", "sycophancy") if not isinstance(found.get(key), dict)]
-    lacking += [f"probe.{key}" for key in ("kind", "hash") if not lacking and not found["probe"].get(key)]
-    if lacking:
-        raise ValueError(
-            f"{path} must be what a reliability probe wrote, got no {', '.join(lacking)}; remove it and probe that agent again"
-        )
-    if (written := found.get("format", FORMAT)) != FORMAT:
-        raise ValueError(f"{path} must be written by this version's probe, got format {written!r}; probe that agent again")
-    if said := misfit(found, PROBE_SHAPE):
-        raise ValueError(f"{path}: {said}; remove it and probe that agent again")
+    # A score is null where no dialogue was played to its end.
+    lacking = [key for key in needed if key not in found or (found[key] is None and key != "score")]
+    if found.get("format", FORMAT) != FORMAT or lacking:
+        what = f"no {', '.join(lacking)}" if lacking else f"format {found.get('format')!r}"
+        raise ValueError(f"{path} must be written by this version's {by}, got {what}; {remedy}")
     return found
-
-
-def refuse_constant(name: str) -> None:
-    """Raises on NaN and infinities: what was not measured is null in these files."""
-    raise ValueError(f"{name} is no number that an evaluation writes")
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -237,7 +225,7 @@ def read_object(path: Path) -> dict[str, Any]:
         ValueError: it is none.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse_constant)
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} must be a JSON object that can be read: {error}") from error
     if not isinstance(found, dict):

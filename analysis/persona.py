@@ -1,17 +1,8 @@
-"""How much users repeat what users have said before: lines word for word the same as one of an earlier dialogue.
+"""Whether simulated users stay who they are: every line judged, the user asked about itself, and slips of its words.
 
-A line is all that a user says in a turn. Openings are given by the scenario and farewells (the line with which a user leaves or parts
-delighted) are few by nature; both are counted apart.
-
-Whether a user's words fit how it feels: a reader of mood that knows no emotion and no rule, only words.
-
-What judged dialogues come to: consistency, leaks and answers, over turns and by strictness, and the table of it.
-
-How far simulated users stay who they are: every line judged, the user asked about itself, and what they let out.
-
-Source: prompt-to-line, line-to-line and question-and-answer consistency of simulated users, with repaired definitions: what a judge says
-that cannot be read is an error and never counts as consistent; conflicting lines are a set of earlier ones; it is whoever plays the user
-that is asked, with its own prompt and history.
+Source: prompt-to-line, line-to-line and question-and-answer consistency of simulated users, with repaired definitions: an answer of the
+judge that cannot be read is an error and never counts as consistent; conflicting lines are a set of earlier ones; the model that plays the
+user is asked itself, with its own prompt and history.
 """
 
 from __future__ import annotations
@@ -19,15 +10,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from analysis.persona_judge import (
     Examiner,
@@ -38,73 +32,155 @@ from analysis.persona_judge import (
     QuizVerdict,
     RuleExaminer,
     RuleJudge,
-    Source,
-    flag_settings,
-    in_options,
     lines_of,
-    names_the_wish,
-    of_judge,
-    source_of,
 )
 from analysis.stats import Estimate, Sample, drift, rank_correlation, share, slope_over_levels
-from simulator.adversaries import quiz_of
-from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
+from simulator.dialogue import Dialogue, Outcome, Turn
+from simulator.emotion import hint_in
+from simulator.explain import SETTINGS, follows_rule, read_dialogues, recorded_config, require_feelings, transcript_file, user_settings
 from simulator.files import Progress, check_out, write_whole
 from simulator.llm.client import Endpoints, check_endpoints
 from simulator.llm.config import EndpointConfig
+from simulator.llm.options import flag_settings, in_options, of_judge, recorded_settings
+from simulator.llm.quiz import quiz_of
 from simulator.llm.user import LLMUserConfig
-from simulator.rule_user import RuleUser
-from simulator.scenario import Scenario
+from simulator.rule_user import RuleUser, RuleUserConfig
+from simulator.scenario import Difficulty, Scenario, Split
+from simulator.scripted import AGENTS, play
+from simulator.settings import message
+from simulator.users import make_bank
+from simulator.world import Bank, load_bank
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Dialogues, and the settings of the user that played them."""
+
+    name: str
+    dialogues: tuple[Dialogue, ...]
+    kind: str
+    """Of the user: `rule`, `llm`, or one that a study registers."""
+    bank: Bank
+    rule: RuleUserConfig | None
+    llm: dict[str, Any]
+    """Settings of the model that played, as far as they are known."""
+
+
+def source_of(options: argparse.Namespace) -> Source:
+    """The dialogues that the options name.
+
+    Raises:
+        ValueError: there are none, or they cannot be read.
+    """
+    if options.play is not None:
+        if options.play < 1:
+            raise ValueError(f"--play must be at least 1, got {options.play}")
+        if options.user == "llm":
+            raise ValueError("--user must be rule with --play, got 'llm'; play them in a run and give its folder")
+        config, grid = RuleUserConfig(), {"strictness": options.strictness, "reserve": options.reserve}
+        dialogues = []
+        with Progress("playing", options.play) as bar:
+            for dialogue in played(options.play, **grid, split=Split(options.split), seed=options.seed, user=RuleUser(config)):
+                dialogues.append(dialogue)
+                bar.add()
+        name = f"{options.play} played on {options.split} scenarios"
+        return Source(name=name, dialogues=tuple(dialogues), kind="rule", bank=load_bank(), rule=config, llm={})
+    path = transcript_file(options.dialogues, evaluation=options.evaluation)
+    if options.num < 1:
+        raise ValueError(f"--num must be at least 1, got {options.num}")
+    settings = recorded_config(path).get(SETTINGS) or {}
+    kind = options.user or str(settings.get("kind") or "rule")
+    llm = recorded_settings(settings, LLMUserConfig) if kind == "llm" else {}
+    bank = make_bank(LLMUserConfig(**{"model": "unknown", **llm})) if kind == "llm" else load_bank()
+    dialogues = drawn(read_whole(path, bank), options.num, seed=options.seed)
+    if not dialogues:
+        raise ValueError(f"{path} must hold a dialogue that was answered, got none")
+    rule = user_settings({**settings, "kind": kind}) if follows_rule(kind) else None
+    return Source(name=str(path), dialogues=tuple(dialogues), kind=kind, bank=bank, rule=rule, llm=llm)
+
+
+def read_whole(path: Path, bank: Bank) -> Iterator[Dialogue]:
+    """The dialogues of a file, without those that broke or in which no reply was answered."""
+    for number, (_, dialogue) in enumerate(read_dialogues(path, bank), start=1):
+        if dialogue.outcome is Outcome.ERROR or not dialogue.num_replies:
+            continue
+        try:
+            require_feelings(dialogue)
+        except ValueError as error:
+            raise ValueError(f"{path} line {number}: {error}") from error
+        yield dialogue
+
+
+def drawn(dialogues: Iterator[Dialogue], num: int, *, seed: int) -> list[Dialogue]:
+    """So many of a stream, each with the same chance, in their order (reservoir sampling)."""
+    chance, kept = random.Random(f"drawn|{seed}"), list[tuple[int, Dialogue]]()
+    for place, dialogue in enumerate(dialogues):
+        if len(kept) < num:
+            kept.append((place, dialogue))
+        elif (slot := chance.randrange(place + 1)) < num:
+            kept[slot] = (place, dialogue)
+    return [dialogue for _, dialogue in sorted(kept, key=lambda pair: pair[0])]
+
+
+def played(
+    num: int,
+    *,
+    strictness: Sequence[float],
+    user: RuleUser,
+    reserve: Sequence[float] | None = None,
+    split: Split = Split.TRAIN,
+    agents: Sequence[str] = tuple(AGENTS),
+    seed: int = 0,
+) -> Iterator[Dialogue]:
+    """Dialogues over the grid of strictness, reserve and agents, each cell as often as any other; scenarios come in shuffled rounds.
+
+    Args:
+        reserve: instead of the reserve that follows from strictness; None keeps that.
+        agents: of the ladder, by name.
+    """
+    chance = random.Random(f"played|{seed}")
+    cells = [(d, r, agent) for d in strictness for r in reserve or (None,) for agent in agents]
+    scenarios = list(load_bank().scenarios(split))
+    for i in range(num):
+        if i % len(cells) == 0:
+            chance.shuffle(cells)
+        if i % len(scenarios) == 0:
+            chance.shuffle(scenarios)
+        d, r, agent = cells[i % len(cells)]
+        difficulty = Difficulty.along(d) if r is None else replace(Difficulty.along(d), reserve=r)
+        yield play(AGENTS[agent], scenarios[i % len(scenarios)], difficulty, seed=chance.randrange(2**31), user=user)
+
 
 FAREWELLS = (Outcome.DELIGHTED, Outcome.LEFT, Outcome.FAREWELL)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sameness:
-    """Lines by kind, and how many of each had been said in an earlier dialogue; those said before in the same dialogue are separate."""
+def repeated_lines(dialogues: Iterable[Dialogue]) -> dict[str, int]:
+    """How many of the users' lines had been said word for word in an earlier dialogue, and how many before in the same one.
 
-    num_lines: int
-    """Without openings and farewells."""
-    num_said_before: int
-    num_repeated: int
-    """Said before in the same dialogue."""
-    num_openings: int
-    num_openings_before: int
-    num_farewells: int
-    num_farewells_before: int
-
-    @property
-    def share(self) -> float:
-        """Share of the lines that had been said before, [0, 1]; NaN without lines."""
-        return self.num_said_before / self.num_lines if self.num_lines else float("nan")
-
-    def lines(self) -> list[str]:
-        """In words."""
-        return [
-            f"lines that an earlier dialogue had, word for word: {self.num_said_before} of {self.num_lines} ({100 * self.share:.1f} %), "
-            f"besides openings ({self.num_openings_before} of {self.num_openings}) "
-            f"and farewells ({self.num_farewells_before} of {self.num_farewells})",
-            f"lines that the same dialogue had before: {self.num_repeated}",
-        ]
-
-
-def sameness(dialogues: Iterable[Dialogue]) -> Sameness:
-    """Counts over dialogues in their order: of a line that occurs n times in different dialogues n - 1 had been said before."""
+    Openings are given by the scenario and farewells are few by nature; both are counted apart from other lines.
+    """
     known: set[str] = set()
-    counts = dict.fromkeys(Sameness.__dataclass_fields__, 0)
+    counts = Counter[Any]()
     for dialogue in dialogues:
         own: set[str] = set()
-        turns = [turn for turn in dialogue.turns if turn.speaker is Speaker.USER]
+        turns = [turn for _, turn in lines_of(dialogue)]
         for number, turn in enumerate(turns):
             is_last = number == len(turns) - 1 and number > 0
-            kind = "openings" if number == 0 else "farewells" if is_last and dialogue.outcome in FAREWELLS else "lines"
-            counts[f"num_{kind}"] += 1
-            before = {"openings": "num_openings_before", "farewells": "num_farewells_before", "lines": "num_said_before"}[kind]
-            counts[before] += turn.text in known
-            counts["num_repeated"] += turn.text in own
+            kind = "opening" if number == 0 else "farewell" if is_last and dialogue.outcome in FAREWELLS else "line"
+            counts[kind] += 1
+            counts[kind, "before"] += turn.text in known
+            counts["repeated"] += turn.text in own
             own.add(turn.text)
         known |= own
-    return Sameness(**counts)
+    return {
+        "num_lines": counts["line"],
+        "num_said_before": counts["line", "before"],
+        "num_repeated": counts["repeated"],
+        "num_openings": counts["opening"],
+        "num_openings_before": counts["opening", "before"],
+        "num_farewells": counts["farewell"],
+        "num_farewells_before": counts["farewell", "before"],
+    }
 
 
 LEXICON = Path(__file__).parent / "valence.toml"
@@ -112,70 +188,59 @@ AT_EASE_FROM, HURT_BELOW = 70, 30
 """Emotion from which a user must not sound low, and below which it must not sound high; 70 is where SAGE's users are at ease."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mood:
-    """What a line sounds like; both or neither may be."""
-
-    low: tuple[str, ...]
-    """Words of somebody close to giving up."""
-    high: tuple[str, ...]
-    """Words of somebody at ease."""
-
-
 @cache
 def _patterns() -> dict[str, re.Pattern[str]]:
-    with LEXICON.open("rb") as file:
-        table = tomllib.load(file)
+    table = tomllib.loads(LEXICON.read_text(encoding="utf-8"))
     classes = table.pop("classes")
     filled = {name: [re.sub(r"\{(\w+)\}", lambda found: classes[found[1]], item) for item in items] for name, items in table.items()}
     return {name: re.compile(rf"\b(?:{'|'.join(items)})\b", re.IGNORECASE) for name, items in filled.items()}
 
 
-def mood_of(line: str, scenario: Scenario | None = None) -> Mood:
-    """How a line sounds.
+def mood_of(line: str, scenario: Scenario | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Words of a line of somebody close to giving up, and of somebody at ease; both or neither may be there.
 
     Args:
-        scenario: whose facts are story and not mood.
+        scenario: its facts are story and not mood.
     """
     for fact in scenario.facts if scenario else ():
         line = line.replace(fact.text, " ")
-    patterns = _patterns()
-    taken_back = [found.span() for found in patterns["unless"].finditer(line)]
+    taken_back = [found.span() for found in _patterns()["unless"].finditer(line)]
 
     def heard(kind: str) -> tuple[str, ...]:
-        found = patterns[kind].finditer(line)
+        found = _patterns()[kind].finditer(line)
         return tuple(one.group().lower() for one in found if not any(one.start() < end and begin < one.end() for begin, end in taken_back))
 
-    return Mood(low=heard("low"), high=heard("high"))
+    return heard("low"), heard("high")
 
 
 def contradicts_emotion(turn: Turn, scenario: Scenario) -> tuple[str, ...]:
-    """The words of a user's turn that cannot be those of somebody who feels so; empty where they can."""
+    """The words of a user's turn that do not fit its emotion; empty where they do."""
     if turn.emotion is None or AT_EASE_FROM > turn.emotion >= HURT_BELOW:
         return ()
-    mood = mood_of(turn.text, scenario)
-    return mood.low if turn.emotion >= AT_EASE_FROM else mood.high
+    low, high = mood_of(turn.text, scenario)
+    return low if turn.emotion >= AT_EASE_FROM else high
 
 
 BEFORE = -1
 MAX_LEVELS = 6
 """Columns of strictness; more are put together."""
-LINES = {
+NAMES = {
     "prompt_to_line": "prompt to line",
     "line_to_line": "line to line",
     "reveals_hidden": "wish said outright",
     "assistant_register": "speaks as assistants do",
     "fits_emotion": "words fit emotion",
     "names_the_wish": "wish hinted at overtly",
+    "quiz": "questions right",
+    "quiz_answered": "questions answered",
+    "quiz_before": "right before dialogue",
 }
-QUIZ = {"quiz": "questions right", "quiz_answered": "questions answered", "quiz_before": "right before dialogue"}
-NAMES = {**LINES, **QUIZ}
-"""Measure -> what it is called in the table."""
+"""Measure -> its name in the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examined:
-    """A dialogue and what was found in it."""
+    """A dialogue with its verdicts."""
 
     dialogue: Dialogue
     lines: dict[int, LineVerdict | None]
@@ -193,13 +258,18 @@ def measures(examined: Sequence[Examined], *, seed: int) -> dict[str, Any]:
         seed: of the bootstrap.
     """
     rng = np.random.default_rng(seed)
-    by_measure = {name: Sample.of(rows) for name, rows in _rows(examined).items()}
+    rows: dict[str, list[tuple[str, int, int, float, float, float]]] = {name: [] for name in NAMES}
+    for index, one in enumerate(examined):
+        who, level = one.dialogue.scenario.scenario_id, one.dialogue.difficulty.strictness
+        for name, turn, part, whole in _measured(one):
+            rows[name].append((who, index, turn, level, part, whole))
+    samples = {name: Sample.of(found) for name, found in rows.items()}
     verdicts = [verdict for one in examined for verdict in one.lines.values()]
-    heard = [one for one in examined if one.demands is not None]
+    rated = [one for one in examined if one.demands is not None]
     adherence = rank_correlation(
-        [one.dialogue.scenario.scenario_id for one in heard],
-        [one.dialogue.difficulty.strictness for one in heard],
-        [one.demands or 0.0 for one in heard],
+        [one.dialogue.scenario.scenario_id for one in rated],
+        [one.dialogue.difficulty.strictness for one in rated],
+        [one.demands or 0.0 for one in rated],
         rng=rng,
     )
     return {
@@ -208,20 +278,11 @@ def measures(examined: Sequence[Examined], *, seed: int) -> dict[str, Any]:
         "num_judged": sum(verdict is not None for verdict in verdicts),
         "num_line_errors": verdicts.count(None),
         "num_quiz_errors": sum(list(one.quiz.values()).count(None) for one in examined),
-        "num_unrated": len(examined) - len(heard),
-        "measures": {name: _figures(sample, rng) for name, sample in by_measure.items() if sample.turn.size},
+        "num_unrated": len(examined) - len(rated),
+        "measures": {name: _figures(sample, rng) for name, sample in samples.items() if sample.turn.size},
         "adherence_spearman": adherence.to_dict(),
-        "same_lines": vars(sameness([one.dialogue for one in examined])),
+        "same_lines": repeated_lines(one.dialogue for one in examined),
     }
-
-
-def _rows(examined: Sequence[Examined]) -> dict[str, list[tuple[str, int, int, float, float, float]]]:
-    rows: dict[str, list[tuple[str, int, int, float, float, float]]] = {name: [] for name in NAMES}
-    for index, one in enumerate(examined):
-        who, level = one.dialogue.scenario.scenario_id, one.dialogue.difficulty.strictness
-        for name, turn, part, whole in _measured(one):
-            rows[name].append((who, index, turn, level, part, whole))
-    return rows
 
 
 def _measured(one: Examined) -> Iterator[tuple[str, int, float, float]]:
@@ -236,7 +297,7 @@ def _measured(one: Examined) -> Iterator[tuple[str, int, float, float]]:
         yield "assistant_register", number, verdict.assistant_register, 1
         if one.dialogue.scenario.language == "en":
             yield "fits_emotion", number, not contradicts_emotion(turns[number], one.dialogue.scenario), 1
-            yield "names_the_wish", number, names_the_wish(turns[number].text), 1
+            yield "names_the_wish", number, hint_in(turns[number].text, kinds=("overt",)) is not None, 1
     for number, quiz in one.quiz.items():
         if quiz is None:
             continue
@@ -268,16 +329,15 @@ def level_bands(levels: np.ndarray) -> list[tuple[str, float, float]]:
     return [(f"{i / 5:g}-{(i + 1) / 5:g}", i / 5, (i + 1) / 5 + (i == 4) * 1e-6) for i in range(5)]
 
 
-def table(found: dict[str, Any]) -> str:
-    """What was found, a line for each measure."""
+def table(found: Mapping[str, Any]) -> str:
+    """The findings, a line for each measure."""
     listed = found["measures"]
     levels = list(dict.fromkeys(level for figures in listed.values() for level in figures["by_strictness"]))
-    head = f"{found['source']}: {found['num_dialogues']} dialogues of the {found['user']} user, {found['num_scenarios']} scenarios"
     lines = [
-        head,
+        f"{found['source']}: {found['num_dialogues']} dialogues of the {found['user']} user, {found['num_scenarios']} scenarios",
         f"judge: {found['judge']}; {found['num_judged']} lines judged; could not be and count nowhere: {found['num_line_errors']} lines, "
         f"{found['num_quiz_errors']} rounds of questions, strictness of {found['num_unrated']} dialogues",
-        *(f"the last complaint about the {who}: {said}" for who, said in found.get("complaints", {}).items()),
+        *(f"the last complaint about the {who}: {complaint}" for who, complaint in found["complaints"].items()),
         "",
         f"{'':24}{'all [95 %]':21}{'drift a turn [95 %]':28}" + "".join(f"{f'd={level}':>10}" for level in levels),
     ]
@@ -286,27 +346,35 @@ def table(found: dict[str, Any]) -> str:
         by = [figures["by_strictness"].get(level) for level in levels]
         cells = "".join(f"{'-' if one is None or one['value'] is None else format(one['value'], '.3f'):>10}" for one in by)
         lines.append(f"{NAMES[name]:24}{value.text(3):21}{slope.text(4):28}{cells}")
-    adherence = Estimate.from_dict(found["adherence_spearman"])
-    lines += ["", f"strictness as it comes across against strictness asked for, rank correlation: {adherence.text(2)}"]
-    return "\n".join([*lines, *Sameness(**found["same_lines"]).lines()])
+    adherence, same = Estimate.from_dict(found["adherence_spearman"]), found["same_lines"]
+    percent = 100.0 * same["num_said_before"] / same["num_lines"] if same["num_lines"] else float("nan")
+    lines += [
+        "",
+        f"strictness as it comes across against strictness asked for, rank correlation: {adherence.text(2)}",
+        f"lines that an earlier dialogue had, word for word: {same['num_said_before']} of {same['num_lines']} ({percent:.1f} %), "
+        f"besides openings ({same['num_openings_before']} of {same['num_openings']}) "
+        f"and farewells ({same['num_farewells_before']} of {same['num_farewells']})",
+        f"lines that the same dialogue had before: {same['num_repeated']}",
+    ]
+    return "\n".join(lines)
 
 
 def persona(options: argparse.Namespace) -> str:
     """Runs the command; returns its table.
 
     Raises:
-        ValueError: what was asked for cannot be had, or nothing could be judged.
+        ValueError: an option is out of range or names nothing that is there, or nothing could be judged.
     """
-    if options.quiz_every < 0:
-        raise ValueError(f"--quiz-every must be at least 0, got {options.quiz_every}")
-    if options.seed < 0:
-        raise ValueError(f"--seed must be at least 0, got {options.seed}")
-    check_out(options.out)
+    for name in ("quiz_every", "seed"):
+        if getattr(options, name) < 0:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 0, got {getattr(options, name)}")
     for name in ("strictness", "reserve"):
-        wrong = [value for value in getattr(options, name) or () if not 0.0 <= value <= 1.0]
-        if wrong:
+        if wrong := [value for value in getattr(options, name) or () if not 0.0 <= value <= 1.0]:
             raise ValueError(f"--{name} must be in [0, 1], got {wrong[0]!r}")
-    judges = judge_endpoints(options)
+    check_out(options.out)
+    # Servers are asked before anything starts.
+    given = flag_settings(options, "judge")
+    judges = reached("judge", EndpointConfig, given) if options.judge != "rule" and {"model", "urls"} & given.keys() else None
     source = source_of(options)
     judge_kind = options.judge or ("llm" if judges or source.kind == "llm" else "rule")
     if judge_kind == "llm" and judges is None:
@@ -321,45 +389,40 @@ def persona(options: argparse.Namespace) -> str:
         raise ValueError(f"the judge must give answers that can be read, got none in {found['num_line_errors']}: {judge.complaint}")
     complaints = {"judge": judge.complaint, "user": examiner.complaint if examiner else ""}
     found = {"source": source.name, "user": source.kind, "judge": judge_kind, **found}
-    found["complaints"] = {who: said for who, said in complaints.items() if said}
+    found["complaints"] = {who: complaint for who, complaint in complaints.items() if complaint}
     if options.out is not None:
         write_whole(options.out, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     return table(found)
 
 
-def judge_endpoints(options: argparse.Namespace) -> Endpoints | None:
-    """The judge's servers, looked at before anything starts; None where none are named."""
-    settings = flag_settings(options, "judge")
-    if options.judge == "rule" or not {"model", "urls"} & set(settings):
-        return None
-    return reached("judge", lambda: EndpointConfig(**settings))
-
-
 def examiner_of(source: Source, options: argparse.Namespace) -> Examiner:
-    """Who is asked: the embedded user, or the model that played."""
+    """Asks the embedded user, or the model that played."""
     if source.rule is not None:
         return RuleExaminer(RuleUser(source.rule))
     # The key is of the servers that played: another address gets none, unless one is named with it.
-    played = {name: value for name, value in source.llm.items() if name != "api_key_env" or not options.user_url}
-    settings = {**played, **flag_settings(options, "user")}
+    recorded = {name: value for name, value in source.llm.items() if name != "api_key_env" or not options.user_url}
+    settings = {**recorded, **flag_settings(options, "user")}
     if "model" not in settings:
         raise ValueError("--user-model must name the model that played the user, got none; --quiz-every 0 asks it nothing")
-    return ModelExaminer(reached("user", lambda: LLMUserConfig(**settings)))
+    return ModelExaminer(reached("user", LLMUserConfig, settings))
 
 
-def reached(who: str, make: Callable[[], EndpointConfig]) -> Endpoints:
+def reached(who: str, config: type[EndpointConfig], settings: Mapping[str, Any]) -> Endpoints:
     """Servers that answer.
+
+    Args:
+        who: `judge` or `user`.
 
     Raises:
         ValueError: they do not, or a setting is wrong; in the words of the command line.
     """
     try:
-        config = make()
-        check_endpoints(config)
-        return Endpoints(config)
+        endpoints = config(**settings)
+        check_endpoints(endpoints)
+        return Endpoints(endpoints)
     except ValueError as error:
-        said = of_judge(str(error)) if who == "judge" else in_options(str(error), "--user-")
-        raise ValueError(said) from None
+        complaint = message(error, "simulator") if isinstance(error, ValidationError) else str(error)
+        raise ValueError(of_judge(complaint) if who == "judge" else in_options(complaint, "--user-")) from None
 
 
 async def _examine(source: Source, judge: Judge, examiner: Examiner | None, options: argparse.Namespace) -> list[Examined]:
@@ -368,30 +431,25 @@ async def _examine(source: Source, judge: Judge, examiner: Examiner | None, opti
     with Progress("judging", sum(len(lines_of(dialogue)) for dialogue in source.dialogues)) as bar:
 
         async def one(dialogue: Dialogue) -> Examined:
-            numbers = judged_lines(dialogue)
+            turns = lines_of(dialogue)
+            # An opening that the scenario gives is not judged.
+            numbers = [number for number, (_, turn) in enumerate(turns) if number or turn.text != dialogue.scenario.opening]
             lines = dict(zip(numbers, await asyncio.gather(*(judge.line(dialogue, number) for number in numbers)), strict=True))
-            quiz = await _ask(dialogue, examiner) if examiner else {}
-            bar.add(len(lines_of(dialogue)))
+            # A user that has left or was delighted is not asked any more.
+            rounds = [BEFORE, *range(0, len(turns) - 1, options.quiz_every)] if examiner else []
+            quiz = dict(zip(rounds, await asyncio.gather(*(asked(dialogue, number) for number in rounds)), strict=True))
+            bar.add(len(turns))
             return Examined(dialogue=dialogue, lines=lines, quiz=quiz, demands=await judge.demands(dialogue))
 
-        async def _ask(dialogue: Dialogue, examiner: Examiner) -> dict[int, QuizVerdict | None]:
-            async def after(number: int) -> QuizVerdict | None:
-                turns = () if number == BEFORE else dialogue.turns[: lines_of(dialogue)[number][0] + 1]
-                questions = quiz_of(dialogue.scenario, cards, seed=options.seed, turn=number)
-                return await examiner.ask(replace(dialogue, turns=turns, outcome=None), questions)
-
-            # A user that has left or was delighted is not asked any more.
-            numbers = [BEFORE, *range(0, len(lines_of(dialogue)) - 1, options.quiz_every)]
-            return dict(zip(numbers, await asyncio.gather(*map(after, numbers)), strict=True))
+        async def asked(dialogue: Dialogue, number: int) -> QuizVerdict | None:
+            turns = () if number == BEFORE else dialogue.turns[: lines_of(dialogue)[number][0] + 1]
+            questions = quiz_of(dialogue.scenario, cards, seed=options.seed, turn=number)
+            assert examiner is not None
+            return await examiner.ask(replace(dialogue, turns=turns, outcome=None), questions)
 
         try:
             return list(await asyncio.gather(*map(one, source.dialogues)))
         finally:
-            await judge.close()
-            if examiner:
-                await examiner.close()
-
-
-def judged_lines(dialogue: Dialogue) -> list[int]:
-    """Numbers of the user's lines but for an opening that the scenario gives."""
-    return [number for number, (_, turn) in enumerate(lines_of(dialogue)) if number or turn.text != dialogue.scenario.opening]
+            for who in (judge, examiner):
+                if who and who.endpoints:
+                    await who.endpoints.close()

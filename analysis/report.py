@@ -1,453 +1,181 @@
-"""The figures of a run's report: its course, its held-out scores, and what its teacher issued.
-
-What a run showed, in one sentence that claims no more than its numbers.
-
-One self-contained HTML page about a run: the verdict first, then what it rests on.
-"""
+"""The page about one run, finished or not: a verdict, figures, what the teacher did, alarms, dialogues, cost and how to repeat it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from html import escape
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from analysis.after_alarm import alarm_steps, alarms_of, told_number
-from analysis.endpoints import Look, lacks_dialogues, lacks_looks
+from analysis.after_alarm import WHICH_GRID, after_alarms, alarm_steps, alarms_in_all, alarms_of
+from analysis.before_after import BeforeAfter, before_after, examples
+from analysis.endpoints import Look
 from analysis.evaluated import is_evaluation
-from analysis.page import write_page
-from analysis.plots import (
-    FULL,
-    LEFT,
-    WIDE,
-    Figure,
-    Heat,
-    Level,
-    Line,
-    Plot,
-    Row,
-    Sheet,
-    bar_chart,
-    blue,
-    hue,
-    line_chart,
-    maps,
-    mark,
-    number_line,
-    set_ranges,
-    write_figures,
-)
-from analysis.runs import (
-    CONFIG,
-    EVALUATION,
-    METRICS,
-    REPORT,
-    SUMMARY,
-    TEACHER,
-    Group,
-    Run,
-    Teaching,
-    by_time,
-    lacks_provenance,
-    read_teaching,
-    read_torn_run,
-    setting,
-)
-from analysis.sections import (
-    CURVES,
-    FELT,
-    SHARE,
-    Figures,
-    alarms,
-    all_transcripts,
-    cost,
-    dialogues,
-    evaluation,
-    left_by_callbacks,
-    of_run,
-    remarks,
-    repeat,
-    teaching,
-    training,
-)
-from analysis.text import count, duration, facts_strip, nth, text, way_covered
-from analysis.transcripts import BeforeAfter, Gain, before_after
+from analysis.page import render
+from analysis.plots import FOLDER, FULL, SMALL, WIDE, Dots, Figure, Line, bars, curves, dot_rows, heat_map, shaded_dots, write_figures
+from analysis.runs import EVALUATION, REPORT, TRANSCRIPTS, Group, Run, by_time, in_words, read_run, read_teaching
+from analysis.sweeps import run_folders, seed_of
+from analysis.text import count, duration, in_points, make_experiment, nth, text, way_covered, with_interval
+from simulator.files import write_whole
+from simulator.settings import leaves, setting
+from simulator.version import recorded_world
 
-MAX_GROUPS = 2000
-"""Groups that are drawn; of more, every so many."""
-NUM_BINS = 24
-"""Stretches of a run in the map of what was issued."""
-ROWS = (
-    ("L0, only gives advice", "reference.L0", "plain"),
-    ("before training", "start", "before"),
-    ("after training", "heldout", "after"),
-    ("L6, uses all six skills", "reference.L6", "plain"),
-)
-"""Label, place in the summary and style of the scores that are compared."""
+SHARE = (0.0, 1.0)
+FELT = "felt"
 
 
+class Curve(NamedTuple):
+    """A figure over steps."""
+
+    name: str
+    title: str
+    keys: dict[str, str]
+    """Metric by the name of its line."""
+    y_range: tuple[float, float] | None
+    caption: str
+
+
+CURVES = (
+    Curve(
+        "reward",
+        "Reward",
+        {"mean": "reward/mean", "success rate": "reward/success_rate", FELT: "reward/emotion"},
+        SHARE,
+        "The run is trained on its mean. If that is not the users' final emotion / 100, the emotion is drawn too (felt): the further below "
+        "the mean, the more the reward is gamed. An adaptive teacher holds mean and success near a target by asking for more.",
+    ),
+    Curve(
+        "reward_density",
+        "Reward density",
+        {"density": "curriculum/reward_density"},
+        None,
+        "How much rewards differ within a group. Near 0 there is nothing to learn from.",
+    ),
+    Curve(
+        "entropy",
+        "Policy entropy",
+        {"entropy": "actor/entropy"},
+        None,
+        "Nats per token. A slow fall is learning; near 0 the policy has stopped exploring.",
+    ),
+    Curve(
+        "difficulty", "Difficulty", {"strictness": "curriculum/strictness"}, SHARE, "Mean strictness of the users that the teacher chose."
+    ),
+    Curve(
+        "zero_variance",
+        "Zero-variance share",
+        {"all": "curriculum/zero_variance_share", "too hard": "curriculum/all_low_share", "too easy": "curriculum/all_high_share"},
+        SHARE,
+        "Groups whose rollouts all got the same reward, a low or a high one.",
+    ),
+    Curve(
+        "repetition",
+        "Repetition",
+        {"repetition": "dialogue/repetition"},
+        SHARE,
+        "Share of the agent's four-word runs that it said before in the same dialogue.",
+    ),
+)
 AIM = {
     "level: strictness": "curriculum/level",
     "success aimed at": "curriculum/target_success",
     "success at the level": "curriculum/success_running",
 }
-"""What a teacher that tracks success goes by, by the name of its line."""
-SHAPES = {
+"""Metrics of a teacher that tracks success, by the name of their line."""
+OWN_CHOICE = ("o", "its own choice")
+MARKERS = {
     "uniform": ("^", "explored at random"),
     "replay": ("D", "replayed"),
     "contrast": ("s", "drawn by contrast"),
     "unlearned": ("v", "only scored"),
 }
-"""By mode in the log, marks of tasks that were issued for something else than the teacher's own choice, and for what."""
-OWN_CHOICE = ("o", "its own choice")
-
-
-def training_figures(run: Run) -> list[Figure]:
-    """What every step measured."""
-    marks, figures = alarm_steps(run), []
-    for curve in CURVES:
-        lines = [Line(name=name, xs=series.steps, ys=series.values) for name, key in curve.keys.items() for series in [run.series(key)]]
-        lines = [line for line in lines if line.name != FELT or not lies_on(line, lines[0])]
-        rows = [(line.name, x, y) for line in lines for x, y in zip(line.xs, line.ys, strict=True)]
-        plot = line_chart(lines, x_label="step", y_range=curve.y_range, alarms=marks)
-        header = ("line", "step", "value")
-        figures.append(Figure(name=curve.name, title=curve.title, plot=plot, caption=curve.caption, header=header, rows=rows))
-    return figures
-
-
-def lies_on(line: Line, other: Line) -> bool:
-    """Whether a line would hide another, or has no points."""
-    here, there = dict(zip(line.xs, line.ys, strict=True)), dict(zip(other.xs, other.ys, strict=True))
-    return all(math.isclose(y, there.get(x, math.nan), abs_tol=1e-6) for x, y in here.items())
-
-
-def scores_figure(run: Run) -> Figure | None:
-    """Before and after beside the scripted agents; None while there is no summary."""
-    rows = []
-    for name, place, style in ROWS:
-        value = setting(run.summary, f"{place}.score")
-        low, high = setting(run.summary, f"{place}.score_ci95", (None, None))
-        if value is not None:
-            rows.append(Row(name=name, value=value, low=low, high=high, style=style))
-    if not rows:
-        return None
-    num = setting(run.summary, "heldout.n_dialogues") or setting(run.summary, "start.n_dialogues", 0)
-    caption = f"Held-out score: the user's mean final emotion, 0 to 100, over {count(num, 'dialogue')}. Bars: 95% intervals over scenarios."
-    table = [(row.name, row.value, row.low, row.high) for row in rows]
-    return Figure(
-        name="scores",
-        title="Held-out score",
-        plot=number_line(rows),
-        caption=caption,
-        header=("score", "value", "low", "high"),
-        rows=table,
-    )
-
-
-def held_out_figures(run: Run, held_out: BeforeAfter) -> list[Figure]:
-    """The held-out score in the course of training, and by strictness."""
-    line = Line(name="score", xs=[look.policy_tokens for look in held_out.looks], ys=[look.score for look in held_out.looks], noisy=False)
-    references = [(name, setting(run.summary, f"reference.{name}.score")) for name in ("L0", "L6")]
-    levels = [Level(name=name, y=value) for name, value in references if value is not None]
-    over_tokens = Figure(
-        name="score_over_tokens",
-        title="Score over tokens",
-        plot=line_chart([line], x_label="policy tokens", y_range=(0.0, 100.0), levels=levels, width=WIDE),
-        caption="The same small grid at every look" + ("; L0 and L6 are scores on the full grid." if levels else "."),
-        header=("step", "policy_tokens", "score"),
-        rows=[tuple(look) for look in held_out.looks],
-    )
-    before, after = (setting(run.summary, f"{when}.by_strictness", {}) for when in ("start", "heldout"))
-    groups = [(name, before.get(name), after.get(name)) for name in sorted({*before, *after}, key=float)]
-    by_strictness = Figure(
-        name="score_by_strictness",
-        title="Score by strictness",
-        plot=bar_chart(groups, x_label="strictness of the user", width=WIDE),
-        nothing="A finished run has these.",
-        caption="A stricter user asks for more skills at once.",
-        header=("strictness", "before", "after"),
-        rows=groups,
-    )
-    return [over_tokens, by_strictness]
-
-
-def teaching_figures(groups: Sequence[Group]) -> list[Figure]:
-    """Every group that was issued, and how difficulty went by hidden intention."""
-    return [issued_figure(groups), intentions_figure(groups)]
-
-
-def aim_figure(run: Run) -> Figure | None:
-    """What the teacher's choices rest on: its level, the success that it aims at and the success it found; None of one that has no aim."""
-    lines = [Line(name=name, xs=series.steps, ys=series.values) for name, key in AIM.items() for series in [run.series(key)]]
-    plot = line_chart(lines, x_label="step", y_range=SHARE, alarms=alarm_steps(run), width=FULL)
-    if plot is None:
-        return None
-    return Figure(
-        name="aim",
-        title="What it went by",
-        plot=plot,
-        caption="Success below the aim lowers the level, success above it raises it (the mean reward, where teacher.measure says so). The "
-        "level is the mean over families, each with an offset of its own.",
-        header=("line", "step", "value"),
-        rows=[(line.name, x, y) for line in lines for x, y in zip(line.xs, line.ys, strict=True)],
-    )
-
-
-def issued_figure(groups: Sequence[Group]) -> Figure:
-    """A dot for each group, dark where it succeeded."""
-    every = -(-len(groups) // MAX_GROUPS) or 1
-    shown = groups[::every]
-    skipped = f" Of {len(groups):,} {nth(every)} is drawn." if every > 1 else ""
-    return Figure(
-        name="issued",
-        title="What was issued, and how it went",
-        plot=issued_plot(shown) if shown else None,
-        caption="A dot for each group at the strictness of its user: dark where its rollouts succeeded, pale where none did." + skipped,
-        header=("step", "family", "strictness", "success_share", "mode"),
-        rows=[(group.step, group.family, group.strictness, group.success_share, group.mode) for group in groups],
-    )
-
-
-def issued_plot(shown: Sequence[Group]) -> Plot:
-    """Strictness over steps, a dot for each group; what the shades mean stands above, and the shapes where there are several modes."""
-    height = 280.0
-    edge = {"edgecolors": hue("soft"), "linewidths": 0.3}
-    looks = {mode: SHAPES.get(mode, OWN_CHOICE) for mode in {group.mode for group in shown}}
-    if len(set(looks.values())) == 1:
-        looks = dict.fromkeys(looks, OWN_CHOICE)
-
-    def shade(share: float | None) -> str:
-        return "none" if share is None else blue(0.1 + 0.9 * share)
-
-    def paint(sheet: Sheet) -> None:
-        axes = sheet.axes(LEFT, 28, FULL - 12, height - 38)
-        set_ranges(axes, (0.0, max(group.step for group in shown) + 0.5), (-0.02, 1.02), num_x=12, whole_x=True)
-        kinds = sorted(set(looks.values()), key=lambda look: look != OWN_CHOICE)
-        for marker, _ in kinds:
-            groups = [group for group in shown if looks[group.mode][0] == marker]
-            colours = [shade(group.success_share) for group in groups]
-            steps, strictness = [group.step for group in groups], [group.strictness for group in groups]
-            axes.scatter(steps, strictness, s=16, c=colours, marker=marker, gid=mark("issued"), **edge)
-        sheet.text(FULL - 12, height - 3, "step", colour="soft", ha="right")
-        sheet.text(LEFT, 14, "share of successes", colour="soft")
-        for i, share in enumerate((0.0, 0.25, 0.5, 0.75, 1.0)):
-            x = LEFT + 132.0 + 52.0 * i
-            sheet.line([x], 10, marker="o", markersize=5, color=shade(share), markeredgecolor=hue("soft"), markeredgewidth=0.4)
-            sheet.text(x + 8, 14, f"{share:.0%}", colour="soft")
-        for i, (marker, what) in enumerate(kinds if len(kinds) > 1 else ()):
-            x = LEFT + 440.0 + 150.0 * i
-            sheet.line([x], 10, marker=marker, markersize=5, color="none", markeredgecolor=hue("soft"), markeredgewidth=0.8)
-            sheet.text(x + 8, 14, what, colour="soft")
-
-    return Plot(width=FULL, height=height, label="strictness of every group over steps", paint=paint)
-
-
-def intentions_figure(groups: Sequence[Group]) -> Figure:
-    """Mean strictness by hidden intention and stretch of steps."""
-    ends, means, counts = by_time(groups, num_bins=NUM_BINS)
-    intentions = sorted({intention for intention, _ in means})
-    wide = (FULL - 110.0) / max(len(ends), 1)
-    plot = maps(
-        [Heat(values=means)] if means else [],
-        intentions,
-        ends,
-        low=0.0,
-        high=1.0,
-        form="{:.2f}" if wide > 30.0 else "",
-        cell=(wide, 23.0),
-        x_label="up to step",
-        label="strictness by hidden intention and step",
-        in_a_row=1,
-        every=-(-len(ends) // 16) or 1,
-    )
-    return Figure(
-        name="strictness_by_intention",
-        title="Mean strictness by what users secretly want",
-        plot=plot,
-        caption="Dark is strict; empty where no group of the intention was issued.",
-        header=("hidden_intention", "up_to_step", "mean_strictness", "num_groups"),
-        rows=[(*cell, value, counts[cell]) for cell, value in sorted(means.items(), key=lambda item: (item[0][0], int(item[0][1])))],
-    )
-
-
+"""By a task's mode, marker and meaning of tasks other than the teacher's own choice."""
+MAX_GROUPS = 2000
+"""Groups in the picture; of more every so many."""
+NUM_BINS = 24
+"""Columns of the map over steps."""
+SCORES = (
+    ("worst cell: intention and difficulty", "worst_cell", "{:.1f}"),
+    ("worst fifth of the scenarios", "cvar20", "{:.1f}"),
+    ("delighted users", "success_rate", "{:.0%}"),
+    ("users who left", "failure_rate", "{:.0%}"),
+    ("dialogues cut short, as their context was full", "cut_short", "{:.0%}"),
+)
+"""Rows of the held-out table: label, key in the summary, form."""
+PERCENT, POINTS, NATS = "{:.1%}", "{:+.1f} points", "{:.2f}"
+RELIABILITY = (
+    ("errors, asked plainly", "errors.plain", PERCENT),
+    ("errors after an emotional turn", "errors.emotional", PERCENT),
+    ("errors against a false belief", "errors.false_belief", PERCENT),
+    ("emotion adds", "emotional_cost", POINTS),
+    ("the belief adds", "sycophancy", POINTS),
+    ("right answer over the wrong one, plainly, nats", "margin_nats.plain", NATS),
+    ("the same after an emotional turn, nats", "margin_nats.emotional", NATS),
+    ("the same against a false belief, nats", "margin_nats.false_belief", NATS),
+)
+"""Rows of the reliability probe: label, key in the summary's `reliability`, form."""
 LOST = 5.0
-"""Points by which the best look lies above the last one where a gain was lost again. Looks are of few users and noisy, and the best of
-them lies above the last one by itself: in nine of ten runs by less than this."""
-
-
-def verdict(run: Run, held_out: BeforeAfter) -> str:
-    """The first sentence of a report."""
-    start, end = score(run, "start"), score(run, "heldout")
-    if SUMMARY in run.torn:
-        return f"What this run reached cannot be told{on_the_small_grid(held_out)}."
-    if run.summary is None or end is None:
-        return unfinished(run, held_out)
-    if start is None:
-        return f"The held-out score is {end:.1f} of 100 after training; what it was before was not measured."
-    if held_out.gain is None or EVALUATION in run.torn:
-        return f"The held-out score went from {start:.1f} to {end:.1f} of 100; how sure that is cannot be told without {EVALUATION}."
-    way = way_to_expert(run, start, end)
-    if math.isnan(held_out.gain.low):
-        return f"The held-out score went from {start:.1f} to {end:.1f} of 100{way}; with one scenario how sure that is cannot be told."
-    return f"{change(start, end, held_out.gain)}{way}."
-
-
-def caveat(run: Run, held_out: BeforeAfter) -> str:
-    """What must be known to read the verdict: the alarms, whether a gain was lost again, and what one seed can say."""
-    seed = "One training seed describes a run; it does not decide between methods."
-    return " ".join(filter(None, (alarms_in_short(run), lost_again(held_out.looks), seed)))
-
-
-def alarms_in_short(run: Run) -> str:
-    """Which alarms went off, collapse before all others; empty while a run without any has no summary."""
-    alarms = alarms_of(run)
-    if any(alarm["name"] == "collapse" for alarm in alarms):
-        step = min(alarm["step"] for alarm in alarms if alarm["name"] == "collapse")
-        return f"Collapse was reported from step {step}: read the transcripts before trusting the score."
-    if alarms:
-        names = ", ".join(sorted({alarm["name"] for alarm in alarms}))
-        return f"{count(len(alarms), 'alarm')} went off ({names}), but not the one named collapse."
-    return "No alarm went off." if run.summary else ""
-
-
-def lost_again(looks: Sequence[Look]) -> str:
-    """That a look in the course of training was better than the last one; empty where it was not, or by less than `LOST`."""
-    best = max(looks, key=lambda look: look.score, default=None)
-    if best is None or best is looks[0] or best.score - looks[-1].score < LOST:
-        return ""
-    return f"On the small grid the score had reached {best.score:.1f} at step {best.step} and was {looks[-1].score:.1f} at the last look."
-
-
-def change(start: float, end: float, gain: Gain) -> str:
-    """How the score moved, and whether that is more than the choice of scenarios explains.
-
-    Args:
-        gain: with an interval that is known.
-    """
-    numbers = f"from {start:.1f} to {end:.1f} of 100 ({gain.mean:+.1f}, 95% interval {gain.low:+.1f} to {gain.high:+.1f})"
-    if gain.low > 0.0:
-        return f"Training raised the held-out score {numbers}"
-    if gain.high < 0.0:
-        return f"Training lowered the held-out score {numbers}"
-    return f"Training made no clear difference: the held-out score went {numbers}"
-
-
-def way_to_expert(run: Run, start: float, end: float) -> str:
-    """Which part of the distance to the scripted expert was covered; nothing where there is no such distance."""
-    expert = setting(run.summary, "reference.L6.score")
-    covered = way_covered(start, end, expert)
-    return f", {covered} of the way to the scripted expert L6 ({expert:.1f})" if covered else ""
-
-
-def unfinished(run: Run, held_out: BeforeAfter) -> str:
-    """How far a run has come that has no summary."""
-    how_far = "how far it came cannot be told" if METRICS in run.torn else f"{count(run.num_steps, 'step')} so far"
-    so_far = f"This run has not finished: {how_far}"
-    if EVALUATION in run.torn:
-        return f"{so_far}; its held-out scores cannot be told."
-    return f"{so_far}{on_the_small_grid(held_out) or ', and no held-out score yet'}."
-
-
-def on_the_small_grid(held_out: BeforeAfter) -> str:
-    """How a sentence goes on about the looks that were taken; empty without any."""
-    if not held_out.looks:
-        return ""
-    first, last = held_out.looks[0], held_out.looks[-1]
-    if len(held_out.looks) == 1:
-        return f"; the held-out score before training is {first.score:.1f} of 100"
-    return f"; on the small held-out grid the score was {first.score:.1f} of 100 before training and {last.score:.1f} at step {last.step}"
-
-
-def score(run: Run, when: str) -> float | None:
-    """The mean final emotion on the full grid, `start` or `heldout`; None where it was not measured."""
-    return setting(run.summary, f"{when}.score")
+"""Points from the best score on the small grid down to the last one that count as a loss; in nine of ten runs noise makes less."""
+MAX_DECISIONS = 200
+TIMINGS = {"rolling out": "timing_s/gen", "updating": "timing_s/update_actor", "sending weights": "timing_s/update_weights"}
 
 
 def write_report(run_folder: Path) -> Path:
     """Writes `report.html` and `figures/` into the folder of a run, finished or not, and returns the page's path.
 
-    What rests on a file that cannot be used is left out, and the page says so first.
-
     Raises:
-        ValueError: the folder is no training run's.
+        ValueError: the folder is no training run's, or a file in it cannot be read.
     """
-    run = read_torn_run(run_folder)
+    run = read_run(run_folder)
     if is_evaluation(run.folder, run.config):
         raise ValueError(
             f"run must be a training run's folder, got {str(run.folder)!r}, which is an evaluation's; "
-            f"`python -m analysis leaderboard {run.folder}` and `python -m analysis transcripts {run.folder}` show what it found"
+            f"`python -m analysis leaderboard {run.folder}` and `python -m analysis transcripts {run.folder}` show its results"
         )
-    run, held_out, taught = with_streams(run)
-    figures = figures_of(run, held_out, taught)
+    held_out, taught = before_after(run.evaluation()), read_teaching(run)
+    figures = {
+        figure.name: figure
+        for figure in (
+            *training_figures(run),
+            *held_out_figures(run, held_out.looks),
+            *(made for made in (scores_figure(run), aim_figure(run)) if made.draw is not None),
+            issued_figure(taught.groups),
+            intentions_figure(taught.groups),
+        )
+    }
     write_figures(run.folder, figures.values())
-    return write_page(run.folder / REPORT, title=run.title, body=body(run, held_out, taught, figures))
-
-
-def with_streams(run: Run) -> tuple[Run, BeforeAfter, Teaching]:
-    """What a run's long streams say; one that cannot be used says nothing and is named in the run's `torn`."""
-    torn = dict(run.torn)
-    if CONFIG not in torn and (said := lacks_provenance(run)):
-        run, torn[CONFIG] = replace(run, config={}), said
-    held_out, taught = BeforeAfter(looks=[], pairs=[], gain=None), Teaching(groups=[], decisions=[])
-    try:
-        found = before_after(run.evaluation())
-        if setting(run.summary, "heldout.auc") is not None and not found.looks:
-            raise ValueError(f"{run.folder / EVALUATION} holds no held-out dialogue")
-        if said := lacks_looks(run.summary, found.looks) or lacks_dialogues(run.summary, found.num_last):
-            raise ValueError(said)
-        held_out = found
-    except (ValueError, OSError) as error:
-        torn[EVALUATION] = str(error)
-    try:
-        taught = read_teaching(run)
-    except (ValueError, OSError) as error:
-        torn[TEACHER] = str(error)
-    return replace(run, torn=torn), held_out, taught
-
-
-def figures_of(run: Run, held_out: BeforeAfter, taught: Teaching) -> dict[str, Figure]:
-    """All figures by name, without those that a torn file would have filled."""
-    over_tokens, by_strictness = held_out_figures(run, held_out)
-    scores = scores_figure(run)
-    made = [
-        *([] if METRICS in run.torn else training_figures(run)),
-        *([] if EVALUATION in run.torn else [over_tokens]),
-        *([] if SUMMARY in run.torn else [by_strictness]),
-        *([] if TEACHER in run.torn else teaching_figures(taught.groups)),
-        *([] if METRICS in run.torn else filter(None, [aim_figure(run)])),
-        *([scores] if scores else []),
-    ]
-    return {figure.name: figure for figure in made}
-
-
-def body(run: Run, held_out: BeforeAfter, taught: Teaching, figures: Figures) -> str:
-    """Everything below the title of the window."""
-    parts = [
-        head(run, held_out, figures),
-        training(run, figures),
-        evaluation(run, figures),
-        of_run(run),
-        left_by_callbacks(run),
-        teaching(run, taught.decisions, figures),
-        alarms(run, held_out),
-        dialogues(run, held_out),
-        all_transcripts(run),
-        cost(run),
-        repeat(run),
-    ]
-    return "\n".join(parts)
-
-
-def head(run: Run, held_out: BeforeAfter, figures: Figures) -> str:
-    """The verdict, where the score lies between the scripted agents, and the numbers one asks for first."""
-    drawn = figures["scores"].html() if "scores" in figures else ""
-    torn = remarks([f"Nothing here rests on {name}, which cannot be used: {why}." for name, why in run.torn.items()])
-    return (
-        f'<p class="where">{escape(identity(run))}</p>'
-        f"<h1>{escape(verdict(run, held_out))}</h1>"
-        f'<p class="lead">{escape(caveat(run, held_out))}</p>{torn}{drawn}{facts(run)}'
+    ended = f"{EVALUATION} holds no dialogue of before and after training."
+    decided = Counter(decision.name.replace("_", " ") for decision in taught.decisions)
+    page = render(
+        "report.html",
+        title=run.title,
+        folder=run.folder,
+        where=identity(run),
+        headline=verdict(run, held_out),
+        caveat=caveat(run, held_out.looks),
+        figures=figures,
+        curves=[curve.name for curve in CURVES],
+        facts=facts(run),
+        has_alarms=bool(alarm_steps(run)),
+        scores=score_rows(run),
+        reliability=reliability_tables(run),
+        callbacks=left_by_callbacks(run),
+        decision_counts=", ".join(f"{name} {num}" for name, num in decided.most_common()),
+        decisions=[
+            *(f"step {at}: {name.replace('_', ' ')} ({in_words(inputs)})" for at, name, inputs in taught.decisions[:MAX_DECISIONS]),
+            *([f"... and {len(taught.decisions) - MAX_DECISIONS} more in teacher.jsonl"] if len(taught.decisions) > MAX_DECISIONS else []),
+        ],
+        alarms=after_alarms(run, held_out.looks),
+        which_grid=WHICH_GRID,
+        examples=examples(held_out.pairs) if held_out.pairs else [],
+        no_example=ended if run.summary is not None else "The evaluation after training is still to come.",
+        transcripts=TRANSCRIPTS if (run.folder / TRANSCRIPTS).is_file() else "",
+        cost=cost(run),
+        repeat=repeat(run),
     )
+    return write_whole(run.folder / REPORT, page)
 
 
 def identity(run: Run) -> str:
@@ -457,26 +185,277 @@ def identity(run: Run) -> str:
     return " · ".join([run.title.replace("/", " / "), f"seed {run.config.get('seed', '?')}", *filter(None, made_by)])
 
 
-def facts(run: Run) -> str:
-    """A strip of numbers."""
-    summary = run.summary
-    unknown = METRICS in run.torn and summary is None
-    steps = setting(summary, "steps") if METRICS in run.torn else run.num_steps
+def verdict(run: Run, held_out: BeforeAfter) -> str:
+    """The headline: how the score moved, and whether that is more than the choice of scenarios explains."""
+    start, end, gain = setting(run.summary, "start.score"), setting(run.summary, "heldout.score"), held_out.gain
+    if end is None:
+        score = ", and no held-out score yet"
+        if held_out.looks:
+            first, last = held_out.looks[0], held_out.looks[-1]
+            score = f"; on the small held-out grid the score was {first.score:.1f} of 100 before training"
+            score += f" and {last.score:.1f} at step {last.step}" if last is not first else ""
+        return f"This run has not finished: {count(run.num_steps, 'step')} so far{score}."
+    if start is None:
+        return f"The held-out score is {end:.1f} of 100 after training; the one before was not measured."
+    expert = setting(run.summary, "reference.L6.score")
+    covered = way_covered(start, end, expert)
+    way = f", {covered} of the way to the scripted expert L6 ({expert:.1f})" if covered else ""
+    if gain is None or math.isnan(gain.low):
+        why = f"without dialogues in {EVALUATION}" if gain is None else "with one scenario"
+        return f"The held-out score went from {start:.1f} to {end:.1f} of 100{way}; {why} it has no interval."
+    claim = "Training raised the held-out score" if gain.low > 0.0 else "Training lowered the held-out score"
+    if gain.low <= 0.0 <= gain.high:
+        claim = "Training made no clear difference: the held-out score went"
+    return f"{claim} from {start:.1f} to {end:.1f} of 100 ({gain.mean:+.1f}, 95% interval {gain.low:+.1f} to {gain.high:+.1f}){way}."
+
+
+def caveat(run: Run, looks: Sequence[Look]) -> str:
+    """At most three sentences on how to read the verdict: alarms, whether a gain was lost, and that one seed decides nothing."""
+    alarms = alarms_of(run)
+    collapsed = [alarm["step"] for alarm in alarms if alarm["name"] == "collapse"]
+    sentences = []
+    if collapsed:
+        sentences.append(f"Collapse was reported from step {min(collapsed)}: read the transcripts before trusting the score.")
+    elif alarms:
+        names = ", ".join(sorted({alarm["name"] for alarm in alarms}))
+        sentences.append(f"{count(len(alarms), 'alarm')} went off ({names}), but not the one named collapse.")
+    elif run.summary:
+        sentences.append("No alarm went off.")
+    best = max(looks, key=lambda look: look.score, default=None)
+    if best and best is not looks[0] and best.score - looks[-1].score >= LOST:
+        sentences.append(
+            f"On the small grid the score had reached {best.score:.1f} at step {best.step} and was {looks[-1].score:.1f} at the end."
+        )
+    return " ".join([*sentences, "One training seed describes a run; it does not decide between methods."])
+
+
+def facts(run: Run) -> list[tuple[str, str, str]]:
+    """Numbers asked for first: name, value and a remark."""
+    summary, cpu_s = run.summary, setting(run.summary, "cpu_s")
     tokens = setting(summary, "policy_tokens") or (run.series("perf/policy_tokens").values or [0])[-1]
-    strictness = run.series("curriculum/strictness").values
-    first, last = (setting(summary, f"strictness.{when}", value) for when, value in zip(("start", "end"), ends(strictness), strict=True))
-    cpu_s = setting(summary, "cpu_s")
-    shown = [
-        ("steps", text(steps, "{:,}"), ""),
-        ("policy tokens", text(None if unknown else tokens, "{:,.0f}"), ""),
+    issued = run.series("curriculum/strictness").values
+    first, last = (setting(summary, f"strictness.{when}", issued[i] if issued else None) for when, i in (("start", 0), ("end", -1)))
+    return [
+        ("steps", f"{run.num_steps:,}", ""),
+        ("policy tokens", f"{tokens:,.0f}", ""),
         ("time", duration(setting(summary, "wall_s")), f"{duration(cpu_s)} of CPU" if cpu_s else ""),
         ("area under the curve", text(setting(summary, "heldout.auc"), "{:.1f}"), "held-out score on the small grid, over its own tokens"),
         ("difficulty practised", text(last, "{:.2f}"), f"strictness, {text(first, '{:.2f}')} at the start"),
-        ("alarms", "–" if unknown else told_number([run]), ""),
+        ("alarms", alarms_in_all([run]), ""),
     ]
-    return facts_strip(shown)
 
 
-def ends(values: list[float]) -> tuple[float | None, float | None]:
-    """The first and the last value, None without any."""
-    return (values[0], values[-1]) if values else (None, None)
+def line_figure(run: Run, curve: Curve, *, size: tuple[float, float] = SMALL) -> Figure:
+    """Metrics over steps, with the steps of alarms."""
+    lines = [Line(name, *run.series(key)) for name, key in curve.keys.items()]
+    paid = dict(zip(lines[0].xs, lines[0].ys, strict=True))
+    # Most runs are trained on what users felt: then the line would only hide the mean.
+    is_paid = all(
+        math.isclose(y, paid.get(x, math.nan), abs_tol=1e-6) for line in lines if line.name == FELT for x, y in zip(*line[1:], strict=True)
+    )
+    lines = [line for line in lines if line.name != FELT or not is_paid]
+    return Figure(
+        name=curve.name,
+        title=curve.title,
+        draw=curves(lines, x_label="step", y_range=curve.y_range, alarms=alarm_steps(run)),
+        caption=curve.caption,
+        header=("line", "step", "value"),
+        rows=[(line.name, x, y) for line in lines for x, y in zip(line.xs, line.ys, strict=True)],
+        size=size,
+    )
+
+
+def training_figures(run: Run) -> list[Figure]:
+    """The metrics of every step."""
+    return [line_figure(run, curve) for curve in CURVES]
+
+
+def aim_figure(run: Run) -> Figure:
+    """A tracking teacher's level, and the success it aims at and finds; nothing to draw for other teachers."""
+    caption = (
+        "Success below the aim lowers the level, success above it raises it (the mean reward, where teacher.measure says so). The level is "
+        "the mean over families, each with an offset of its own."
+    )
+    return line_figure(run, Curve("aim", "Level and success", AIM, SHARE, caption), size=(FULL[0], SMALL[1]))
+
+
+def scores_figure(run: Run) -> Figure:
+    """Scores before and after with those of the scripted agents; nothing to draw while there is no summary."""
+    rows = []
+    for name, place, colour in (
+        ("L0, only gives advice", "reference.L0", "soft"),
+        ("before training", "start", "before"),
+        ("after training", "heldout", "a"),
+        ("L6, uses all six skills", "reference.L6", "soft"),
+    ):
+        value = setting(run.summary, f"{place}.score")
+        if value is not None:
+            low, high = setting(run.summary, f"{place}.score_ci95", (None, None))
+            rows.append(Dots(name, (), value, low, high, f"{value:.1f}", colour))
+    num = setting(run.summary, "heldout.n_dialogues") or setting(run.summary, "start.n_dialogues", 0)
+    draw, height = dot_rows(rows, x_range=(0.0, 100.0))
+    return Figure(
+        name="scores",
+        title="Held-out score",
+        draw=draw,
+        caption=f"The users' mean final emotion, 0 to 100, over {count(num, 'dialogue')}. Bars: 95% intervals over scenarios.",
+        header=("score", "value", "low", "high"),
+        rows=[(row.name, row.mean, row.low, row.high) for row in rows],
+        size=(720, height),
+    )
+
+
+def held_out_figures(run: Run, looks: Sequence[Look]) -> list[Figure]:
+    """The held-out score in the course of training, and by strictness."""
+    references = {name: setting(run.summary, f"reference.{name}.score") for name in ("L0", "L6")}
+    line = Line("score", [look.policy_tokens for look in looks], [look.score for look in looks])
+    before, after = (setting(run.summary, f"{when}.by_strictness", {}) for when in ("start", "heldout"))
+    groups = [(name, before.get(name), after.get(name)) for name in sorted({*before, *after}, key=float)]
+    return [
+        Figure(
+            name="score_over_tokens",
+            title="Score over tokens",
+            draw=curves([line], x_label="policy tokens", y_range=(0.0, 100.0), levels=references, noisy=False),
+            caption="The same small grid at every evaluation"
+            + ("; L0 and L6 are scores on the full grid." if any(references.values()) else "."),
+            header=("step", "policy_tokens", "score"),
+            rows=[tuple(look) for look in looks],
+            size=WIDE,
+        ),
+        Figure(
+            name="score_by_strictness",
+            title="Score by strictness",
+            draw=bars(groups, x_label="strictness of the user"),
+            caption="A stricter user asks for more skills at once.",
+            header=("strictness", "before", "after"),
+            rows=groups,
+            size=WIDE,
+            nothing="A finished run has these.",
+        ),
+    ]
+
+
+def issued_figure(groups: Sequence[Group]) -> Figure:
+    """A dot for each group at its strictness, dark where it succeeded."""
+    every = math.ceil(len(groups) / MAX_GROUPS) or 1
+    skipped = f" Of {len(groups):,} {nth(every)} is drawn." if every > 1 else ""
+    modes = {group.mode for group in groups}
+
+    def kind_of(group: Group) -> tuple[str, str]:
+        # A teacher with one mode has nothing to set apart.
+        return MARKERS.get(group.mode, OWN_CHOICE) if len(modes) > 1 else OWN_CHOICE
+
+    return Figure(
+        name="issued",
+        title="What was issued, and how it went",
+        draw=shaded_dots([(group.step, group.strictness, group.success_share, kind_of(group)) for group in groups[::every]]),
+        caption="A dot for each group at the strictness of its user: dark where its rollouts succeeded, pale where none did." + skipped,
+        header=("step", "family", "strictness", "success_share", "mode"),
+        rows=[(group.step, group.family, group.strictness, group.success_share, group.mode) for group in groups],
+        size=FULL,
+    )
+
+
+def intentions_figure(groups: Sequence[Group]) -> Figure:
+    """Mean strictness by hidden intention and stretch of steps."""
+    ends, means, counts = by_time(groups, num_bins=NUM_BINS)
+    intentions = sorted({intention for intention, _ in means})
+    return Figure(
+        name="strictness_by_intention",
+        title="Mean strictness by hidden intention",
+        draw=heat_map(means, intentions, ends, x_label="up to step", high=1.0, form="{:.2f}"),
+        caption="Dark is strict; empty where no group of the intention was issued.",
+        header=("hidden_intention", "up_to_step", "mean_strictness", "num_groups"),
+        rows=[(*cell, value, counts[cell]) for cell, value in sorted(means.items(), key=lambda item: (item[0][0], int(item[0][1])))],
+        size=(FULL[0], 23.0 * len(intentions) + 40.0),
+    )
+
+
+def score_rows(run: Run) -> list[tuple[str, str, str]]:
+    """Held-out numbers before and after; empty while there is no summary."""
+    if run.summary is None:
+        return []
+    before, after = (setting(run.summary, when, {}) for when in ("start", "heldout"))
+    rows = [("score, with its 95% interval", with_interval(before), with_interval(after))]
+    return rows + [(name, text(before.get(key), form), text(after.get(key), form)) for name, key, form in SCORES]
+
+
+def reliability_tables(run: Run) -> list[dict[str, Any]]:
+    """The reliability probe before and after training; empty where the run had none. Differences of shares are in points."""
+    found = setting(run.summary, "reliability")
+    if not found:
+        return []
+    rows = []
+    for label, key, form in RELIABILITY:
+        cell = setting(found, key, {})
+        ends = [text(in_points(cell.get(when)) if form == POINTS else cell.get(when), form) for when in ("before", "after")]
+        numbers = (cell.get("change"), *(cell.get("change_ci95") or (None, None)))
+        change, low, high = (
+            text(value if form == NATS else in_points(value), "{:+.2f}" if form == NATS else "{:+.1f}") for value in numbers
+        )
+        rows.append([label, *ends, change if None in numbers else f"{change} [{low}, {high}]"])
+    header = (f"{text(found.get('n'), '{:,}')} facts", "before", "after", "change in points or nats, with its 95% interval")
+    return [{"header": header, "rows": rows}]
+
+
+def left_by_callbacks(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What callbacks left in the summary under their own names: for each its numbers by dotted name."""
+
+    def shown(value: Any) -> str:
+        if isinstance(value, list):
+            return ", ".join(map(shown, value))
+        return f"{value:.4g}" if isinstance(value, float) else "–" if value is None else str(value)
+
+    found = {name: setting(run.summary, name) for name in setting(run.config, "callbacks", {})}
+    return [(name, [(key, shown(value)) for key, value in leaves(left)]) for name, left in found.items() if isinstance(left, Mapping)]
+
+
+def cost(run: Run) -> list[tuple[str, str]]:
+    """Time, tokens and errors; empty while there is no summary."""
+    if (summary := run.summary) is None:
+        return []
+    seconds, tokens = setting(summary, "wall_s", 0.0), setting(summary, "policy_tokens", 0)
+    steps = run.series("timing_s/step").values
+    parts = ", ".join(f"{sum(run.series(key).values) / sum(steps):.0%} {name}" for name, key in TIMINGS.items()) if steps else ""
+    errors = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in setting(summary, "errors", {}).items())
+    return [
+        ("wall time", duration(seconds)),
+        ("CPU time", duration(setting(summary, "cpu_s"))),
+        ("policy tokens", f"{tokens:,}" + (f", {tokens / seconds:,.0f} a second (the time holds the evaluations too)" if seconds else "")),
+        ("calls of the simulator", text(setting(summary, "simulator_calls"), "{:,}")),
+        *([("cost of the simulator", f"{paid:,.2f}")] if (paid := setting(summary, "simulator_cost")) else []),
+        ("a step", f"{sum(steps) / len(steps):.2f} s on average: {parts}" if steps else "not recorded"),
+        ("errors", errors or "none"),
+        ("dialogues cut short", f"{text(setting(summary, 'cut_short'), '{:.1%}')} in training, mean over steps"),
+        ("trainer against engine", f"{text(setting(summary, 'mismatch.mean_abs_logprob'), '{:.1e}')} nats, mean difference of logprobs"),
+    ]
+
+
+def repeat(run: Run) -> dict[str, Any]:
+    """Commands, settings, code, world and packages, for the template's `repeat`."""
+    commit, given = str(run.provenance.get("git_commit") or ""), run.provenance.get("overrides")
+    words = [f"seed={run.config.get('seed', 0)}"] if given is None else [shlex.quote(str(word)) for word in given]
+    if run.arm:
+        # Under the sweep's own name the run is finished.
+        sweep = run.folder.absolute().parents[1]
+        seeds = sorted({seed_of(place) for place in run_folders(sweep)})
+        words = [f"seeds={','.join(map(str, seeds))}", f"name={other_name(sweep.name)}", "--cell", run.arm, str(run.config.get("seed", 0))]
+    notes = {
+        "The working tree had changes that no commit holds.": commit.endswith("+"),
+        "It was resumed on other code than it began with; all states of it are listed below.": len(run.commits) > 1,
+        f"Every figure is in {FOLDER}/ as SVG, PNG and CSV.": True,
+        "If other settings were given too, they are in the list below.": given is None or bool(run.arm),
+    }
+    world = recorded_world(run.summary or run.provenance, run.config) or "not recorded"
+    versions = setting(run.summary, "versions") or run.provenance.get("versions") or {}
+    return {
+        "commands": [*([f"git checkout {commit.removesuffix('+')}"] if commit else []), make_experiment(run.experiment, words)],
+        "notes": [note for note, is_so in notes.items() if is_so],
+        "settings": [("All settings of this run", "\n".join(f"{name}: {value}" for name, value in leaves(run.config)))],
+        "versions": [("code", ", ".join(run.commits) or "not recorded"), ("world", world), *versions.items()],
+    }
+
+
+def other_name(sweep: str) -> str:
+    """A name for the repetition of a sweep: under its own name finished runs would not run again."""
+    return "again" if sweep != "again" else "again_2"

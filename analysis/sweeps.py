@@ -1,26 +1,24 @@
-"""What a sweep set out to compare, kept in its folder since it started.
+"""The runs of a sweep as one frame, from run folders `<arm>/seed_<n>/` or from a study's tables.
 
-Remarks of a comparison, which know what they are about: a page that says it already need not read it off their words.
-
-A sweep folder as data: `<folder>/<arm>/seed_<n>/`, each an ordinary run directory, reduced to what comparisons need.
-
-A run that cannot be used is left out with one sentence that says why; the others are read all the same.
+`results.csv` has a row a run and `curves.csv` a row an evaluation of the small held-out grid, so that a verdict can be recomputed without
+the run folders. Next to them are `settings.json`, from which each row states its own differences, and the sweep's `plan.json`.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import math
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from analysis.endpoints import (
     AUC,
@@ -28,224 +26,29 @@ from analysis.endpoints import (
     ENDPOINTS,
     FORGOTTEN,
     GAIN,
-    UNDIRECTED,
     Curve,
     Grade,
-    area_under_curves,
-    check_curve,
-    common_curves,
-    curve_of,
+    Look,
+    area_to,
     forgotten,
-    hold_last,
     lacks_dialogues,
     lacks_looks,
     looks,
     read_grades,
 )
-from analysis.runs import EACH, NUMBER, OF_A_SITTING, TEXT, Run, Shape, lacks_provenance, leaves, misfit, read_run, setting, why_no_copy
+from analysis.plan import PLAN, KeptPlan, Planned, read_kept_plan, read_planned
+from analysis.runs import OF_A_SITTING, Run, read_run, why_no_copy
 from simulator.files import progress, write_whole
-from simulator.version import recorded_world
-
-PLAN = "plan.json"
-
-THRESHOLD = 60.0
-"""Held-out score whose first reaching is timed where a plan names no other, as none did once."""
-
-PLAN_SHAPE: Shape = {
-    **{key: [TEXT] for key in ("read", "arms", "varied", "overrides")},
-    "contrasts": [(TEXT, TEXT)],
-    "primary": TEXT,
-    "tuning": {EACH: TEXT},
-    "seeds": [NUMBER],
-    "threshold": NUMBER,
-}
-
-Contrast = tuple[str, str]
-"""Two arms, the first one less the second; the second may be a pattern (`fixed_*`), which means the best arm that fits it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Planned:
-    """The comparison that an experiment's file names, whichever of its arms were run."""
-
-    contrasts: tuple[Contrast, ...]
-    """All of the file: the family over which Holm corrects."""
-    primary: str
-    """The endpoint that decides."""
-    read: tuple[str, ...] = ()
-    """Endpoints, or other numbers of `summary.json`, that the experiment is read by besides; they are described."""
-    tuning: Mapping[str, str] = field(default_factory=dict)
-    """By arm or pattern, what was tried before its settings were fixed."""
-    seeds: tuple[int, ...] = ()
-    """All of the file, whichever were asked for; empty where a plan was kept before they were."""
-    arms: tuple[str, ...] = ()
-    """As `seeds`."""
-    varied: tuple[str, ...] = ()
-    """Settings that some arm of the file changes, by their dotted names."""
-    overrides: tuple[str, ...] | None = None
-    """Settings for all arms that were given on the command line; None where a plan was kept before they were."""
-    threshold: float = THRESHOLD
-    """Emotion whose first reaching is timed, 0-100; described, and of no account for whether two plans are one."""
-
-    def refuse_other(self, folder: Path) -> None:
-        """Raises where a sweep was started with another plan.
-
-        Raises:
-            ValueError: it had other contrasts or another endpoint.
-        """
-        before = read_planned(folder)
-        if before is None:
-            return
-        if (before.contrasts, before.primary) != (self.contrasts, self.primary):
-            raise ValueError(
-                f"{folder / PLAN} must have the experiment's contrasts and endpoint ({self.words()}), got {before.words()}; "
-                "take another name= for the sweep"
-            )
-
-    def keep(self, folder: Path) -> None:
-        """Writes it down when the sweep starts; a later sitting finds it there, and may add seeds and arms but take none away.
-
-        Raises:
-            ValueError: as `refuse_other`.
-        """
-        self.refuse_other(folder)
-        before = read_planned(folder)
-        whole = self if before is None else self.grown_from(before)
-        if before != whole:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / PLAN, json.dumps(asdict(whole), indent=1, ensure_ascii=False) + "\n")
-
-    def grown_from(self, before: Planned) -> Planned:
-        """This plan with the seeds and arms of an earlier sitting's."""
-        arms = tuple(dict.fromkeys([*self.arms, *before.arms]))
-        return replace(self, seeds=tuple(sorted({*before.seeds, *self.seeds})), arms=arms)
-
-    def tuning_of(self, arm: str) -> str:
-        """What was tried before an arm's settings were fixed; empty where the plan does not say."""
-        return next((said for pattern, said in self.tuning.items() if fnmatch.fnmatch(arm, pattern)), "")
-
-    @property
-    def num_runs(self) -> int:
-        """How many runs the file asks for; 0 where the plan does not say."""
-        return len(self.seeds) * len(self.arms)
-
-    def words(self) -> str:
-        """Its contrasts and endpoint."""
-        return f"{', '.join(':'.join(contrast) for contrast in self.contrasts) or 'no contrast'} on {self.primary}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeptPlan:
-    """What a sweep's folder keeps of its plan, as far as it can be read."""
-
-    planned: Planned | None = None
-    notes: Sequence[str] = ()
-    """What cannot be read, a sentence each."""
-    is_torn: bool = False
-    """Whether there is a plan that cannot be read."""
-
-    @property
-    def read(self) -> Sequence[str]:
-        """What the sweep is read by beside the primary endpoint; nothing without a plan."""
-        return self.planned.read if self.planned else ()
-
-
-def read_kept_plan(folder: Path) -> KeptPlan:
-    """The plan in a sweep's folder; one that is torn is said to be, and the runs are compared all the same."""
-    try:
-        return KeptPlan(planned=read_planned(folder))
-    except ValueError as error:
-        return KeptPlan(notes=[f"What was planned is not known: {error}."], is_torn=True)
-
-
-def read_planned(folder: Path) -> Planned | None:
-    """The plan in a sweep's folder; None where there is none.
-
-    Raises:
-        ValueError: the file holds something else.
-    """
-    path = folder / PLAN
-    if not path.is_file():
-        return None
-    try:
-        kept = read_shaped(path, PLAN_SHAPE)
-        contrasts = tuple((str(a), str(b)) for a, b in kept["contrasts"])
-        seeds = tuple(int(seed) for seed in kept.get("seeds", ()))
-        arms = tuple(str(arm) for arm in kept.get("arms", ()))
-        overrides = kept.get("overrides")
-        require_endpoint("primary", kept["primary"])
-        threshold = float(kept.get("threshold", THRESHOLD))
-        require_threshold("threshold", threshold)
-        return Planned(
-            contrasts=contrasts,
-            primary=str(kept["primary"]),
-            read=tuple(map(str, kept.get("read", ()))),
-            tuning=dict(kept["tuning"]),
-            seeds=seeds,
-            arms=arms,
-            varied=tuple(map(str, kept.get("varied", ()))),
-            overrides=None if overrides is None else tuple(map(str, overrides)),
-            threshold=threshold,
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} must hold the sweep's contrasts, got something else ({in_words(error)}); "
-            "delete it, and the sweep's own command writes it anew"
-        ) from error
-
-
-def require_endpoint(name: str, value: Any) -> None:
-    """Raises unless an endpoint can decide.
-
-    Args:
-        name: of the setting or option that names it.
-
-    Raises:
-        ValueError: it is none, or has no better end.
-    """
-    if value not in ENDPOINTS:
-        raise ValueError(f"{name} must be one of {', '.join(ENDPOINTS)}, got {value!r}")
-    if value in UNDIRECTED:
-        raise ValueError(f"{name} must be an endpoint of which more, or less, is better, got {value!r}, which only describes")
-
-
-def require_threshold(name: str, value: float) -> None:
-    """Raises unless a threshold is an emotion.
-
-    Args:
-        name: as in `require_endpoint`.
-
-    Raises:
-        ValueError: it is not in [0, 100].
-    """
-    if not 0.0 <= value <= 100.0:
-        raise ValueError(f"{name} must be in [0, 100], got {value!r}")
-
-
-def in_words(error: Exception) -> str:
-    """What is wrong with a file; of a name that is not there, Python says no more than the name."""
-    return f"{error.args[0]} must be there" if isinstance(error, KeyError) else str(error)
-
-
-def read_shaped(path: Path, shape: Shape) -> dict[str, Any]:
-    """A JSON object of a known shape.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    if said := misfit(kept, shape):
-        raise ValueError(said)
-    return dict(kept)
+from simulator.settings import leaves, setting
 
 
 class NoteKind(Enum):
-    """What a remark says of an arm."""
+    """The subject of a remark about an arm."""
 
     REMARK = auto()
-    """Something about its runs, which count all the same."""
+    """Its runs, which count all the same."""
     LEFT_OUT = auto()
-    """The runs of these seeds cannot be used."""
+    """Runs of these seeds that cannot be used."""
     NO_RUN = auto()
     """It has none that can."""
     LACKS_SEEDS = auto()
@@ -253,7 +56,7 @@ class NoteKind(Enum):
 
 
 class Note(str):
-    """A sentence, and what it is about."""
+    """A sentence with its subject, so that a page which says it already need not parse it."""
 
     __slots__ = ("arm", "kind", "seeds")
 
@@ -266,17 +69,9 @@ class Note(str):
         note.kind, note.arm, note.seeds = kind, arm, seeds
         return note
 
-    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
-        return (str(self),), {"arm": self.arm, "seeds": self.seeds, "kind": self.kind}
-
-
-def no_run(arm: str) -> Note:
-    """That an arm, or each that fits a pattern, has nothing to compare."""
-    return Note(f"{arm} has no run that can be used.", arm=arm, kind=NoteKind.NO_RUN)
-
 
 BY_ITSELF = ("name", "seed", "resume", "runs", "experiment")
-"""Settings in which two runs of a comparison may differ without being unlike."""
+"""Settings in which two runs of a comparison may differ."""
 NO_MATTER = (*OF_A_SITTING, "teacher.trace", "simulator.profiles", "simulator.heldout_profiles")
 """Beginnings of further settings in which runs of one arm may differ: where they ran, what was saved, and whom they copied."""
 BUDGETS = ("budget.policy_tokens", "budget.steps")
@@ -286,7 +81,9 @@ WITH_KINDS = ("teacher.", "algorithm.", "simulator.")
 OF_THE_START = ("policy.model", "policy.prior.", "policy.thinking")
 """Beginnings of the settings that decide which weights a run begins with."""
 SHORT = 0.98
-"""A run whose last look lies before this share of the common range is named, because its last score is held to the end."""
+"""A run whose last evaluation lies before this share of the common range is named, because its last score is held to the end."""
+METRICS_AT_LOOKS = {"strictness": "curriculum/strictness", "entropy": "actor/entropy", "reward_density": "curriculum/reward_density"}
+"""Columns of `curves.csv` that are metrics of the step at which an evaluation was made."""
 
 Cell = tuple[str, float]
 """Family and strictness."""
@@ -294,7 +91,7 @@ Cell = tuple[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """What one training run contributes to a comparison."""
+    """One training run in a comparison."""
 
     arm: str
     seed: int
@@ -303,25 +100,26 @@ class RunResult:
     settings: dict[str, Any]
     """By dotted name."""
     commits: tuple[str, ...]
-    """States of the code that it ran on; empty where that was not recorded."""
+    """Commits that it ran on, 12 characters, with `+` for uncommitted changes; empty where that was not recorded."""
     initial_policy: str
     """A digest of the weights it began with; empty where that was not recorded."""
     scalars: dict[str, float | None]
-    """By endpoint; None for what the run did not measure."""
-    alarms: list[str]
-    """Names, in the order they went off."""
-    curve: Curve | None
-    """Mean final emotion, 0-100, on the smaller held-out grid; None without evaluations."""
-    cells: dict[Cell, float]
-    """Mean final emotion, 0-100, at the last full evaluation."""
+    """By endpoint; None for those that the run did not measure."""
+    alarms_at: tuple[str, ...] = ()
+    """Names and steps, `entropy_low@31`, in the order they went off."""
+    looks: tuple[dict[str, Any], ...] = ()
+    """A row of `curves.csv` for each evaluation: step, policy_tokens, score (mean final emotion, 0-100, on the small grid), and metrics."""
+    cells: dict[Cell, float] = field(default_factory=dict)
+    """Mean final emotion, 0-100, at the last full evaluation; empty in tables."""
     num_judged: int | None = None
     """Dialogues in its score at the end; None where the run did not count them."""
     expert: float | None = None
-    """What the scripted expert L6 scored with the same users, 0-100; None where the run did not look."""
+    """Score of the scripted expert L6 with the same users, 0-100; None where it was not measured."""
+    num_steps: int | None = None
 
     @property
     def name(self) -> str:
-        """As it is called in sentences."""
+        """Arm and seed."""
         return f"{self.arm}/seed_{self.seed}"
 
     @property
@@ -329,10 +127,22 @@ class RunResult:
         """Policy tokens that it was allowed."""
         return int(self.settings["budget.policy_tokens"])
 
+    @property
+    def alarms(self) -> list[str]:
+        """Names, in the order they went off."""
+        return [alarm.partition("@")[0] for alarm in self.alarms_at]
+
+    @property
+    def curve(self) -> Curve | None:
+        """Its learning curve; None without evaluations."""
+        if not self.looks:
+            return None
+        return Curve([look["policy_tokens"] for look in self.looks], [look["score"] for look in self.looks])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """The usable runs of a folder, and what is to be said about the others."""
+    """The usable runs of a folder, and notes on the others."""
 
     folder: Path
     arms: list[str]
@@ -349,70 +159,63 @@ class Sweep:
         """The usable runs of an arm by seed."""
         return {run.seed: run for run in self.runs if run.arm == arm}
 
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """A row for each run, by (arm, seed): facts, and as float num_judged, expert and each endpoint under its dotted name."""
+        facts = ("arm", "seed", "world", "commits", "initial_policy", "budget", "alarms")
+        numbers = list(dict.fromkeys([*ENDPOINTS, *self.plan.read, *(name for run in self.runs for name in run.scalars)]))
+        rows = [
+            {name: getattr(run, name) for name in facts} | {"num_judged": run.num_judged, "expert": run.expert, **run.scalars}
+            for run in self.runs
+        ]
+        frame = pd.DataFrame(rows, columns=[*facts, "num_judged", "expert", *numbers])
+        return frame.astype(dict.fromkeys(["num_judged", "expert", *numbers], float)).set_index(["arm", "seed"])
 
-def read_sweep(folder: Path, *, seeds: range | None = None) -> Sweep:
-    """Reads the runs of all arms.
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """A row for each evaluation of each run: arm, seed, and as float step, policy_tokens, score and `METRICS_AT_LOOKS`."""
+        columns = [*Look._fields, *METRICS_AT_LOOKS]
+        rows = [{"arm": run.arm, "seed": run.seed, **look} for run in self.runs for look in run.looks]
+        return pd.DataFrame(rows, columns=["arm", "seed", *columns]).astype(dict.fromkeys(columns, float))
+
+
+def read_sweep(path: Path, *, seeds: range | None = None) -> Sweep:
+    """A sweep from its folder, or from a study's `results.csv`, next to which its plan lies.
 
     Args:
-        folder: of the sweep, with runs as <arm>/seed_<n>.
+        path: of the folder with runs as <arm>/seed_<n>, or of the table.
         seeds: runs with other seeds are ignored; None takes all.
 
     Raises:
-        ValueError: there is no such folder, it holds no arm, or not one run that can be used.
+        ValueError: there is no such folder or file, or no run in it that can be used.
     """
-    folder = Path(folder)
-    places = run_folders(folder)
-    wanted = [place for place in places if seeds is None or seed_of(place) in seeds]
-    runs, notes = read_results(wanted, read=read_kept_plan(folder).read)
-    if not runs:
-        raise ValueError(
-            f"sweep must hold a finished run, got {str(folder)!r} with {len(wanted)} to consider; {'; '.join(notes[:3])}".rstrip("; ")
-        )
-    return sweep_of(folder, runs, notes, arms=[place.parent.name for place in places], seeds=seeds)
-
-
-def sweep_of(folder: Path, runs: Sequence[RunResult], notes: Sequence[str], *, arms: Iterable[str], seeds: range | None) -> Sweep:
-    """Runs as a sweep: with the areas under their curves, and the plan that lies in the folder."""
-    runs, ends, short = with_areas(runs)
+    path = Path(path)
+    is_table = path.suffix == ".csv"
+    folder, notes = path.parent if is_table else path, list[str]()
     plan = read_kept_plan(folder)
-    notes = [*plan.notes, *notes, *short, *judged_by_fewer(runs)]
+    if is_table:
+        everything = read_table(path)
+        arms = [run.arm for run in everything]
+        there, runs = {run.seed for run in everything}, [run for run in everything if seeds is None or run.seed in seeds]
+    else:
+        places = run_folders(folder)
+        arms, there = [place.parent.name for place in places], {seed_of(place) for place in places}
+        runs, notes = read_results([place for place in places if seeds is None or seed_of(place) in seeds], read=plan.read)
+    if seeds is not None and not there & {*seeds}:
+        asked = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]}-{seeds[-1]}"
+        raise ValueError(f"--seeds must hold a seed of the sweep ({', '.join(map(str, sorted(there)))}), got {asked}")
+    if not runs:
+        raise ValueError(f"sweep must hold a finished run, got {str(path)!r}; {'; '.join(notes[:3])}".rstrip("; "))
+    runs, ends, short = with_areas(runs)
     return Sweep(
         folder=folder,
         arms=sorted(set(arms)),
         runs=runs,
-        notes=notes,
+        notes=[*plan.notes, *notes, *short, *judged_by_fewer(runs)],
         auc_ends=ends,
         plan=plan,
         only_seeds=None if seeds is None else tuple(seeds),
     )
-
-
-def read_results(places: Sequence[Path], *, read: Iterable[str] = ()) -> tuple[list[RunResult], list[str]]:
-    """The runs that can be used, and of each other one why it cannot.
-
-    Args:
-        read: numbers of their summaries that are wanted beside the endpoints.
-    """
-    runs, notes = [], list[str]()
-    for place in progress(places, total=len(places), what="Reading runs"):
-        try:
-            runs.append(read_result(place, read=read))
-        except (ValueError, OSError) as error:
-            arm, seed = place.parent.name, seed_of(place)
-            notes.append(Note(f"{arm}/{place.name} is left out: {error}", arm=arm, seeds=(seed,), kind=NoteKind.LEFT_OUT))
-    return runs, notes
-
-
-def judged_by_fewer(runs: Iterable[RunResult]) -> list[str]:
-    """Which runs were scored on fewer dialogues than others that were judged alike: some broke, and others' users count in their place."""
-    counted = [run for run in runs if run.num_judged is not None]
-    notes = list[str]()
-    for run in counted:
-        most = max(other.num_judged or 0 for other in counted if not why_not(run, other))
-        if run.num_judged != most:
-            fewer = f"{run.name} is scored on {run.num_judged} held-out dialogues at the end, others on {most}; those lacking broke."
-            notes.append(Note(fewer, arm=run.arm, seeds=(run.seed,)))
-    return notes
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -436,61 +239,57 @@ def seed_of(place: Path) -> int:
     return int(place.name.removeprefix("seed_"))
 
 
+def read_results(places: Sequence[Path], *, read: Iterable[str] = ()) -> tuple[list[RunResult], list[str]]:
+    """The runs that can be used, and of each other one why it cannot.
+
+    Args:
+        read: further numbers of their summaries.
+    """
+    runs, notes = [], list[str]()
+    for place in progress(places, total=len(places), what="Reading runs"):
+        try:
+            runs.append(read_result(place, read=read))
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            arm, seed = place.parent.name, seed_of(place)
+            notes.append(Note(f"{arm}/{place.name} is left out: {why}", arm=arm, seeds=(seed,), kind=NoteKind.LEFT_OUT))
+    return runs, notes
+
+
 def read_result(place: Path, *, read: Iterable[str] = ()) -> RunResult:
     """Reads one run.
 
     Raises:
-        ValueError: it is torn, unfinished, not what its folder says, or no replay of the run that it names.
+        ValueError: it is torn, unfinished, of another seed than its folder, or no replay of the run that it names.
     """
     run = read_run(place)
-    if run.summary is None:
+    summary = run.summary
+    if summary is None:
         raise ValueError("it has not finished (no summary.json); resume it to have it counted")
-    if run.summary.get("seed") != seed_of(place):
-        raise ValueError(f"its summary says seed {run.summary.get('seed')!r}, its folder {seed_of(place)}")
+    if summary.get("seed") != seed_of(place):
+        raise ValueError(f"its summary says seed {summary.get('seed')!r}, its folder {seed_of(place)}")
     if reason := why_no_copy(run):
         raise ValueError(reason)
     settings = dict(leaves(run.config))
-    require_budgets(settings)
-    if said := lacks_provenance(run):
-        raise ValueError(said)
     grades = read_grades(run)
-    curve, cells = held_out(run, grades)
+    scalars = {name: number(setting(summary, name)) for name in (*ENDPOINTS, *read) if name not in COMPUTED}
+    at_steps = {name: dict(zip(*run.series(key), strict=True)) for name, key in METRICS_AT_LOOKS.items()}
+    seen, cells = held_out(run, grades)
     return RunResult(
         arm=place.parent.name,
         seed=seed_of(place),
-        world=recorded_world(run.summary, run.config),
-        settings=settings,
-        commits=tuple(run.commits),
+        world=run.world,
+        settings={**settings, "budget.policy_tokens": int(settings["budget.policy_tokens"])},
+        commits=tuple(commit[:12] + "+" * commit.endswith("+") for commit in run.commits),
         initial_policy=str(run.provenance.get("initial_policy") or ""),
-        scalars=scalars_of(run.summary, read=read) | {FORGOTTEN: forgotten(grades)},
-        alarms=[str(alarm.get("name")) for alarm in setting(run.summary, "collapse.alarms", [])],
-        curve=curve,
+        scalars={**scalars, GAIN: gain_of(scalars), FORGOTTEN: forgotten(grades)},
+        alarms_at=tuple(f"{alarm['name']}@{alarm['step']}" for alarm in setting(summary, "collapse.alarms", [])),
+        looks=tuple(look._asdict() | {name: at_steps[name].get(look.step) for name in METRICS_AT_LOOKS} for look in seen),
         cells=cells,
-        num_judged=setting(run.summary, "heldout.n_dialogues"),
-        expert=number(setting(run.summary, "reference.L6.score")),
+        num_judged=setting(summary, "heldout.n_dialogues"),
+        expert=number(setting(summary, "reference.L6.score")),
+        num_steps=setting(summary, "steps"),
     )
-
-
-def require_budgets(settings: Mapping[str, Any]) -> None:
-    """Raises unless settings tell what a run might spend.
-
-    Raises:
-        ValueError: a budget is no number, or none that a run can have.
-    """
-    for name, least in zip(BUDGETS, (1, 0), strict=True):
-        # Limits on steps are newer than some runs.
-        value = settings.get(name, least if name == "budget.steps" else None)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError(f"{name} must stand in its config.yaml, got {value!r}")
-        if value < least:
-            raise ValueError(f"{name} in its config.yaml must be at least {least}, got {value!r}")
-
-
-def scalars_of(summary: Mapping[str, Any], *, read: Iterable[str]) -> dict[str, float | None]:
-    """The endpoints, and other numbers, that stand in a run's summary or follow from two that do."""
-    found = {name: number(setting(summary, name)) for name in (*ENDPOINTS, *read) if name not in COMPUTED}
-    start, end = found["start.score"], found["heldout.score"]
-    return found | {GAIN: None if start is None or end is None else end - start}
 
 
 def number(value: Any) -> float | None:
@@ -498,68 +297,76 @@ def number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
 
 
-def held_out(run: Run, grades: Sequence[Grade]) -> tuple[Curve | None, dict[Cell, float]]:
-    """A run's curve and its cells at the end; ERROR dialogues count in neither.
+def gain_of(scalars: Mapping[str, float | None]) -> float | None:
+    """The score at the end less the score before training; None where one is not known."""
+    start, end = scalars["start.score"], scalars["heldout.score"]
+    return None if start is None or end is None else end - start
+
+
+def held_out(run: Run, grades: Sequence[Grade]) -> tuple[list[Look], dict[Cell, float]]:
+    """A run's evaluations on the small grid and its cells at the end; ERROR dialogues count in neither.
 
     Raises:
-        ValueError: the looks are no curve, or looks or dialogues are missing that the summary counted.
+        ValueError: there is none before training, or some are missing that the summary counted.
     """
+    seen = looks(grades)
+    if seen and seen[0].policy_tokens != 0:
+        raise ValueError(f"evaluation.jsonl must begin before training, got a first look at {seen[0].policy_tokens} policy tokens")
     full: dict[int, dict[Cell, list[float]]] = {}
     for grade in grades:
         if grade.grid == "full":
             full.setdefault(grade.look, {}).setdefault((grade.family, grade.strictness), []).append(grade.emotion)
-    seen = looks(grades)
-    if seen and seen[0].policy_tokens != 0:
-        raise ValueError(f"evaluation.jsonl must begin before training, got a first look at {seen[0].policy_tokens} policy tokens")
-    curve = curve_of(seen) if seen else None
-    if curve:
-        check_curve(curve, "its learning curve")
-    if said := lacks_looks(run.summary, seen):
-        raise ValueError(said)
+    # The full grid before training is not the end.
     last = full[max(full)] if len(full) > 1 else {}
-    if said := lacks_dialogues(run.summary, sum(map(len, last.values()))):
-        raise ValueError(said)
-    return curve, {cell: statistics.fmean(emotions) for cell, emotions in sorted(last.items())}
+    if complaint := lacks_looks(run.summary, seen) or lacks_dialogues(run.summary, sum(map(len, last.values()))):
+        raise ValueError(complaint)
+    return seen, {cell: statistics.fmean(emotions) for cell, emotions in sorted(last.items())}
 
 
 def with_areas(runs: Sequence[RunResult]) -> tuple[list[RunResult], dict[int, float], list[str]]:
-    """The runs with `heldout.auc`, to where the areas of each budget reach, and what is to be said about short curves.
+    """The runs with `heldout.auc`, where the areas of each budget end, and notes on short curves.
 
     Areas reach to the budget, or to the end of the shortest curve where none reaches that far (runs that end by steps). What lies beyond
     is cut off; a finished run that ended earlier keeps its last score to the end, because dropping it would favour arms that collapse.
     """
     ends: dict[int, float] = {}
-    areas: dict[str, float] = {}
     unseen = "has no evaluations: the area under its curve is unknown."
     notes: list[str] = [Note(f"{run.name} {unseen}", arm=run.arm, seeds=(run.seed,)) for run in runs if run.curve is None]
     for budget in sorted({run.budget for run in runs}):
-        drawn = [(run, run.curve) for run in runs if run.budget == budget and run.curve is not None]
-        lasts = [float(curve.tokens[-1]) for _, curve in drawn]
-        # A curve of one look has no width to cut the others to.
-        end = float(budget) if max(lasts, default=0.0) >= budget else min((last for last in lasts if last > 0.0), default=0.0)
-        if end <= 0.0:
+        lasts = {run.name: float(run.curve.tokens[-1]) for run in runs if run.budget == budget and run.curve is not None}
+        # A curve of one evaluation has no width to cut the others to.
+        end = float(budget) if max(lasts.values(), default=0.0) >= budget else min(filter(None, lasts.values()), default=0.0)
+        if not end:
             continue
         ends[budget] = end
         if end < budget:
             notes.append(
                 f"No run spent the {budget:,} policy tokens that were allowed: areas are over the first {end:,.0f}, where the shortest "
-                f"curve ends; the longest reaches {max(lasts):,.0f}."
+                f"curve ends; the longest reaches {max(lasts.values()):,.0f}."
             )
-        tokens_T, curves_RT = common_curves([curve for _, curve in drawn], end=end)
-        found = area_under_curves(tokens_T, hold_last(curves_RT))
-        areas |= {run.name: float(area) for (run, _), area in zip(drawn, found, strict=True)}
-        short = [(run.name, last) for (run, _), last in zip(drawn, lasts, strict=True) if last < SHORT * end]
-        if short:
-            ended = ", ".join(f"{name} at {last:,.0f}" for name, last in short)
+        if short := [f"{name} at {last:,.0f}" for name, last in lasts.items() if last < SHORT * end]:
             whose = "its last score is" if len(short) == 1 else "their last scores are"
-            notes.append(f"Before {end:,.0f} policy tokens ended {ended}: {whose} held to the end.")
-    return [replace(run, scalars={**run.scalars, AUC: areas.get(run.name)}) for run in runs], ends, notes
+            notes.append(f"Before {end:,.0f} policy tokens ended {', '.join(short)}: {whose} held to the end.")
+    areas = [area_to(run.curve, ends[run.budget]) if run.curve is not None and run.budget in ends else None for run in runs]
+    return [replace(run, scalars={**run.scalars, AUC: area}) for run, area in zip(runs, areas, strict=True)], ends, notes
+
+
+def judged_by_fewer(runs: Iterable[RunResult]) -> list[str]:
+    """The runs that were scored on fewer dialogues than others with the same evaluation, because some broke."""
+    counted = [run for run in runs if run.num_judged is not None]
+    notes = list[str]()
+    for run in counted:
+        most = max(other.num_judged or 0 for other in counted if not why_not(run, other))
+        if run.num_judged != most:
+            fewer = f"{run.name} is scored on {run.num_judged} held-out dialogues at the end, others on {most}; those lacking broke."
+            notes.append(Note(fewer, arm=run.arm, seeds=(run.seed,)))
+    return notes
 
 
 def why_not(a: RunResult, b: RunResult) -> str:
-    """Why two runs must not be compared or averaged, as what both `had`, `were` or `ran in`; empty where they may be.
+    """Why two runs must not be compared or averaged, as a predicate of both (`ran in different worlds`); empty where they may be.
 
-    A setting that only one of them knows is no difference: it did not exist when the other began, and stood at its default.
+    A setting that only one of them knows is no difference: it did not exist when the other began, and had its default.
     """
     if a.world != b.world:
         return f"ran in different worlds ({a.world} and {b.world})"
@@ -567,7 +374,7 @@ def why_not(a: RunResult, b: RunResult) -> str:
         if allowed_of(a, name) != allowed_of(b, name):
             return f"had unequal budgets ({name}: {allowed_of(a, name)} and {allowed_of(b, name)})"
     for name in sorted(differing(a.settings, b.settings, known=True, of="evaluation.")):
-        return f"were judged differently ({name}: {a.settings.get(name)} and {b.settings.get(name)})"
+        return f"were judged differently ({name}: {a.settings[name]} and {b.settings[name]})"
     return ""
 
 
@@ -603,11 +410,13 @@ def why_not_averaged(a: RunResult, b: RunResult) -> str:
     return ""
 
 
-def groups_alike(runs: Iterable[RunResult], *, apart: Callable[[RunResult, RunResult], str] = why_not_averaged) -> list[list[RunResult]]:
-    """The runs in groups of which each belongs together, the largest first; of equally large ones the one that came first.
+def comparable_groups(
+    runs: Iterable[RunResult], *, apart: Callable[[RunResult, RunResult], str] = why_not_averaged
+) -> list[list[RunResult]]:
+    """The runs in groups that belong together, the largest first; of equally large ones the one that came first.
 
     Args:
-        apart: why two runs do not belong together; as it is, for runs of one arm.
+        apart: why two runs do not belong together; the default is for runs of one arm.
     """
     groups: list[list[RunResult]] = []
     for run in runs:
@@ -624,24 +433,165 @@ def differing(a: Mapping[str, Any], b: Mapping[str, Any], *, known: bool = False
 
     Args:
         known: only of those that both runs know.
-        of: beginnings of the names that are asked for; others are not compared, which takes the time.
+        of: beginnings of the names that are compared.
     """
     names = [name for name in dict.fromkeys([*a, *b]) if name.startswith(of) and name not in BY_ITSELF]
-    names = [name for name in names if not known or (name in a and name in b)]
-    return [name for name in names if json.dumps(a.get(name), default=str) != json.dumps(b.get(name), default=str)]
-
-
-def unlike_settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """As `differing`, but for settings that only one run knows outside of groups that have kinds: those did not exist yet."""
-    return [name for name in differing(a, b) if (name in a and name in b) or name.startswith(WITH_KINDS)]
-
-
-def measured(runs: Iterable[RunResult], endpoint: str) -> np.ndarray:
-    """float[R], the endpoint of the runs that measured it."""
-    return np.array([value for run in runs if (value := run.scalars.get(endpoint)) is not None], dtype=float)
+    return [name for name in names if a.get(name) != b.get(name) and not (known and (name not in a or name not in b))]
 
 
 def common_cells(runs: Iterable[RunResult]) -> list[Cell]:
     """The cells that all of the runs were judged on, sorted."""
     held = [set(run.cells) for run in runs]
     return sorted(set.intersection(*held)) if held else []
+
+
+RESULTS, CURVES, SETTINGS = "results.csv", "curves.csv", "settings.json"
+KEY = ("arm", "seed")
+FACTS = ("world", "commits", "initial_policy", "budget", "steps", "num_judged", "expert", "collapsed", "alarms")
+"""Columns about a run, without its endpoints. `collapsed` is the step at which a study's label places the collapse, `no`, or empty."""
+MEASURED = tuple(name for name in ENDPOINTS if name not in (AUC, GAIN))
+"""Endpoints in a row; the gain and the area under the curve follow from the rest."""
+ABSENT = "absent"
+"""Key of a row's settings: names of `settings.json` that this run does not know."""
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """A table as texts, empty where nothing is; without rows where there is no file."""
+    return pd.read_csv(path, dtype=str, keep_default_na=False) if path.is_file() else pd.DataFrame()
+
+
+def number_in(text: str | None) -> float | None:
+    """A cell as a number; None where it is empty or there is no such column."""
+    return float(text) if text else None
+
+
+def read_table(path: Path) -> list[RunResult]:
+    """The runs of a `results.csv`, by arm and seed.
+
+    Raises:
+        ValueError: a file is missing, a column is missing, or a cell holds no number.
+    """
+    for needed in (path, path.parent / CURVES, path.parent / SETTINGS):
+        if not needed.is_file():
+            raise ValueError(f"{needed} must be there to compare {path}")
+    common = json.loads((path.parent / SETTINGS).read_text(encoding="utf-8"))
+    looks: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in read_csv(path.parent / CURVES).to_dict("records"):
+        looks.setdefault((row["arm"], row["seed"]), []).append({str(name): number_in(row[name]) for name in row if name not in KEY})
+    runs = []
+    for num, row in enumerate(read_csv(path).to_dict("records"), start=2):
+        try:
+            settings = json.loads(row.get("settings") or "{}")
+            absent = set(settings.pop(ABSENT, ()))
+            scalars = {str(name): number_in(row.get(name)) for name in (*MEASURED, *row) if name not in (*KEY, *FACTS, "settings")}
+            judged, steps = number_in(row.get("num_judged")), number_in(row.get("steps"))
+            runs.append(
+                RunResult(
+                    arm=row["arm"],
+                    seed=int(row["seed"]),
+                    world=row["world"],
+                    settings={name: value for name, value in common.items() if name not in absent} | settings,
+                    commits=tuple(row.get("commits", "").split()),
+                    initial_policy=row.get("initial_policy", ""),
+                    scalars=scalars | {GAIN: gain_of(scalars)},
+                    alarms_at=tuple(row.get("alarms", "").split()),
+                    looks=tuple(looks.get((row["arm"], row["seed"]), ())),
+                    num_judged=None if judged is None else int(judged),
+                    expert=number_in(row.get("expert")),
+                    num_steps=None if steps is None else int(steps),
+                )
+            )
+        except (KeyError, ValueError, TypeError) as error:
+            raise ValueError(f"{path} must hold a run in each row, got line {num} with a bad {error}") from error
+    return sorted(runs, key=lambda run: (run.arm, run.seed))
+
+
+def export(folder: Path, out: Path) -> str:
+    """Adds the finished runs of a sweep to the tables of a study, whose rows stay as they are; returns a message.
+
+    Args:
+        folder: the sweep's folder, with runs as <arm>/seed_<n>.
+        out: the study's folder, made where there is none.
+
+    Raises:
+        ValueError: no run is finished, or another plan or another run is there.
+    """
+    sweep = read_sweep(folder)
+    runs = sweep.runs
+    planned: Planned | None = sweep.plan.planned
+    before: Planned | None = read_planned(out)
+    if planned and before and (planned.contrasts, planned.primary) != (before.contrasts, before.primary):
+        raise ValueError(f"{out / PLAN} must be the plan of {folder}, got another; export to another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    own = [{name: value for name, value in run.settings.items() if name not in BY_ITSELF} for run in runs]
+    if not (out / SETTINGS).is_file():
+        known = [name for name in own[0] if all(name in settings for settings in own)]
+        most = {name: Counter(as_json(settings[name]) for settings in own).most_common(1)[0][0] for name in known}
+        common = {name: json.loads(value) for name, value in most.items()}
+        write_whole(out / SETTINGS, json.dumps(common, indent=0, ensure_ascii=False) + "\n")
+    common = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
+    results, curves = read_csv(out / RESULTS), read_csv(out / CURVES)
+    there = {(row["arm"], row["seed"]): row for row in results.to_dict("records")}
+    measured = list(dict.fromkeys((*MEASURED, *(name for name in sweep.plan.read if name not in (AUC, GAIN)))))
+    new_rows, new_looks = [], []
+    for run, settings in zip(runs, own, strict=True):
+        row = row_of(run, settings, common, measured)
+        old = there.get((run.arm, str(run.seed)))
+        if old is None:
+            new_rows.append(row)
+            new_looks += [
+                {"arm": run.arm, "seed": str(run.seed), **{name: as_cell(value) for name, value in look.items()}} for look in run.looks
+            ]
+        elif other := [name for name in measured if old.get(name, "") != row[name]]:
+            name = other[0]
+            raise ValueError(f"{out / RESULTS} holds another {run.name}: its {name} is {old.get(name, '')}, here {row[name]}")
+    of_study = [str(name) for name in results if name not in (*KEY, *FACTS, *measured, "settings")]
+    write_csv(out / RESULTS, results, new_rows, columns=(*KEY, *FACTS, *measured, *of_study, "settings"))
+    write_csv(out / CURVES, curves, new_looks, columns=(*KEY, *Look._fields, *METRICS_AT_LOOKS))
+    if planned and not before:
+        write_whole(out / PLAN, (folder / PLAN).read_bytes())
+    return "\n".join([*sweep.notes, f"{len(new_rows)} new of {len(runs)} finished runs are in {out / RESULTS}"])
+
+
+def row_of(run: RunResult, settings: Mapping[str, Any], common: Mapping[str, Any], measured: Iterable[str]) -> dict[str, str]:
+    """A run's row of `results.csv`.
+
+    Args:
+        settings: of the run, but for those that name it.
+        common: the settings that the row states its differences from.
+        measured: endpoints in the row.
+    """
+    differing: dict[str, Any] = {name: value for name, value in settings.items() if name not in common or common[name] != value}
+    if absent := [name for name in common if name not in settings]:
+        differing[ABSENT] = absent
+    facts = {
+        "arm": run.arm,
+        "seed": run.seed,
+        "world": run.world,
+        "commits": " ".join(run.commits),
+        "initial_policy": run.initial_policy,
+        "budget": run.budget,
+        "steps": run.num_steps,
+        "num_judged": run.num_judged,
+        "expert": run.expert,
+        "alarms": " ".join(run.alarms_at),
+        "settings": as_json(differing) if differing else "",
+    }
+    return {name: as_cell(value) for name, value in (facts | {name: run.scalars.get(name) for name in measured}).items()}
+
+
+def as_json(value: Any) -> str:
+    """A setting's value as text that compares equal where the value does."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def as_cell(value: Any) -> str:
+    """A value as text from which the same value is read; empty for None."""
+    return "" if value is None else value if isinstance(value, str) else repr(value)
+
+
+def write_csv(path: Path, before: pd.DataFrame, new: Sequence[Mapping[str, str]], *, columns: Sequence[str]) -> None:
+    """Writes a table with new rows, whole or not at all; a column that is empty in all rows is left out."""
+    table = pd.DataFrame([*before.to_dict("records"), *new], columns=columns, dtype=object).fillna("")
+    kept = [name for name in columns if name in KEY or (table[name] != "").any()]
+    write_whole(path, table[kept].to_csv(index=False, lineterminator="\n"))

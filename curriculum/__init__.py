@@ -3,27 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from curriculum.bandits import (
-    BetaThompsonConfig,
-    BetaThompsonTeacher,
-    DumpConfig,
-    DumpTeacher,
-    PlrConfig,
-    PlrTeacher,
-    ProgressConfig,
-    ProgressTeacher,
-    SecConfig,
-    SecTeacher,
-    SflConfig,
-    SflTeacher,
-    TsclConfig,
-    TsclTeacher,
-    VcrlConfig,
-    VcrlTeacher,
-)
+from curriculum.bandits import DumpConfig, DumpTeacher, ProgressConfig, ProgressTeacher, SecConfig, SecTeacher, TsclConfig, TsclTeacher
 from curriculum.controllers import AdarftConfig, AdarftTeacher, AdrConfig, AdrTeacher, RlveConfig, RlveTeacher
 from curriculum.density import AlpGmmConfig, AlpGmmTeacher, SpdlConfig, SpdlTeacher
 from curriculum.frontier import FrontierConfig, FrontierTeacher
+from curriculum.replay import PlrConfig, PlrTeacher, SflConfig, SflTeacher, VcrlConfig, VcrlTeacher
 from curriculum.replayed import ShuffledConfig, ShuffledTeacher, YokedConfig, YokedTeacher
 from curriculum.schedules import (
     FixedConfig,
@@ -36,6 +20,7 @@ from curriculum.schedules import (
     UniformTeacher,
 )
 from curriculum.task import Teacher
+from curriculum.thompson import BetaThompsonConfig, BetaThompsonTeacher
 from simulator.scenario import Family
 
 TEACHERS = {
@@ -63,7 +48,7 @@ TEACHERS = {
 """Teachers by kind: the dataclass of their settings and the class, built as `Teacher(config, scenarios=..., group_size=..., seed=...)`."""
 
 NEEDS = {"alp_gmm": "sklearn"}
-"""What a teacher imports beyond the light installation; without it the teacher cannot be built, and says so."""
+"""Package that a teacher imports beyond the light installation; without it the teacher cannot be built, and says so."""
 
 
 def make_teacher(config: Any, scenarios: Mapping[Family, Sequence[str]], *, group_size: int, seed: int) -> Teacher:

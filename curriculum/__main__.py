@@ -1,4 +1,4 @@
-"""The door to teachers: list them, and compare them on toy students; `--help` lists what studies add."""
+"""`python -m curriculum`: list teachers, and compare them on toy students; `--help` lists the commands of studies too."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ EXAMPLES = """examples:
   python -m curriculum benchmark --teachers frontier fixed:strictness=.3 frontier:rho=.2,guard.enabled=false --students S2_slow drift
   python -m curriculum benchmark --show teachers.json --markdown
 """
-Raw = argparse.RawDescriptionHelpFormatter
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,11 +33,22 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     teachers = commands.add_parser("teachers", help="list teachers with their settings, defaults, ranges and effects")
     teachers.add_argument("kind", nargs="*", metavar="KIND", help=f"only these ({', '.join(TEACHERS)})")
-    add_benchmark(commands.add_parser("benchmark", help="compare teachers on toy students", epilog=EXAMPLES, formatter_class=Raw))
+    raw = argparse.RawDescriptionHelpFormatter
+    compare = commands.add_parser("benchmark", help="compare teachers on toy students", epilog=EXAMPLES, formatter_class=raw)
+    add = compare.add_argument
+    add("--teachers", nargs="+", default=["all"], metavar="TEACHER", help="all, or names and kinds, with settings if need be")
+    add("--students", nargs="+", default=["all"], metavar="STUDENT", help=f"all, or some of {', '.join(STUDENTS)}")
+    add("--seeds", type=int, default=8, help="runs of each pair (default 8)")
+    add("--first-seed", type=int, default=0, help="the first of these seeds (default 0)")
+    add("--jobs", type=int, default=os.cpu_count(), help="processes in parallel (default: one for each CPU)")
+    add("--out", type=Path, help="JSON file for all figures with intervals and every seed's value")
+    add("--show", type=Path, metavar="FILE", help="only print the table of such a file")
+    add("--markdown", action="store_true", help="print the table as Markdown")
     argv = sys.argv[1:] if argv is None else argv
     of_study = add_study_commands("curriculum", parser, commands, argv)
     args = parser.parse_args(argv)
-    return of_study(args) if of_study else COMMANDS[args.command](args)
+    command: Callable[[argparse.Namespace], int] = of_study or {"teachers": list_teachers, "benchmark": benchmark}[args.command]
+    return command(args)
 
 
 def list_teachers(args: argparse.Namespace) -> int:
@@ -48,20 +58,6 @@ def list_teachers(args: argparse.Namespace) -> int:
         return 2
     print("\n\n".join(describe(kind) for kind in args.kind or TEACHERS))
     return 0
-
-
-def add_benchmark(parser: argparse.ArgumentParser) -> None:
-    """The benchmark's options."""
-    parser.add_argument(
-        "--teachers", nargs="+", default=["all"], metavar="TEACHER", help="all, or names and kinds, with settings if need be"
-    )
-    parser.add_argument("--students", nargs="+", default=["all"], metavar="STUDENT", help=f"all, or some of {', '.join(STUDENTS)}")
-    parser.add_argument("--seeds", type=int, default=8, help="runs of each pair (default 8)")
-    parser.add_argument("--first-seed", type=int, default=0, help="the first of these seeds (default 0)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes side by side (default: one for each CPU)")
-    parser.add_argument("--out", type=Path, help="JSON file for all figures with intervals and every seed's value")
-    parser.add_argument("--show", type=Path, metavar="FILE", help="only print the table of such a file")
-    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
 
 
 def benchmark(args: argparse.Namespace) -> int:
@@ -76,7 +72,7 @@ def benchmark(args: argparse.Namespace) -> int:
 
 
 def run_benchmark(args: argparse.Namespace) -> Results:
-    """All pairs of teachers and students, checked first, and written where `--out` says."""
+    """All pairs of teachers and students, checked first, and written to `--out`."""
     for option, least in (("seeds", 1), ("first_seed", 0), ("jobs", 1)):
         if getattr(args, option) < least:
             raise ValueError(f"--{option.replace('_', '-')} must be at least {least}, got {getattr(args, option)}")
@@ -87,7 +83,7 @@ def run_benchmark(args: argparse.Namespace) -> Results:
     arms = parse_arms(args.teachers)
     check_jobs(students, arms)
     seeds = range(args.first_seed, args.first_seed + args.seeds)
-    # Seeds outermost, so that what is long and what is short alternate and the bar is a fair forecast.
+    # Seeds outermost, so that long and short runs alternate and the bar is a fair forecast.
     jobs = [Job(student, arm, seed) for seed in seeds for student in students for arm in arms]
     done = dict(progress(run_jobs(jobs, num_processes=args.jobs), total=len(jobs), what="runs"))
     results = summarise({job: done[job] for job in jobs})
@@ -97,11 +93,9 @@ def run_benchmark(args: argparse.Namespace) -> Results:
 
 
 def describe(kind: str) -> str:
-    """A teacher's idea and its settings, as lines of text."""
+    """A teacher's idea and its settings with ranges, as lines of text."""
     config, teacher = TEACHERS[kind]
-    said = getattr(sys.modules.get(teacher.__module__), "__doc__", None) or teacher.__doc__ or "one of your own"
-    idea = said.strip().splitlines()[0]
-    lines = [f"{kind}: {idea}"]
+    lines = [f"{kind}: {(teacher.__doc__ or '').strip().splitlines()[0]}"]
     for name, default, note in settings(config(), "teacher"):
         lines.append(f"  {name}={default}")
         lines.extend(textwrap.wrap(note, width=100, initial_indent=" " * 6, subsequent_indent=" " * 6))
@@ -109,14 +103,26 @@ def describe(kind: str) -> str:
 
 
 def settings(config: Any, prefix: str) -> Iterator[tuple[str, object, str]]:
-    """Dotted name, default and docstring line of every setting of a fresh `config`, nested ones included."""
+    """Dotted name, default, and range with docstring of every setting of a fresh `config`, nested ones included."""
     notes = setting_notes(type(config))
     for setting in fields(config):
         value = getattr(config, setting.name)
         if is_dataclass(value):
             yield from settings(value, f"{prefix}.{setting.name}")
         else:
-            yield f"{prefix}.{setting.name}", value, notes.get(setting.name, "")
+            note = " ".join(filter(None, (interval(type(config), setting.name), notes.get(setting.name))))
+            yield f"{prefix}.{setting.name}", value, note
+
+
+def interval(config: type, name: str) -> str:
+    """The range of a setting, such as "(0, 1]:", from its bounds; empty without any."""
+    info = getattr(config, "__pydantic_fields__", {}).get(name)
+    bounds = {end: getattr(rule, end) for rule in (info.metadata if info else ()) for end in ("ge", "gt", "le", "lt") if hasattr(rule, end)}
+    if not bounds:
+        return ""
+    low = f"[{bounds['ge']:g}" if "ge" in bounds else f"({bounds['gt']:g}"
+    high = f"{bounds['le']:g}]" if "le" in bounds else f"{bounds['lt']:g})"
+    return f"{low}, {high}:"
 
 
 def setting_notes(config: type) -> dict[str, str]:
@@ -129,12 +135,6 @@ def setting_notes(config: type) -> dict[str, str]:
             if isinstance(setting, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
                 notes[ast.unparse(setting.target)] = " ".join(str(below.value.value).split())
     return notes
-
-
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "teachers": list_teachers,
-    "benchmark": benchmark,
-}
 
 
 if __name__ == "__main__":

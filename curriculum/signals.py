@@ -1,10 +1,12 @@
-"""What a batch of groups has to teach: pure functions of each group's rewards.
+"""Signals of a batch of groups: what their rewards have to teach.
 
-Every function takes one sequence of per-rollout numbers per group and drops NaN (rollouts that broke); what cannot be computed is NaN.
+Every function takes one sequence of per-rollout numbers per group and drops NaN (rollouts that broke); values that cannot be computed are
+NaN. *Leads*, *coincident* and *lags* say when a signal moves relative to a collapse.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
@@ -16,12 +18,12 @@ Groups = Sequence[Sequence[float]]
 
 @dataclass(frozen=True, kw_only=True)
 class ZeroVariance:
-    """Shares of the groups in which all survivors fared alike, in [0, 1]."""
+    """Shares of the groups in which the rewards of all survivors are equal, in [0, 1]."""
 
     all_low: float
-    """Alike at a reward below .5: too hard."""
+    """Equal, below 0.5: too hard."""
     all_high: float
-    """Alike at .5 or above: too easy."""
+    """Equal, 0.5 or above: too easy."""
 
     @property
     def total(self) -> float:
@@ -33,47 +35,48 @@ def reward_density(groups: Groups) -> float:
     """4 x mean over groups of the unbiased (G - 1) variance of reward within the group, before any normalisation. Leads.
 
     Returns:
-        0 where every rollout of a group fares alike, 1 in expectation for groups of fair coins; in [0, G / (G - 1)].
+        0 where the rewards of every group are equal, 1 in expectation for groups of fair coins; in [0, G / (G - 1)].
     """
     return _mean([4.0 * float(np.var(rewards_G, ddof=1)) for rewards_G in survivors(groups)])
 
 
 def within_group_std(groups: Groups) -> float:
-    """Mean over groups of the unbiased (G - 1) standard deviation of reward. Leads: a cliff in it is what comes before the fall."""
+    """Mean over groups of the unbiased (G - 1) standard deviation of reward. Leads: a cliff in it precedes the fall."""
     return _mean([float(np.std(rewards_G, ddof=1)) for rewards_G in survivors(groups)])
 
 
 def zero_variance_share(groups: Groups) -> ZeroVariance:
-    """How many groups fared exactly alike, those that all failed and those that all succeeded apart. Leads."""
+    """Shares of groups with exactly equal rewards, those that all failed and those that all succeeded apart. Leads."""
     alive = survivors(groups)
-    alike = [rewards_G[0] for rewards_G in alive if np.all(rewards_G == rewards_G[0])]
-    num_low = sum(reward < 0.5 for reward in alike)
     if not alive:
-        return ZeroVariance(all_low=float("nan"), all_high=float("nan"))
-    return ZeroVariance(all_low=num_low / len(alive), all_high=(len(alike) - num_low) / len(alive))
+        return ZeroVariance(all_low=math.nan, all_high=math.nan)
+    constant = [rewards_G[0] for rewards_G in alive if np.all(rewards_G == rewards_G[0])]
+    num_low = sum(reward < 0.5 for reward in constant)
+    return ZeroVariance(all_low=num_low / len(alive), all_high=(len(constant) - num_low) / len(alive))
 
 
 def neighbours_success(strictness_N: Sequence[float], successes: Groups, *, num_neighbours: int = 4) -> list[float]:
-    """For each group, the mean success share of the other groups issued nearest to its strictness: what it could be expected to achieve.
+    """For each group, the mean success rate of the other groups issued nearest to its strictness, as its expected success.
 
-    A group's own share will not do: where all fared alike it makes that look certain.
+    A group's own rate will not do: where all of a group succeeded it makes that look certain.
 
     Returns:
-        [N] in [0, 1]; NaN for a group that stands alone.
+        [N] in [0, 1]; NaN for a group without neighbours.
     """
-    shares_N = np.array([_share(successes_G) for successes_G in successes])
+    alive = [survivors([successes_G]) for successes_G in successes]
+    rates_N = np.array([float(values[0].mean()) if values else math.nan for values in alive])
     expected = []
     for i, d in enumerate(strictness_N):
         distances_N = np.abs(np.asarray(strictness_N, dtype=float) - d)
         distances_N[i] = np.inf
-        distances_N[np.isnan(shares_N)] = np.inf
+        distances_N[np.isnan(rates_N)] = np.inf
         nearest = np.argsort(distances_N, kind="stable")[:num_neighbours]
-        expected.append(_mean(shares_N[nearest[np.isfinite(distances_N[nearest])]].tolist()))
+        expected.append(_mean(rates_N[nearest[np.isfinite(distances_N[nearest])]].tolist()))
     return expected
 
 
 def alike_excess(successes: Groups, expected_N: Sequence[float]) -> float:
-    """Share of groups that all succeeded or all failed, minus what chance gives, mean of p^G + (1 - p)^G. Leads: siblings act as one.
+    """Share of groups that all succeeded or all failed, minus the share by chance, mean of p^G + (1 - p)^G. Leads: siblings act as one.
 
     Args:
         expected_N: success probability p of each group, from elsewhere (`neighbours_success`); a NaN leaves its group out.
@@ -97,12 +100,26 @@ def effective_groups(groups: Groups) -> float:
         In [1, number of groups]; NaN where no group has any variance.
     """
     variances_N = np.array([float(np.var(rewards_G)) for rewards_G in survivors(groups)])
-    return float(variances_N.sum() ** 2 / np.square(variances_N).sum()) if variances_N.any() else float("nan")
+    return float(variances_N.sum() ** 2 / np.square(variances_N).sum()) if variances_N.any() else math.nan
+
+
+def effective_group_size(groups: Groups) -> float:
+    """Mean of (sum |A|)^2 / sum A^2 over the groups with any variance, A = reward - group mean. Coincident.
+
+    Returns:
+        In [2, G]: 4 - 4/G where one rollout differs from equal siblings, G where all are equally far from the mean.
+    """
+    sizes = []
+    for rewards_G in survivors(groups):
+        advantages_G = rewards_G - rewards_G.mean()
+        if np.any(rewards_G != rewards_G[0]):
+            sizes.append(float(np.abs(advantages_G).sum() ** 2 / np.square(advantages_G).sum()))
+    return _mean(sizes)
 
 
 def expected_best(values_UK: np.ndarray, j: int) -> np.ndarray:
     """float[U], the mean best of j tries over all choices of j among the K."""
-    return np.asarray(np.sort(values_UK, axis=1) @ best_weights(values_UK.shape[1], j))
+    return np.asarray(np.sort(values_UK, axis=1) @ _best_weights(values_UK.shape[1], j))
 
 
 def best_of_k_gain(groups: Groups, *, k: int = 4) -> float:
@@ -116,31 +133,12 @@ def best_of_k_gain(groups: Groups, *, k: int = 4) -> float:
     Returns:
         >= 0, in units of reward; groups with fewer than `k` survivors are left out.
     """
-    gains = []
-    for rewards_G in survivors(groups):
-        n = len(rewards_G)
-        if n >= k:
-            gains.append(float(np.sort(rewards_G) @ best_weights(n, k) - rewards_G.mean()))
-    return _mean(gains)
+    alive = [rewards_G for rewards_G in survivors(groups) if len(rewards_G) >= k]
+    return _mean([float(np.sort(rewards_G) @ _best_weights(len(rewards_G), k) - rewards_G.mean()) for rewards_G in alive])
 
 
-def best_weights(n: int, k: int) -> np.ndarray:
-    """float[n], the weights of n values, sorted upwards, in the mean best of k over all choices of k: C(i - 1, k - 1) of C(n, k)."""
+def _best_weights(n: int, k: int) -> np.ndarray:
     return np.array([comb(i, k - 1) for i in range(n)], dtype=float) / comb(n, k)
-
-
-def effective_group_size(groups: Groups) -> float:
-    """Mean of (sum |A|)^2 / sum A^2 over the groups with any variance, A = reward - group mean. Coincident.
-
-    Returns:
-        In [2, G]: 4 - 4/G where one rollout stands against equal siblings, G where all are equally far from the mean.
-    """
-    sizes = []
-    for rewards_G in survivors(groups):
-        advantages_G = rewards_G - rewards_G.mean()
-        if np.any(rewards_G != rewards_G[0]):
-            sizes.append(float(np.abs(advantages_G).sum() ** 2 / np.square(advantages_G).sum()))
-    return _mean(sizes)
 
 
 def survivors(groups: Groups) -> list[np.ndarray]:
@@ -150,10 +148,5 @@ def survivors(groups: Groups) -> list[np.ndarray]:
     return [values_G for values_G in alive if len(values_G) >= 2]
 
 
-def _share(successes_G: Sequence[float]) -> float:
-    alive = survivors([successes_G])
-    return float(alive[0].mean()) if alive else float("nan")
-
-
 def _mean(values: list[float]) -> float:
-    return float(np.mean(values)) if values else float("nan")
+    return float(np.mean(values)) if values else math.nan

@@ -1,22 +1,19 @@
-"""The contract between a teacher and a trainer: what to practise, how it went, what the update did."""
+"""The contract between a teacher and a trainer: which tasks to practise, how they went, what the update did."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Protocol
 
-from curriculum.checks import require_between, require_one_of, require_whole
+from curriculum.checks import require_whole
 from simulator.scenario import Difficulty, Family
 
 FamilyKey = Family | str
 """A family of tasks that share strength: one of Attune's own, or any name that another trainer gives to a group of its tasks."""
-
-
-LEAST, MOST = -1e-6, 1.0 + 1e-6
-"""Bounds of a reward, float error granted."""
 
 
 class Mode(StrEnum):
@@ -31,28 +28,21 @@ class Mode(StrEnum):
 
 
 class Status(StrEnum):
-    """How one rollout of a group ended, as far as the teacher cares."""
+    """How one rollout of a group ended, as far as a teacher cares."""
 
     OK = "ok"
     TRUNCATED = "truncated"
     SIMULATOR_ERROR = "simulator_error"
 
 
-_STATUSES = frozenset(Status)
-"""Text is equal to the member that it names."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """One group to roll out. Travels with every rollout, so an outcome is credited to the difficulty that was issued."""
+    """One group to roll out. It travels with every rollout, so an outcome is credited to the difficulty that was issued."""
 
     uid: str
     family: FamilyKey
     scenario_id: str
     difficulty: Difficulty
-    strictness: float
-    """The scalar d that was issued, in [0, 1]: `difficulty` is `Difficulty.along(d)`, unless a teacher moves the axes apart; d is then
-    their mean."""
     group_size: int
     seed: int
     mode: Mode
@@ -62,67 +52,73 @@ class TaskSpec:
     """Probability with which the teacher chose this family and, given it, this mode, or this cell where it draws cells; in (0, 1]."""
 
     def __post_init__(self) -> None:
-        require_between("task.strictness", self.strictness, 0.0, 1.0)
-        require_one_of("task.mode", self.mode, tuple(Mode))
         object.__setattr__(self, "mode", Mode(self.mode))
+
+    @cached_property
+    def strictness(self) -> float:
+        """Scalar difficulty d in [0, 1]: on the line `Difficulty.along(d)` its d, off the line the mean of the three axes."""
+        axes = self.difficulty.to_dict()
+        line = Difficulty.along(self.difficulty.strictness).to_dict()
+        is_on_line = all(math.isclose(axes[name], line[name], abs_tol=1e-9) for name in axes)
+        return self.difficulty.strictness if is_on_line else sum(axes.values()) / len(axes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupOutcome:
-    """One finished group; per-rollout values in the order of the group, broken rollouts included and marked by their status.
+    """One finished group; one value for each rollout in the order of the group, broken rollouts included and marked by their status.
 
-    Values may be numpy's or torch's; they are kept as Python's own, so that what a teacher learns can be saved as JSON.
+    Values may be numpy's or torch's; they are stored as Python's own, so that a teacher's state can be saved as JSON.
+
+    Raises:
+        TypeError: `task` is no TaskSpec; evaluation never reaches a teacher.
+        ValueError: a column has another length than the group, or a value is out of range.
     """
 
     task: TaskSpec
     rewards: tuple[float, ...]
     """[G] in [0, 1]; NaN where the status is SIMULATOR_ERROR."""
     successes: tuple[bool, ...]
-    """[G] final emotion >= `teacher.success_emotion`; in another trainer, whatever counts as solved there."""
+    """[G] final emotion >= `teacher.success_emotion`; in another trainer, solved."""
     num_tokens: tuple[int, ...]
     """[G] tokens the policy sampled."""
     statuses: tuple[Status, ...]
     signals: Mapping[str, float] = field(default_factory=dict)
-    """What else was measured on the group (sampled entropy in nats, strategies heard)."""
+    """Further measurements of the group (sampled entropy in nats, strategies recognised)."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, TaskSpec):
             raise TypeError(f"outcome.task must be a TaskSpec, got {type(self.task).__name__}; evaluation never reaches a teacher")
-        lengths = {len(self.rewards), len(self.successes), len(self.num_tokens), len(self.statuses)}
-        if len(lengths) > 1:
-            raise ValueError(f"outcome must have one value for each rollout in every column, got columns of {sorted(lengths)}")
-        if lengths != {self.task.group_size}:
-            said = f"got {len(self.rewards)} of {self.task.group_size}"
-            raise ValueError(f"outcome must have every rollout of its task, those that broke marked by their status, {said}")
-        if stray := [reward for reward in self.rewards if not _is_reward(reward)]:
+        for name, kind in (("rewards", float), ("successes", _as_bool), ("num_tokens", int), ("statuses", Status)):
+            column = getattr(self, name)
+            if len(column) != self.task.group_size:
+                raise ValueError(f"outcome.{name} must have one value for each of {self.task.group_size} rollouts, got {len(column)}")
+            try:
+                object.__setattr__(self, name, tuple([kind(value) for value in column]))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"outcome.{name} must hold values of type {kind.__name__.strip('_')}: {error}") from error
+        if stray := [reward for reward in self.rewards if reward < -1e-6 or reward > 1.0 + 1e-6]:
             raise ValueError(f"outcome.rewards must be in [0, 1], or NaN for a rollout that broke, got {stray[0]!r}")
-        if strange := [success for success in self.successes if success not in (0, 1)]:
-            raise ValueError(f"outcome.successes must be true or false for every rollout, got {strange[0]!r}")
-        if unknown := [status for status in self.statuses if status not in _STATUSES]:
-            require_one_of("outcome.statuses", unknown[0], tuple(Status))
-        settle = object.__setattr__
-        settle(self, "rewards", tuple(map(float, self.rewards)))
-        settle(self, "successes", tuple(map(bool, self.successes)))
-        settle(self, "num_tokens", tuple(map(int, self.num_tokens)))
-        settle(self, "statuses", tuple(map(Status, self.statuses)))
 
     @cached_property
     def surviving(self) -> tuple[int, ...]:
         """Indices of the rollouts that count: neither an error nor a NaN reward."""
-        broken = Status.SIMULATOR_ERROR
-        pairs = zip(self.statuses, self.rewards, strict=True)
-        return tuple([i for i, (status, reward) in enumerate(pairs) if status is not broken and reward == reward])
+        pairs = enumerate(zip(self.statuses, self.rewards, strict=True))
+        return tuple([i for i, (status, reward) in pairs if status is not Status.SIMULATOR_ERROR and reward == reward])
 
     @cached_property
-    def success_share(self) -> float:
+    def success_rate(self) -> float:
         """Share of successes among the survivors, in [0, 1]; NaN without any."""
-        alive = self.surviving
-        return sum(self.successes[i] for i in alive) / len(alive) if alive else float("nan")
+        return sum(self.successes[i] for i in self.surviving) / len(self.surviving) if self.surviving else math.nan
+
+    @cached_property
+    def mean_reward(self) -> float:
+        """Mean reward of the survivors, in [0, 1]; NaN without any."""
+        return sum(self.rewards[i] for i in self.surviving) / len(self.surviving) if self.surviving else math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateStats:
-    """What the learner tells the teacher after each update."""
+    """Measurements of one update of the learner, for the teacher."""
 
     step: int
     policy_version: int
@@ -133,33 +129,25 @@ class UpdateStats:
     reward_density: float
     """See `curriculum.signals.reward_density`, in [0, G/(G-1)]."""
     zero_variance_share: float
-    """Share of groups whose rollouts all fared alike, in [0, 1]."""
+    """Share of groups whose rollouts all have the same reward, in [0, 1]."""
     kl: float
     """KL to the reference policy, nats; NaN without one."""
 
     def __post_init__(self) -> None:
-        for name in ("step", "policy_version"):
-            object.__setattr__(self, name, require_whole(f"update.{name}", getattr(self, name), 0))
-        for name in ("entropy", "entropy_sampled", "reward_density", "zero_variance_share", "kl"):
-            value = getattr(self, name)
+        for item in fields(self):
+            value = getattr(self, item.name)
             try:
-                object.__setattr__(self, name, float(value))
-            except (TypeError, ValueError):
-                raise ValueError(f"update.{name} must be a number, NaN where there is none, got {value!r}") from None
-
-
-def _is_reward(value: Any) -> bool:
-    try:
-        return bool(LEAST <= value <= MOST or value != value)
-    except TypeError:  # None, say, where a rollout was not scored
-        return False
+                number = require_whole(f"update.{item.name}", value, 0) if item.type == "int" else float(value)
+            except TypeError:
+                raise ValueError(f"update.{item.name} must be a number, NaN where there is none, got {value!r}") from None
+            object.__setattr__(self, item.name, number)
 
 
 class Teacher(Protocol):
-    """Proposes tasks and learns from what came of them. Never blocks; everything that adapts is in `state_dict`.
+    """Proposes tasks and learns from their outcomes. Never blocks; everything that adapts is in `state_dict`.
 
-    Outcomes may come late, in any order, or never; one that is not outstanding is a counted no-op, and within one `observe` call order
-    does not matter.
+    Outcomes may come late, in any order, or never; one that is not outstanding is counted and ignored, and within one `observe` call order
+    does not matter. `curriculum.teacher.LedgerTeacher` implements all but the choice of difficulty.
     """
 
     def propose(self, num_groups: int, *, policy_version: int) -> list[TaskSpec]:
@@ -171,15 +159,15 @@ class Teacher(Protocol):
         ...
 
     def on_update(self, stats: UpdateStats) -> None:
-        """Takes in what the optimiser step did."""
+        """Takes in the measurements of the optimiser step."""
         ...
 
     def expire(self, uids: Sequence[str], *, reason: str) -> None:
-        """Strikes tasks that will never come back from the ledger."""
+        """Removes tasks that will never come back from the ledger."""
         ...
 
     def metrics(self) -> dict[str, float]:
-        """What it would plot, by metric key under `curriculum/`."""
+        """Values to plot, by metric key under `curriculum/`."""
         ...
 
     def decisions(self) -> list[dict[str, Any]]:
@@ -191,5 +179,45 @@ class Teacher(Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores `state_dict()`; refuses another kind, another version, missing or unknown fields with a ValueError."""
+        """Restores `state_dict()` as a whole; raises ValueError for another kind, version or settings."""
         ...
+
+
+def parse_family(text: str) -> FamilyKey:
+    """One of Attune's families where `text` names one, otherwise the name itself."""
+    try:
+        return Family.parse(text)
+    except ValueError:
+        return text
+
+
+def task_to_record(task: TaskSpec) -> dict[str, Any]:
+    """A JSON-able record of a task with its scalar strictness; `task_from_record` reads it back."""
+    return {**asdict(task), "family": str(task.family), "strictness": task.strictness, "mode": str(task.mode)}
+
+
+def task_from_record(record: Mapping[str, Any]) -> TaskSpec:
+    """Reads a record of `task_to_record`.
+
+    Raises:
+        KeyError: a field is missing.
+        ValueError, TypeError: a value is out of range or of another type.
+    """
+    values = {item.name: record[item.name] for item in fields(TaskSpec)}
+    return TaskSpec(**{**values, "family": parse_family(values["family"]), "difficulty": Difficulty(**values["difficulty"])})
+
+
+def outcome_to_record(outcome: GroupOutcome) -> dict[str, Any]:
+    """A JSON-able record of an outcome with its share of successes, NaN without survivors.
+
+    The task is named by its uid, under which a run's record has it already; a probe, which no teacher issued, comes with its whole task.
+    """
+    task = task_to_record(outcome.task) if outcome.task.mode is Mode.PROBE else outcome.task.uid
+    columns = {column.name: getattr(outcome, column.name) for column in fields(GroupOutcome)}
+    return {**columns, "task": task, "signals": dict(outcome.signals), "success_share": outcome.success_rate}
+
+
+def _as_bool(value: Any) -> bool:
+    if value not in (0, 1):
+        raise ValueError(f"must be true or false, got {value!r}")
+    return bool(value)

@@ -1,4 +1,4 @@
-"""`make bench`: throughput, memory and overheads on this machine, each beside what it is to be held against; bench.json and bench.html."""
+"""`make bench`: throughput, memory and overheads on this machine, each with its reference, to bench.json and bench.html."""
 
 from __future__ import annotations
 
@@ -12,17 +12,27 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.agents.options import at_least
 from policy.config import EMBEDDED
 from simulator.files import ExitCode, write_whole
 
 if TYPE_CHECKING:
     from experiments.benchmarks.figures import Figures, Settings
 
-PARTS = ("simulator", "teacher", "training", "mismatch", "rollouts", "driver", "slow_simulator")
-"""Modules of experiments/benchmarks, in the order in which they are measured."""
+PARTS = {
+    "simulator": ("simulator", "measure"),
+    "teacher": ("simulator", "measure_teacher"),
+    "training": ("training", "measure"),
+    "mismatch": ("training", "measure_mismatch"),
+    "rollouts": ("rollouts", "measure"),
+    "driver": ("rollouts", "measure_driver"),
+    "slow_simulator": ("simulator", "measure_slow"),
+}
+"""Part -> module of experiments/benchmarks and its function, in the order of measurement."""
 KEYS = {
     "rollouts.tokens_per_s": "tokens sampled in whole dialogues, 64 at once with the embedded user, per second; engine_process=true",
     "rollouts.ceiling_tokens_per_s": "the same prompts in one offline call of the same engine, tokens per second",
@@ -45,30 +55,26 @@ KEYS = {
     "driver.cpu_ms_per_dialogue": "milliseconds of CPU time of the driver per dialogue that comes back",
     "driver.kb_per_dialogue": "KiB of it on the way",
     "driver.cpu_ms_per_update": "milliseconds of CPU time of the driver per update of two engines with this policy",
-    "driver.cpu_ms_per_weight_mb": "milliseconds of CPU time of the driver per MiB of weights, whatever the number of engines",
+    "driver.cpu_ms_per_weight_mb": "milliseconds of CPU time of the driver per MiB of weights, for any number of engines",
     "mismatch.fp32_mean_abs": "nats between a float32 engine's logprobs and the trainer's; below 1e-5 is aimed at",
     "mismatch.bf16_mean_abs": "nats between a bfloat16 engine's and the float32 trainer's",
-    "teacher.us_per_task": "microseconds of CPU time to propose a task and hear its outcome",
+    "teacher.us_per_task": "microseconds of CPU time to propose a task and observe its outcome",
     "simulator.reactions_per_s": "answers of the embedded user to scripted agents, per second of one core",
 }
-"""What each number is, by dotted key of bench.json."""
+"""Dotted key of bench.json -> its meaning."""
 NOT_ASKED = "not measured: --only left it out"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures the parts that are asked for and writes both files; a part that fails leaves its reason and does not stop the others."""
+    """Measures the requested parts and writes both files; a part that fails leaves its reason and does not stop the others."""
     parser = argparse.ArgumentParser(prog="python -m experiments.bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=PARTS, help="measure this part alone; may be given again")
-    parser.add_argument("--repeats", type=int, default=5, help="of every figure; the median of 5 or more is worth quoting")
-    parser.add_argument("--out", type=Path, default=Path("bench.json"), help="the page lies beside it, as .html")
+    parser.add_argument("--repeats", type=at_least(1), default=5, help="of every figure; the median of 5 or more is worth quoting")
+    parser.add_argument("--out", type=Path, default=Path("bench.json"), help="the page has the same name, with .html")
     parser.add_argument("--model", default=EMBEDDED, help="the embedded prior, or a Hugging Face folder or id")
     parser.add_argument("--engine", choices=("auto", "vllm", "hf"), default="auto")
-    parser.add_argument("--threads", type=int, default=1, help="of the trainer and of each engine")
+    parser.add_argument("--threads", type=at_least(1), default=1, help="of the trainer and of each engine")
     options = parser.parse_args(arguments)
-    for name in ("repeats", "threads"):
-        if getattr(options, name) < 1:
-            print(f"--{name} must be >= 1, got {getattr(options, name)}", file=sys.stderr)
-            return ExitCode.REFUSED
     if options.out.is_dir() or not options.out.absolute().parent.is_dir() or options.out.suffix == ".html":
         print(f"--out must name a JSON file in a folder that exists, got {str(options.out)!r}", file=sys.stderr)
         return ExitCode.REFUSED
@@ -76,50 +82,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from experiments.benchmarks.figures import Settings
     from policy.config import EngineKind
 
+    def say(line: str) -> None:
+        print(f"  {line}", file=sys.stderr, flush=True)
+
     settings = Settings(
         repeats=options.repeats, model=options.model, engine=EngineKind(options.engine), threads=options.threads, progress=say
     )
     try:
-        figures, failed = measure(options.only or PARTS, settings)
+        figures, failed = measure(options.only or list(PARTS), settings)
     except KeyboardInterrupt:
         print("interrupted; nothing was written", file=sys.stderr)
         return ExitCode.INTERRUPTED
-    write(document(figures), options.out)
+    found = document(figures)
+    write_whole(options.out, json.dumps(found, indent=1) + "\n")
+    write_whole(options.out.with_suffix(".html"), page(found))
     print(f"{options.out} and {options.out.with_suffix('.html')} written")
     return ExitCode.FAILED if failed else ExitCode.FINISHED
-
-
-def say(line: str) -> None:
-    """What is being measured, on the error stream."""
-    print(f"  {line}", file=sys.stderr, flush=True)
 
 
 def measure(parts: Sequence[str], settings: Settings) -> tuple[Figures, list[str]]:
     """The figures of these parts, a reason for every other key, and the parts that failed."""
     figures: Figures = dict.fromkeys(KEYS, NOT_ASKED)
     failed = []
-    for number, part in enumerate(parts):
-        print(f"[{number + 1}/{len(parts)}] {part}", file=sys.stderr, flush=True)
+    for number, part in enumerate(parts, start=1):
+        print(f"[{number}/{len(parts)}] {part}", file=sys.stderr, flush=True)
+        module, function = PARTS[part]
         try:
-            figures |= importlib.import_module(f"experiments.benchmarks.{part}").measure(settings)
-        except Exception as error:  # noqa: BLE001 (whatever broke, the other parts are worth having)
+            figures |= getattr(importlib.import_module(f"experiments.benchmarks.{module}"), function)(settings)
+        except Exception as error:  # noqa: BLE001 - the other parts are still worth measuring
             traceback.print_exc()
             failed.append(part)
             reason = f"failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            figures |= {key: reason for key in KEYS if key.partition(".")[0] in _sections(part)}
+            # New weights are timed on the engines of the rollouts.
+            sections = ("rollouts", "weights") if part == "rollouts" else (part,)
+            figures |= {key: reason for key in KEYS if key.partition(".")[0] in sections}
     return figures, failed
-
-
-def _sections(part: str) -> tuple[str, ...]:
-    """What a part fills: new weights are timed on the engines of the rollouts."""
-    return ("rollouts", "weights") if part == "rollouts" else (part,)
 
 
 def document(figures: Figures) -> dict[str, Any]:
     """bench.json: every key a number, null where there is none; ranges under `spread` and reasons under `reasons`, by dotted key."""
     from experiments.run_folder import git_commit, versions
 
-    assert figures.keys() == KEYS.keys(), f"the figures must have the keys of the benchmark, got {figures.keys() ^ KEYS.keys()}"
+    assert figures.keys() == KEYS.keys(), f"figures must have the keys of the benchmark, got {figures.keys() ^ KEYS.keys()}"
     tree: dict[str, Any] = {
         "commit": git_commit(),
         "machine": {"cores": os.cpu_count(), "processor": platform.processor() or platform.machine(), "system": platform.platform()},
@@ -130,9 +134,7 @@ def document(figures: Figures) -> dict[str, Any]:
     spread, reasons = {}, {}
     for key, found in figures.items():
         *sections, name = key.split(".")
-        place = tree
-        for section in sections:
-            place = place.setdefault(section, {})
+        place = reduce(lambda place, section: place.setdefault(section, {}), sections, tree)
         if isinstance(found, str):
             place[name], reasons[key] = None, found
         else:
@@ -141,43 +143,34 @@ def document(figures: Figures) -> dict[str, Any]:
     return {**tree, "spread": spread, "reasons": reasons}
 
 
-def write(found: Mapping[str, Any], path: Path) -> None:
-    """The JSON file and the page beside it."""
-    write_whole(path, json.dumps(found, indent=1) + "\n")
-    write_whole(path.with_suffix(".html"), page(found))
-
-
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Attune: benchmark</title>
 <style>body{{font:15px/1.45 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}}
 table{{border-collapse:collapse;width:100%}}td,th{{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:left}}
 td.n{{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}}.why{{color:#777}}</style>
 <h1>Benchmark</h1><p>{about}</p>
-<table><tr><th>key<th>median<th>range<th>what it is</tr>
+<table><tr><th>key<th>median<th>range<th>meaning</tr>
 {rows}
 </table></html>
 """
 
 
 def page(found: Mapping[str, Any]) -> str:
-    """One self-contained table: each number with its range, or why there is none."""
-    machine = found["machine"]
+    """One self-contained table: each number with its range, or the reason for none."""
+    rows, machine = [], found["machine"]
+    for key, meaning in KEYS.items():
+        value: Any = reduce(lambda tree, name: tree[name], key.split("."), found)
+        if value is None:
+            cells = f'<td class="n">none<td class="why">{html.escape(found["reasons"][key])}'
+        else:
+            spread = found["spread"][key]
+            span = f"{spread['min']:.4g} to {spread['max']:.4g}, {spread['repeats']} times"
+            cells = f'<td class="n">{value:.4g}<td class="n">{span}'
+        rows.append(f"<tr><td>{key}{cells}<td>{html.escape(meaning)}</tr>")
     about = (
         f"Commit {str(found['commit'])[:12]}, {found['measured']}, {machine['cores']} cores of {machine['processor']}, "
         f"load {found['load']:.1f} when it was written. Medians; figures taken on a busy machine are good for their ratios only."
     )
-    return PAGE.format(about=html.escape(about), rows="\n".join(_row(found, key, meaning) for key, meaning in KEYS.items()))
-
-
-def _row(found: Mapping[str, Any], key: str, meaning: str) -> str:
-    value: Any = found
-    for name in key.split("."):
-        value = value[name]
-    name, says = html.escape(key), html.escape(meaning)
-    if value is None:
-        return f'<tr><td>{name}<td class="n">none<td class="why">{html.escape(found["reasons"][key])}<td>{says}</tr>'
-    spread = found["spread"][key]
-    between = f"{spread['min']:.4g} to {spread['max']:.4g}, {spread['repeats']} times"
-    return f'<tr><td>{name}<td class="n">{value:.4g}<td class="n">{between}<td>{says}</tr>'
+    return PAGE.format(about=html.escape(about), rows="\n".join(rows))
 
 
 if __name__ == "__main__":

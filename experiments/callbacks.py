@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from experiments.tasks import EvaluationTask
 
 
+TRIES = "tries"
+"""Key of a recorded held-out dialogue: final emotions of all dialogues with that user then, its own first; None for broken."""
+
+
 class Run(Protocol):
     """The parts of a training run (`experiments.train.TrainingRun`) that callbacks use."""
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from policy.rollout.dialogue import RolloutGroup
-from policy.rollout.pool import is_the_engines
+from policy.rollout.dialogue import RolloutGroup, is_the_engines
 from simulator.dialogue import Dialogue, Outcome
 
 TOLERANCE = 1e-3

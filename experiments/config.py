@@ -22,9 +22,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from curriculum import TEACHERS
-from curriculum.collapse.alarms import CollapseConfig
+from curriculum.collapse.history import CollapseConfig
 from experiments.callbacks import CALLBACKS
-from experiments.errors import ConfigError, nearest, refusing, sentence, unknown_names
+from experiments.errors import ConfigError, message, nearest, refusing, unknown_names
 from policy.config import (
     ALGORITHM_CONFIGS,
     EMBEDDED,
@@ -236,7 +236,9 @@ STUDIES = FOLDER.parent / "studies"
 
 def experiments() -> dict[str, str]:
     """By name, what each experiment is about: the first line of its YAML file, in `experiments/` or `studies/*/`."""
-    return {name: path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for name, path in sorted(_files().items())}
+    # A file that is not UTF-8 hides no other: it is refused where it is read.
+    texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in sorted(_files().items())}
+    return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items()}
 
 
 def path_of(experiment: str) -> Path:
@@ -431,7 +433,7 @@ def checked(settings: type, given: Mapping[str, Any], group: str) -> Any:
     except ValidationError as error:
         if unknown := unknown_names(error, group):
             raise ConfigError(why_unknown(unknown[0], group, settings)) from error
-        raise ConfigError(sentence(error, group)) from error
+        raise ConfigError(message(error, group)) from error
 
 
 def why_unknown(name: str, group: str, settings: type) -> str:
@@ -594,16 +596,13 @@ def text_settings() -> frozenset[str]:
     return frozenset(found)
 
 
-def to_plain(config: Any) -> dict[str, Any]:
+def to_plain(settings: Any) -> Any:
     """Settings as nested dicts of YAML values."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: plain(item) for key, item in value.items()}
-        return value.value if isinstance(value, Enum) else value
-
-    result: dict[str, Any] = plain(asdict(config))
-    return result
+    if is_dataclass(settings) and not isinstance(settings, type):
+        settings = asdict(settings)
+    if isinstance(settings, dict):
+        return {key: to_plain(value) for key, value in settings.items()}
+    return settings.value if isinstance(settings, Enum) else settings
 
 
 def to_yaml(config: ExperimentConfig, provenance: Mapping[str, Any] | None = None) -> str:
@@ -612,9 +611,10 @@ def to_yaml(config: ExperimentConfig, provenance: Mapping[str, Any] | None = Non
 
 
 def defaults_of(group: str, kind: str) -> dict[str, Any]:
-    """Defaults of a group's settings for this kind, plain and by dotted name."""
-    settings = checked(with_kind(kinds(group)[kind], kind), {}, group)
-    return {f"{group}.{name}": value for name, value in leaves(to_plain(settings))}
+    """Defaults of a group's settings for this kind, plain and by dotted name; they need not be valid, as some must be set."""
+    fields: Mapping[str, Any] = with_kind(kinds(group)[kind], kind).__pydantic_fields__  # type: ignore[attr-defined]
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
+    return {f"{group}.{name}": value for name, value in leaves({n: to_plain(v) for n, v in defaults.items()})}
 
 
 def own_file(config: ExperimentConfig) -> ExperimentConfig | None:

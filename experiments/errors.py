@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterator
 
 from pydantic import ValidationError
 
+from simulator.settings import dotted, message
+
 
 class ConfigError(ValueError):
     """The request cannot be run; the message is one sentence that names the setting, the rule and the remedy."""
@@ -26,33 +28,14 @@ def refusing(errors: type[Exception] | tuple[type[Exception], ...] = ValueError)
     except ConfigError:
         raise
     except ValidationError as error:
-        raise ConfigError(sentence(error)) from error
+        raise ConfigError(message(error)) from error
     except errors as error:
         raise ConfigError(str(error)) from error
-
-
-def sentence(error: ValidationError, group: str = "") -> str:
-    """The first rule that settings break, with the setting's dotted name.
-
-    Args:
-        group: dotted name of the validated settings, such as `teacher`.
-    """
-    first = error.errors(include_url=False)[0]
-    if first["type"] == "value_error":
-        return str(first["ctx"]["error"])
-    rule = first["msg"].replace("Input should be", "must be").replace("Input should have", "must have")
-    rule = rule.replace("a dictionary or an instance of", "set by its parts, those of")
-    return f"{dotted(group, first['loc'])} {rule}, got {first['input']!r}"
 
 
 def unknown_names(error: ValidationError, group: str = "") -> list[str]:
     """Dotted names of settings that do not exist."""
     return [dotted(group, item["loc"]) for item in error.errors(include_url=False) if item["type"] == "unexpected_keyword_argument"]
-
-
-def dotted(group: str, parts: Collection[str | int]) -> str:
-    """The name of a setting, such as `teacher.guard.low`."""
-    return ".".join(filter(None, (group, *map(str, parts))))
 
 
 def nearest(name: str, known: Collection[str]) -> str:

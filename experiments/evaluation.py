@@ -13,7 +13,7 @@ from analysis.endpoints import area_of, grades_of, looks
 from analysis.runs import EVALUATION, read_lines
 from analysis.stats import mean_interval
 from analysis.transcripts import CutShort
-from experiments.callbacks import Callback
+from experiments.callbacks import TRIES, Callback
 from experiments.checks import first_traceback
 from experiments.config import EvaluationConfig, ExperimentConfig
 from experiments.recorder import Recorder, dialogue_record, thoughts_of
@@ -30,8 +30,6 @@ from simulator.world import Bank
 BANDS: tuple[tuple[float, float], ...] = ((0.0, 0.4), (0.4, 0.6), (0.6, 1.01))
 """Three difficulty bands [low, high): on the default grid .1 and .3, .5, and .7 and .9."""
 WORST_SHARE = 0.2
-TRIES = "tries"
-"""Key of a recorded held-out dialogue: final emotions of all dialogues with that user at that look, its own first; None where one broke."""
 EMOTION_RANGE = (0.0, 100.0)
 """Between which every score lies."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from curriculum.collapse.alarms import INDICATOR_METRICS
+from curriculum.collapse.history import INDICATOR_METRICS
 from curriculum.collapse.indicators import (
     at_bounds_share,
     compression_ratio,

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from curriculum.task import TaskSpec
-from curriculum.teacher import task_from_record, task_to_record
+from curriculum.task import TaskSpec, task_from_record, task_to_record
 from policy.rollout.dialogue import RolloutGroup, Task
 
 LANE = "training"

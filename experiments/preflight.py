@@ -86,7 +86,7 @@ def check_needs(config: ExperimentConfig) -> None:
         check_capacity(config.rollout, config.policy, config.cluster, weights, learner_device=config.learner.device)
         check_user(config.simulator)
         if not make_bank(config.simulator).scenarios(Split(config.evaluation.split)):
-            raise ConfigError(f"evaluation.split must be heldout with simulator.heldout_profiles, got {config.evaluation.split!r}")
+            raise ConfigError(f"evaluation.split must be heldout with simulator.heldout_profiles, got {config.evaluation.split.value!r}")
 
 
 def check_device(device: str) -> None:

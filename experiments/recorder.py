@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from analysis.plan import read_kept_plan
 from analysis.runs import (
     CONFIG,
     DIALOGUES,
@@ -21,18 +22,16 @@ from analysis.runs import (
     THOUGHTS,
     read_config,
     read_lines,
-    setting,
     turns_with_thoughts,
 )
-from analysis.sweeps import read_kept_plan
 from analysis.tensorboard import COMPARED, IMAGE_EVERY, JUDGED_BY, Dashboard, TeachingBoard, compared_settings, evaluation_picture
 from analysis.transcripts import ending_of
-from curriculum.task import GroupOutcome, TaskSpec
-from curriculum.teacher import outcome_to_record, task_to_record
+from curriculum.task import GroupOutcome, TaskSpec, outcome_to_record, task_to_record
 from experiments.tasks import ProbeTask
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Speaker
 from simulator.files import draft_of, jsonable, write_whole
+from simulator.settings import setting
 
 CHECKPOINTS = "checkpoints"
 STREAMS = (METRICS, TEACHER, DIALOGUES, EVALUATION)
@@ -88,6 +87,10 @@ class Recorder:
         records += [{"event": "outcome", **outcome_to_record(outcome)} for outcome in outcomes]
         records += [{"event": "probe", **outcome_to_record(probe)} for probe in probes]
         records += [{"event": "update", "update": update}, *({"event": "decision", **decision} for decision in decisions)]
+        self.teacher(step, records)
+
+    def teacher(self, step: int, records: Sequence[Mapping[str, Any]]) -> None:
+        """Events of a teacher."""
         self._append(TEACHER, [{"step": step, **record} for record in records])
         self.scalars(step, self._taught.add(step, records))
         if step % IMAGE_EVERY == 0:
@@ -97,15 +100,19 @@ class Recorder:
         """Transcripts of a training step; the first two also appear in TensorBoard's text tab."""
         records = [record for group in groups for record in group_records(group, kind="train")]
         records += [record for group in stale for record in group_records(group, kind="stale")]
-        self._append(DIALOGUES, [{"step": step, **record} for record in records])
-        for i, record in enumerate(records[:NUM_AS_TEXT]):
-            self._dashboard.text(f"dialogue/{i}", step, as_markdown(record))
+        self.dialogues(step, records, num_as_text=NUM_AS_TEXT)
 
     def panel(self, step: int, tasks: Iterable[ProbeTask], groups: Iterable[RolloutGroup]) -> None:
         """Transcripts of the probe panel."""
         pairs = zip(tasks, groups, strict=True)
         records = [rollout_record(group.rollouts[0], kind="probe", uid=task.uid, strictness=task.strictness) for task, group in pairs]
+        self.dialogues(step, records)
+
+    def dialogues(self, step: int, records: Sequence[Mapping[str, Any]], *, num_as_text: int = 0) -> None:
+        """Transcripts; the first `num_as_text` also appear in TensorBoard."""
         self._append(DIALOGUES, [{"step": step, **record} for record in records])
+        for i, record in enumerate(records[:num_as_text]):
+            self._dashboard.text(f"dialogue/{i}", step, as_markdown(record))
 
     def evaluation(self, step: int, records: Iterable[Mapping[str, Any]]) -> None:
         """Held-out results, per dialogue, and as a map in TensorBoard."""

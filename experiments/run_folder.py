@@ -14,7 +14,6 @@ from analysis.runs import CONFIG, COPIED, EARLIER_COMMITS, METRICS, TEACHER, dig
 from analysis.text import way_covered, with_interval
 from analysis.transcripts import MOST_CUT_SHORT
 from experiments.agents.agent import fingerprint
-from experiments.build import model_folder
 from experiments.config import PROVENANCE, ExperimentConfig, overrides_of, to_yaml
 from experiments.evaluation import mean, start_and_end
 from simulator.settings import setting
@@ -30,6 +29,9 @@ FORMAT = 2
 
 def settings_text(config: ExperimentConfig, folder: Path) -> str:
     """The text of `config.yaml`: every setting, and the run's provenance."""
+    # Imports torch, which evaluations of an agent behind a server do without.
+    from experiments.build import model_folder
+
     before = setting(read_config(folder / CONFIG), PROVENANCE, {}) if config.resume else {}
     commits = dict.fromkeys([*(before.get(EARLIER_COMMITS) or ()), before.get("git_commit")])
     earlier = [commit for commit in commits if commit and commit != git_commit()]

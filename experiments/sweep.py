@@ -20,7 +20,7 @@ from typing import Any
 from tqdm import tqdm
 
 from analysis.compare import COMPARISON, Plan, as_text, compare, write_json
-from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_run, read_summary, setting, why_no_copy
+from analysis.runs import CONFIG, METRICS, PROVENANCE, SUMMARY, last_record, read_config, read_run, read_summary, why_no_copy
 from analysis.sweeps import read_sweep, run_folders, seed_of
 from analysis.text import count
 from experiments.config import ExperimentConfig, compose, laid_over, load_saved, parse_overrides, path_of, read_experiment, to_plain
@@ -31,7 +31,7 @@ from experiments.run_lock import SIGNALS, Interruption, check_no_writer
 from experiments.sweep_plan import OWN, Cell, Sweep, read_sweep_file, unreached
 from policy.prior import prior_folder
 from simulator.files import ExitCode, as_clock
-from simulator.settings import leaves
+from simulator.settings import leaves, setting
 from simulator.version import recorded_world, world_of
 
 POLL_S = 2.0

@@ -28,15 +28,15 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as settings_dataclass
 
 from analysis.compare import Plan
 from analysis.endpoints import ENDPOINTS
+from analysis.plan import THRESHOLD, Planned
 from analysis.runs import RUNS, SUMMARY, TEACHER, read_summary
-from analysis.sweeps import THRESHOLD, Planned
 from analysis.text import count
 from experiments.config import (
     MAY_CHANGE,
@@ -56,7 +56,7 @@ from experiments.config import (
     require_base,
     to_plain,
 )
-from experiments.errors import ConfigError, checked_name, refusing, sentence, unknown_names
+from experiments.errors import ConfigError, checked_name, message, refusing, unknown_names
 from policy.config import EngineKind
 from simulator.settings import SETTINGS, leaves, setting
 
@@ -262,9 +262,10 @@ def load_sweep(experiment: str, overrides: Sequence[str] = ()) -> Sweep:
     contrasts = tuple(parse_contrast(text, file.arms) for text in file.contrasts or ())
     with refusing():
         Plan(contrasts=contrasts, primary=file.primary, threshold=file.threshold)
-        parallel = TypeAdapter(int).validate_python(own.get("parallel", file.parallel))
-    if parallel < 1:
-        raise ConfigError(f"parallel must be at least 1, got {parallel}")
+    try:
+        parallel = TypeAdapter(Annotated[int, Field(ge=1)]).validate_python(own.get("parallel", file.parallel))
+    except ValidationError as error:
+        raise ConfigError(message(error, "parallel")) from error
     where = ("cluster.", "checkpoint.", "resume", "runs", "name", "experiment", *(f"{name}=" for name in OWN))
     sweep = Sweep(
         experiment=experiment,
@@ -306,7 +307,7 @@ def read_sweep_file(path: Path) -> SweepFile:
     except ValidationError as error:
         if unknown := unknown_names(error):
             raise ConfigError(f"a sweep has the keys {', '.join(names_of(SweepFile))}, got {unknown[0]!r} in {path.name}") from error
-        raise ConfigError(f"{sentence(error)} in {path.name}") from error
+        raise ConfigError(f"{message(error)} in {path.name}") from error
 
 
 def check_overrides(own: Mapping[str, Any], given: Mapping[str, Any], file: SweepFile) -> None:

@@ -97,7 +97,16 @@ def as_observed(groups: Sequence[RolloutGroup], *, step: int) -> list[RolloutGro
         assert isinstance(task, ProbeTask), f"the panel is made of ProbeTasks, got {type(task).__name__}"
         version = group.rollouts[0].policy_versions[1]
         spec = TaskSpec(
-            **{**vars(task), "uid": f"step{step:07d}-{task.uid}"}, mode=Mode.PROBE, teacher_step=0, policy_version=version, propensity=1.0
+            uid=f"step{step:07d}-{task.uid}",
+            family=task.family,
+            scenario_id=task.scenario_id,
+            difficulty=task.difficulty,
+            group_size=task.group_size,
+            seed=task.seed,
+            mode=Mode.PROBE,
+            teacher_step=0,
+            policy_version=version,
+            propensity=1.0,
         )
         observed.append(replace(group, task=spec))
     return observed

@@ -17,7 +17,7 @@ from experiments.prefetch import RolloutPrefetcher
 from experiments.recorder import Recorder
 from experiments.run_state import RunState, Usage
 from experiments.tasks import as_observed, probe_tasks
-from policy.batch import admitted, by_segment, pack
+from policy.batch import collate, trainable_groups
 from policy.engine.capacity import engines_beside
 from policy.rollout.dialogue import RolloutGroup
 from policy.rollout.pool import is_fresh, off_policy_metrics
@@ -137,10 +137,10 @@ class TrainingRun:
         panel = self.panel_metrics(data.panel)
 
         algorithm, sampled_by = components.algorithm, learner.policy_version
-        batch = learner.with_reference(pack(admitted(self.with_contrast(data), compares_siblings=algorithm.compares_siblings)))
-        targets = algorithm.targets(batch, learner.values(batch))
+        batch = learner.prepare(collate(trainable_groups(self.with_contrast(data), compares_siblings=algorithm.compares_siblings)))
+        batch = algorithm.add_advantages(batch)
         metrics = off_policy_metrics(data.groups, policy_version=sampled_by, num_dropped=len(data.stale))
-        metrics |= learner.update(*by_segment(batch, targets), spent=self.budget_fraction())
+        metrics |= learner.update(batch, budget_fraction=self.budget_fraction())
         if learner.policy_version != sampled_by:
             for callback in config.callbacks.values():
                 callback.after_update(self)

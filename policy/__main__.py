@@ -1,4 +1,4 @@
-"""The door of this package: `python -m policy prior`; `--help` lists what studies add."""
+"""`python -m policy prior`: finds or builds the embedded policy; `--help` lists the commands that studies add."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m policy", description="The agent being trained.")
     commands = parser.add_subparsers(dest="command", required=True)
     prior = commands.add_parser("prior", help="find the embedded policy, or build it, and print its folder")
-    prior.add_argument("--out", type=Path, metavar="FOLDER", help="build it anew, into this folder (which must not be there)")
+    prior.add_argument("--out", type=Path, metavar="FOLDER", help="build it into this new folder")
     prior.add_argument("--seed", type=int, default=0, help="of demonstrations, weights and batches (default 0)")
     prior.add_argument("--narrow", action="store_true", help="demonstrations with a single wording for each move")
     prior.add_argument("--num-tokens", type=int, help="tokens to train on (default: the recipe's)")
@@ -30,29 +30,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if of_study:
             return of_study(options)
         print(build(options))
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    except RuntimeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, ValueError) else 1
     except KeyboardInterrupt:
         print("interrupted; nothing was left behind", file=sys.stderr)
         return INTERRUPTED
     return 0
 
 
-def build(options: argparse.Namespace) -> str:
+def build(options: argparse.Namespace) -> Path:
     """Builds the prior that the options describe and returns its folder."""
-    from policy.config import DemonstrationConfig
-    from policy.prior.prior import PriorConfig, build_anew, build_prior
+    from policy.config import DemonstrationConfig, PriorConfig
+    from policy.prior.prior import build_into, build_prior
 
     settings = {"num_tokens": options.num_tokens} if options.num_tokens is not None else {}
     demonstrations = DemonstrationConfig(narrow=options.narrow)
     config = PriorConfig(seed=options.seed, thinking=options.thinking, demonstrations=demonstrations, **settings)
-    if options.out:
-        return str(build_anew(config, options.out))
-    return str(build_prior(config))
+    return build_into(config, options.out) if options.out else build_prior(config)
 
 
 if __name__ == "__main__":

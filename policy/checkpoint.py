@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent: a Hugging Face model folder and, beside it, everything that adapts."""
+"""Checkpoints that are whole or absent: a Hugging Face model folder with everything that adapts in a file of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from policy.files import as_os_error, flush, open_as_its_folder
+from policy.files import as_os_error, flush, share_like_folder
 from policy.lora import merged_state
 from policy.model import no_progress_bars
 
@@ -28,18 +28,18 @@ STEP = re.compile(r"step_(\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint found whole."""
+    """A whole checkpoint."""
 
     folder: Path
     """Loads in transformers and vLLM as is."""
     state: dict[str, Any]
-    """What was given to `save_checkpoint`."""
+    """The state given to `save_checkpoint`."""
 
 
 def save_checkpoint(
     folder: Path, *, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, state: Mapping[str, Any], keep: int = 2
 ) -> Path:
-    """Writes a checkpoint beside its final place, moves it there in one rename, then removes all but the newest `keep`.
+    """Writes a checkpoint next to its final place, moves it there in one rename, then removes all but the newest `keep`.
 
     A process killed at any moment leaves either the checkpoint before or this one, and at most a hidden folder that the next save removes.
 
@@ -53,23 +53,28 @@ def save_checkpoint(
         RuntimeError: likewise, from torch.
     """
     assert STEP.fullmatch(folder.name), f"a checkpoint's folder must be named step_<n>, got {folder.name!r}"
-    assert keep >= 1, f"keep must be >= 1, got {keep!r}"
     plain = _plain(state, "state")
     folder.parent.mkdir(parents=True, exist_ok=True)
     for leftover in folder.parent.glob(".step_*"):
         shutil.rmtree(leftover)
-    written = folder.parent / f".{folder.name}.new"
+    written, replaced = folder.parent / f".{folder.name}.new", folder.parent / f".{folder.name}.old"
     try:
         _write(written, model, tokenizer, plain)
-        _move_into_place(written, folder)
+        if folder.exists():
+            folder.rename(replaced)
+        written.rename(folder)
+        shutil.rmtree(replaced, ignore_errors=True)
+        flush(folder.parent)
     finally:
         shutil.rmtree(written, ignore_errors=True)
-    _remove_older(folder, keep)
+    older = [other for other in _steps(folder.parent) if step_of(other) < step_of(folder)]
+    for other in older[: max(0, len(older) - (keep - 1))]:
+        shutil.rmtree(other)
     return folder
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Reads what `save_checkpoint` wrote, once every file has the size and the sha256 that the manifest gives.
+    """Reads a checkpoint, once every file has the size and the sha256 of the manifest.
 
     Raises:
         ValueError: it is torn, changed, or not ours.
@@ -90,16 +95,16 @@ def verify(folder: Path) -> None:
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        version, files = manifest["format"], manifest["files"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"checkpoint {folder} must hold a readable {MANIFEST}, got {type(error).__name__}; it is torn or not a checkpoint"
         ) from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        found = manifest.get("format") if isinstance(manifest, dict) else manifest
-        raise ValueError(f"checkpoint {folder} must be of format {FORMAT}, got {found!r}; it was written by another version")
-    for name, expected in manifest["files"].items():
+    if version != FORMAT:
+        raise ValueError(f"checkpoint {folder} must be of format {FORMAT}, got {version!r}; it was written by another version")
+    for name, expected in files.items():
         path = folder / name
-        if not path.is_file() or path.stat().st_size != expected["num_bytes"] or _known_sha256(path) != expected["sha256"]:
+        if not path.is_file() or path.stat().st_size != expected["num_bytes"] or _sha256_of(path) != expected["sha256"]:
             raise ValueError(f"checkpoint {folder} must be whole, got a missing or changed {name}")
 
 
@@ -108,11 +113,11 @@ def newest_checkpoint(run_folder: Path, *, on_torn: Callable[[str], None] = lamb
 
     Args:
         on_torn: called with the reason for each newer one that is passed over.
-        put_back: first put a checkpoint back in its place whose replacement was killed halfway; not while another process may be writing.
+        put_back: first restore a checkpoint whose replacement was killed between its two renames; not while another process may write.
     """
     for replaced in (run_folder / "checkpoints").glob(".step_*.old") if put_back else ():
         place = replaced.with_name(replaced.name.removeprefix(".").removesuffix(".old"))
-        if not place.exists():  # killed between the two renames of a replacement
+        if not place.exists():
             replaced.rename(place)
     for folder in reversed(_steps(run_folder / "checkpoints")):
         try:
@@ -143,55 +148,35 @@ def _write(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
         tokenizer.save_pretrained(folder)
     torch.save(state, folder / STATE)
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    files = {path.relative_to(folder).as_posix(): {"num_bytes": path.stat().st_size, "sha256": _sha256(path)} for path in paths}
+    files = {path.relative_to(folder).as_posix(): {"num_bytes": path.stat().st_size, "sha256": _sha256_of(path)} for path in paths}
     (folder / MANIFEST).write_text(json.dumps({"format": FORMAT, "files": files}, indent=1), encoding="utf-8")
     for path in paths:
-        open_as_its_folder(path)
+        share_like_folder(path)
     for path in (*paths, folder / MANIFEST, folder):
         flush(path)
-
-
-def _move_into_place(written: Path, folder: Path) -> None:
-    if folder.exists():
-        replaced = folder.parent / f".{folder.name}.old"
-        folder.rename(replaced)
-        written.rename(folder)
-        shutil.rmtree(replaced)
-    else:
-        written.rename(folder)
-    flush(folder.parent)
-
-
-def _remove_older(folder: Path, keep: int) -> None:
-    older = [other for other in _steps(folder.parent) if step_of(other) < step_of(folder)]
-    for other in older[: max(0, len(older) - (keep - 1))]:
-        shutil.rmtree(other)
 
 
 def _steps(folder: Path) -> list[Path]:
     return sorted((path for path in folder.glob("step_*") if STEP.fullmatch(path.name) and path.is_dir()), key=step_of)
 
 
-def _known_sha256(path: Path) -> str:
-    """As `_sha256`, read once by a process that looks for the newest checkpoint, checks it and loads it, unless the file changes."""
+def _sha256_of(path: Path) -> str:
+    """Computed once by a process that finds the newest checkpoint and then loads it, unless the file changes."""
     facts = path.stat()
-    return _sha256_as_it_was(path, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+    return _sha256(path, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
 
 
 @functools.lru_cache(maxsize=256)
-def _sha256_as_it_was(path: Path, *_: int) -> str:
-    return _sha256(path)
-
-
-def _sha256(path: Path) -> str:
+def _sha256(path: Path, *_: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _plain(value: Any, name: str) -> Any:
-    """A copy down to the tensors, of the exact types that `torch.load(weights_only=True)` takes back; the rest is refused at once.
+    """A copy down to the tensors, of types that `torch.load(weights_only=True)` takes; a StrEnum or a numpy float becomes its base type.
 
-    Subclasses that compute alike (a StrEnum, a numpy float64) become what they extend.
+    Raises:
+        TypeError: it holds another type.
     """
     if isinstance(value, Mapping):
         return {_plain(key, f"a key of {name}"): _plain(item, f"{name}.{key}") for key, item in value.items()}

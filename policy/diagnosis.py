@@ -1,4 +1,4 @@
-"""What is wrong with an update: why a step is not finite, by the names of the rollouts, and which settings make it take less memory."""
+"""Error messages of an update: why a step is not finite, by the names of the rollouts, and which settings make it take less memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUM_NAMED = 3
 
 @contextmanager
 def naming_settings_for_memory(config: LearnerConfig, model: nn.Module) -> Iterator[None]:
-    """Says what to set where a GPU has too little memory for what is computed within.
+    """Names the settings to change where a GPU has too little memory for the computation within.
 
     Raises:
         RuntimeError: it has.
@@ -40,44 +40,41 @@ def why_not_finite(
     columns: Sequence[tuple[str, Tensor | None]],
     suspects: Sequence[Batch],
     *,
-    score: Callable[[Batch], tuple[Tensor, Tensor]],
+    score: Callable[[Batch], Tensor],
     gradients: Iterable[tuple[str, Tensor | None]],
 ) -> str:
-    """The cause, looked for in what the loss was made from, then in what the weights say of its tokens, then in the gradient.
+    """The cause, looked for in the loss's inputs, then in the weights' scores of its tokens, then in the gradient.
 
     Args:
         batch: of the optimiser step.
-        columns: what the loss reads besides, [B] or [B, T], in the order in which one follows from another; None where it does not.
+        columns: the loss's inputs by name, [B] or [B, T], most likely culprit first.
         suspects: the micro-batches whose loss is not finite.
-        score: logprobs and entropies of a micro-batch's trained tokens.
+        score: scores of a micro-batch's trained tokens by the weights, [N].
         gradients: by parameter.
     """
     for name, column in columns:
         if column is not None and (broken_B := _broken_rows(batch, column)).any():
-            return f"the {name} of {_named(batch, broken_B)} is not finite"
+            return f"the {name} of {_rollouts(batch, broken_B)} is not finite"
     for micro in suspects:
         with torch.no_grad():
-            values_N = sum(score(micro), start=torch.zeros(())).cpu()
-        values_BT = torch.zeros(micro.loss_mask_BT.shape).masked_scatter(micro.loss_mask_BT, values_N)
-        if (broken_B := _broken_rows(micro, values_BT)).any():
-            return f"what the weights being trained give {_named(micro, broken_B)} is not finite"
+            scores_BT = torch.zeros(micro.loss_mask_BT.shape).masked_scatter(micro.loss_mask_BT.cpu(), score(micro).cpu())
+        if (broken_B := _broken_rows(micro.to("cpu"), scores_BT)).any():
+            return f"the score of {_rollouts(micro, broken_B)} by the weights being trained is not finite"
     if suspects:
         every_B = torch.ones(suspects[0].num_rollouts, dtype=torch.bool)
-        return f"the loss of {_named(suspects[0], every_B)} is not finite although all it is made from is"
+        return f"the loss of {_rollouts(suspects[0], every_B)} is not finite although all its inputs are"
     names = [name for name, gradient in gradients if gradient is not None and not gradient.isfinite().all()]
-    if not names:
-        return "the gradient's norm is too large to be told"
-    return f"the loss is finite, but the gradient of {_listed(names)} is not"
+    return f"the loss is finite, but the gradient of {_listed(names)} is not" if names else "the gradient's norm overflows"
 
 
 def _broken_rows(batch: Batch, column: Tensor) -> Tensor:
-    """[B] bool: where a row that is trained on holds something that is not finite."""
+    """[B] bool: where a row that is trained on holds a value that is not finite."""
     if column.dim() == 1:
         return ~column.isfinite() & batch.loss_mask_BT.any(dim=1)
     return (~column.isfinite() & batch.loss_mask_BT).any(dim=1)
 
 
-def _named(batch: Batch, rows_B: Tensor) -> str:
+def _rollouts(batch: Batch, rows_B: Tensor) -> str:
     return f"rollout {_listed([batch.uids[row] for row in rows_B.nonzero().squeeze(1).tolist()])}"
 
 

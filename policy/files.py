@@ -1,9 +1,4 @@
-"""Temporary folders that do not outlive their process for long, however it ends.
-
-What must be true of a file before a rename gives it its name: it is on the disk, and who may read its folder may read it.
-
-What the safetensors files of a model folder hold, read from their headers and without torch.
-"""
+"""Files of the policy: temporary folders that do not outlive their process, writing that survives a power cut, safetensors headers."""
 
 from __future__ import annotations
 
@@ -24,18 +19,24 @@ from typing import IO, Any
 from safetensors import SafetensorError
 
 LOCK = ".attune-own-folder"
-"""Not `.lock`: others leave a free one in what they keep, such as uv in every environment."""
+"""Not `.lock`: other programs leave a free one in folders that they keep, such as uv in every environment."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL_MESSAGE = re.compile(
+    r"inline_container|PytorchStreamWriter|iostream error|No space left|os error (28|122|27)\b|quota exceeded", re.IGNORECASE
+)
+"""How torch, safetensors and tokenizers report a full disk."""
+INDEX = "model.safetensors.index.json"
 
 
 class OwnFolder(tempfile.TemporaryDirectory[str]):
-    """A temporary folder of this process; a killed one cannot remove its own, so whoever next wants one of that name does.
+    """A temporary folder of this process; if it is killed, the next process that wants one of that name removes it.
 
-    A lock tells them apart: it goes with the process that holds it. It names the machine, since not all shared file systems lock beyond
-    one; and where there are no locks at all, folders stay.
+    A lock separates a living owner from a dead one: it goes with its process. It names the machine, since not all shared file systems lock
+    across machines; and where there are no locks at all, folders stay.
 
     Args:
         prefix: how its name begins, and the names of those that are looked through.
-        parent: where it lies; where temporary files belong by default.
+        parent: its parent folder; by default that of temporary files.
 
     Raises:
         OSError: it cannot be made there.
@@ -49,18 +50,17 @@ class OwnFolder(tempfile.TemporaryDirectory[str]):
 
     def cleanup(self) -> None:
         """Removes the folder with all that is in it, now rather than at the end of the process."""
-        folder = Path(self.name)
-        _empty(folder)
-        # Closed before it is removed: NFS keeps what is open under another name.
+        _empty(Path(self.name))
+        # Closed before it is removed: NFS keeps open files under another name.
         if self._lock:
             self._lock.close()
         with suppress(OSError):
-            (folder / LOCK).unlink()
+            (Path(self.name) / LOCK).unlink()
         super().cleanup()
 
 
 def first_writable(*folders: Path) -> Path:
-    """The first of these folders in which something can be written.
+    """The first of these folders that can be written.
 
     Raises:
         ValueError: none can.
@@ -72,19 +72,19 @@ def first_writable(*folders: Path) -> Path:
 
 
 def remove_abandoned(prefix: str, parent: Path) -> None:
-    """Removes folders of this user on this machine whose names begin so and whose process has ended without doing it. Others' are left."""
+    """Removes folders of this user on this machine whose names begin so and whose process ended without doing it."""
     for lock in parent.glob(f"{prefix}*/{LOCK}"):
         with suppress(OSError), lock.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_ours = lock.parent.lstat().st_uid == os.geteuid() and not lock.parent.is_symlink()
-            if is_ours and file.read() == _this_machine():
+            if is_ours and file.read() == platform.node().encode():
                 _empty(lock.parent)
                 lock.unlink()
                 lock.parent.rmdir()
 
 
 def _empty(folder: Path) -> None:
-    """Removes all but the lock, which goes last: what a removal that was broken off has left can still be told from what is nobody's."""
+    """Removes all but the lock, which goes last, so that an interrupted removal can be resumed."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -94,13 +94,12 @@ def _empty(folder: Path) -> None:
 
 
 def _locked(folder: Path) -> IO[bytes] | None:
-    """The folder's lock, held until it is closed; None where there are none."""
-    # Under another name until it is held: nobody must find it free.
-    draft = folder / f"{LOCK}-to-be"
+    """The folder's lock, held until it is closed; None where the file system has none."""
+    draft = folder / f"{LOCK}-to-be"  # so that the lock is never found free
     file = draft.open("wb")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        file.write(_this_machine())
+        file.write(platform.node().encode())
         file.flush()
         os.replace(draft, folder / LOCK)
     except OSError:
@@ -109,31 +108,17 @@ def _locked(folder: Path) -> IO[bytes] | None:
     return file
 
 
-def _this_machine() -> bytes:
-    return platform.node().encode()
-
-
-def open_as_its_folder(path: Path) -> None:
-    """Lets others do with a file what they may with its folder: safetensors closes its files to all but this user.
-
-    A courtesy, which some file systems refuse.
-    """
+def share_like_folder(path: Path) -> None:
+    """Gives a file the permissions of its folder: safetensors closes its files to all but this user. Some file systems refuse."""
     with suppress(OSError):
         path.chmod(path.parent.stat().st_mode & 0o666)
 
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-TORCH_WROTE = re.compile(
-    r"inline_container|PytorchStreamWriter|iostream error|No space left|os error (28|122|27)\b|quota exceeded", re.IGNORECASE
-)
-"""How torch, safetensors and tokenizers say that what they wrote was not taken."""
-
-
 def why_full(error: BaseException, folder: Path) -> str:
-    """That the disk under a folder is full and what to do, in a sentence; empty for an error that says nothing of the kind."""
+    """A sentence that the disk under a folder is full and what to do; empty for another error."""
     seen: BaseException | None = error
     while seen is not None:
-        is_full = seen.errno in FULL if isinstance(seen, OSError) and seen.errno else bool(TORCH_WROTE.search(str(seen)))
+        is_full = seen.errno in FULL if isinstance(seen, OSError) and seen.errno else bool(FULL_MESSAGE.search(str(seen)))
         if is_full:
             place = Path(str(seen.filename)) if isinstance(seen, OSError) and seen.filename else folder
             there = next((path for path in (place, *place.absolute().parents) if path.is_dir()), folder)
@@ -146,7 +131,7 @@ def why_full(error: BaseException, folder: Path) -> str:
 
 @contextmanager
 def as_os_error() -> Iterator[None]:
-    """While entered, what safetensors says of a disk that is full or gone is an OSError, like everybody else's."""
+    """While entered, a SafetensorError, as of a full disk, becomes an OSError."""
     try:
         yield
     except SafetensorError as error:
@@ -170,20 +155,16 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-INDEX = "model.safetensors.index.json"
-
-
 def headers(model_folder: Path) -> dict[str, dict[str, Any]]:
-    """By name of each tensor its dtype, shape and place in its file; of weights in pieces those that their index names.
+    """By tensor its dtype, shape and offsets, from the headers of safetensors files; of weights in pieces those that their index names.
 
     Raises:
         ValueError: a file is missing or damaged.
     """
-    index = model_folder / INDEX
-    found: dict[str, dict[str, Any]] = {}
+    index, found = model_folder / INDEX, dict[str, dict[str, Any]]()
     try:
-        pieces = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())) if index.is_file() else None
-        for path in sorted(model_folder.glob("*.safetensors")) if pieces is None else [model_folder / piece for piece in pieces]:
+        named = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()) if index.is_file() else None
+        for path in sorted(model_folder.glob("*.safetensors")) if named is None else [model_folder / name for name in sorted(named)]:
             with path.open("rb") as file:
                 length = int.from_bytes(file.read(8), "little")
                 found |= json.loads(file.read(min(length, path.stat().st_size)))

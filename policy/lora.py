@@ -1,4 +1,4 @@
-"""Low-rank adapters inside a model, and the plain model they amount to: what engines, checkpoints and readers get.
+"""Low-rank adapters inside a model, and the plain model with them merged: for engines, checkpoints and readers.
 
 Source: arXiv 2106.09685; the layers are those of the package `peft`.
 """
@@ -22,15 +22,15 @@ EMBEDDING_ADAPTER = "lora_embedding_"
 
 
 def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> PreTrainedModel:
-    """Puts an adapter beside each layer that is asked for and freezes the rest; at first the model says exactly what it said.
+    """Adds an adapter to each target layer and freezes the rest; at first the model's output is unchanged.
 
     Args:
         model: changed in place; keeps its class.
         seed: of the adapters' first matrices; the second ones are zero.
 
     Raises:
-        ValueError: `peft` is not installed, or the model has no such layer, or its adapter would not reach who reads the plain model, as
-            those of joined experts would not.
+        ValueError: `peft` is not installed, the model has no such layer, or its adapter could not be merged into the plain model, as
+            those of joined experts could not.
     """
     check_lora(config)
     import peft
@@ -38,22 +38,29 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> Pr
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     is_tied = head is not None and head.weight is embedding.weight
     named = [] if config.targets == EVERY_LAYER else [name.strip() for name in config.targets.split(",")]
-    if joined := _joined_experts(model, named):
-        raise _not_linear(config, joined)
     targets = named or EVERY_LAYER
     settings = peft.LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets, lora_dropout=0.0, task_type="CAUSAL_LM")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        try:
-            peft.inject_adapter_in_model(settings, model)
-        except ValueError as error:
-            raise ValueError(f"policy.lora.targets must name layers of the model that can be adapted, got {config.targets!r}") from error
-    adapted = {name: module for name, module in model.named_modules() if isinstance(module, peft.tuners.lora.LoraLayer)}
-    if wrapped := [name for name, module in adapted.items() if isinstance(module, peft.tuners.lora.layer.ParamWrapper)]:
-        raise _not_linear(config, wrapped[0])
+    not_linear = _joined_experts(model, named)
+    adapted: dict[str, nn.Module] = {}
+    if not not_linear:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            try:
+                peft.inject_adapter_in_model(settings, model)
+            except ValueError as error:
+                raise ValueError(
+                    f"policy.lora.targets must name layers of the model that can be adapted, got {config.targets!r}"
+                ) from error
+        adapted = {name: module for name, module in model.named_modules() if isinstance(module, peft.tuners.lora.LoraLayer)}
+        not_linear = next((name for name, layer in adapted.items() if isinstance(layer, peft.tuners.lora.layer.ParamWrapper)), "")
+    if not_linear:
+        raise ValueError(
+            f"policy.lora.targets must leave out layers that are not linear, as experts joined in one parameter and their router, "
+            f"got {config.targets!r}, which means {not_linear}; name linear layers, as in q_proj,k_proj,v_proj,o_proj"
+        )
     if unmet := [target for target in named if not any(_ends_with(name, target) for name in adapted)]:
         raise ValueError(f"policy.lora.targets must name layers of the model that can be adapted, got {unmet[0]!r} in {config.targets!r}")
-    # An embedding's adapter is another layer; of a tied pair readers get one matrix, which is not the adapted one.
+    # An embedding's adapter is another kind of layer, and a tied pair is sent as one matrix, which is not the adapted one.
     if any(EMBEDDING_ADAPTER in name for name, _ in model.named_parameters()):
         raise ValueError(f"policy.lora.targets must leave embeddings out, got {config.targets!r}")
     if is_tied and model.get_output_embeddings() is not head:
@@ -62,22 +69,14 @@ def add_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> Pr
 
 
 def _joined_experts(model: nn.Module, named: Sequence[str]) -> str:
-    """The first parameter that holds the matrices of several experts and is among those named, or among all; or nothing."""
+    """The first targeted parameter that holds the matrices of several experts; empty without one. No names mean all layers."""
     for layer, module in model.named_modules():
         for name, parameter in module.named_parameters(prefix=layer, recurse=False):
             # Scales, convolutions and gates have as many dimensions, and stay as norms do.
-            if "expert" not in name or parameter.dim() < 3:
-                continue
-            if not named or any(_ends_with(name, end) or _ends_with(layer, end) for end in named):
+            is_joined = "expert" in name and parameter.dim() >= 3
+            if is_joined and (not named or any(_ends_with(name, end) or _ends_with(layer, end) for end in named)):
                 return name
     return ""
-
-
-def _not_linear(config: LoraConfig, name: str) -> ValueError:
-    return ValueError(
-        f"policy.lora.targets must leave out what is no linear layer, as experts joined in one parameter and their router, "
-        f"got {config.targets!r}, which means {name}; name linear layers, as in q_proj,k_proj,v_proj,o_proj, or set policy.lora.rank=0"
-    )
 
 
 def _ends_with(name: str, target: str) -> bool:
@@ -98,32 +97,28 @@ def adapter_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 def make_trainable(model: nn.Module) -> list[nn.Parameter]:
     """The parameters to train, with gradients on: the adapters' where there are any, else all."""
     adapters = adapter_parameters(model)
-    if not adapters:
-        return list(model.requires_grad_(True).parameters())
-    model.requires_grad_(False)
+    model.requires_grad_(not adapters)
     for parameter in adapters.values():
         parameter.requires_grad_(True)
-    return list(adapters.values())
+    return list(adapters.values()) if adapters else list(model.parameters())
 
 
 @torch.no_grad()
 def merged_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every parameter of the model without adapters, by its name there, with what its adapter adds; of a tied pair only the first."""
+    """Every parameter of the plain model by its name there, with its adapter added; of a tied pair only the first."""
     for name, parameter in model.named_parameters():
         if is_adapter(name):
             continue
         layer, found, kind = name.rpartition(FROZEN)
-        adapted = found and kind == "weight"
-        yield (f"{layer}.{kind}" if found else name), (parameter + _delta(model.get_submodule(layer)) if adapted else parameter)
-
-
-def _delta(layer: Any) -> Tensor:
-    (adapter,) = layer.lora_A  # there is one, named by peft
-    return layer.get_delta_weight(adapter)
+        if found and kind == "weight":
+            adapted: Any = model.get_submodule(layer)
+            (adapter,) = adapted.lora_A  # there is one, named by peft
+            parameter = parameter + adapted.get_delta_weight(adapter)
+        yield (f"{layer}.{kind}" if found else name), parameter
 
 
 def merged_state(model: nn.Module) -> dict[str, Tensor] | None:
-    """What `save_pretrained` shall write in place of the model's own state: None, which means that state, where there are no adapters."""
+    """State of the plain model for `save_pretrained`; None, which means the model's own, where there are no adapters."""
     if not adapter_parameters(model):
         return None
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}

@@ -1,7 +1,4 @@
-"""What a model's folder must be for us to train or run it, asked of its files before anything heavy is imported.
-
-A causal language model from a folder or the Hub, and the logprobs and entropies of the tokens it is trained on.
-"""
+"""A causal language model from a folder or the Hub, and the logprobs and entropies of the tokens it is trained on."""
 
 from __future__ import annotations
 
@@ -10,37 +7,43 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.utils import logging as transformers_logging
 
 from policy.config import BYTES, EngineDtype
 from simulator.files import is_lfs_pointer
 from simulator.llm.config import why_no_key
 
-if TYPE_CHECKING:
-    pass
-
-
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 OLD_QUANTISED = ("quantize_config.json", "quant_config.json")
-"""Where GPTQ and AWQ wrote down what they did before config.json had a place for it."""
+"""Written by GPTQ and AWQ before config.json had a place for it."""
 REMEDY = "name the model that it was made from"
+LOGIT_CHUNK_MB = 64
+"""MiB of float32 logits in one piece: 2,800 tokens of the embedded policy's vocabulary, 110 of one of 150 thousand."""
+OURS_ALONE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+"""Nothing is asked for on the Hub, and no code of a model's own is run, nor asked about on the terminal."""
+HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors", "*.bin")
+
+
+# Folders ---------------------------------------------------------------------------------------------------------------------------
 
 
 def check_model_folder(folder: Path, *, called: str = "policy.model") -> None:
     """Refuses a folder whose model could not be loaded in full precision by transformers' own code.
 
     Args:
-        called: what the folder is given by.
+        called: the setting that names the folder.
 
     Raises:
         ValueError: it is quantised, holds GGUF files alone, needs code of its own, or has files that git did not fetch.
@@ -49,16 +52,16 @@ def check_model_folder(folder: Path, *, called: str = "policy.model") -> None:
     for path in (*sorted(folder.glob("*.json")), *weights_of(folder)):
         if is_lfs_pointer(path):
             raise ValueError(f"{called} must hold whole files, got {str(path)!r}, a Git LFS pointer; run `git lfs pull` in {folder}")
-    config = _object_in(folder / "config.json", called)
+    config = _json_of(folder / "config.json", called)
     if method := _quantised_by(folder, config):
         raise ValueError(f"{called} must hold unquantised weights, got {str(folder)!r}, quantised by {method}; {REMEDY}")
     tokenizer = folder / "tokenizer_config.json"
-    for name, found in (("config.json", config), (tokenizer.name, _object_in(tokenizer, called) if tokenizer.is_file() else {})):
-        if _needs_own_code(folder, found):
-            raise ValueError(
-                f"{called} must be a model that transformers knows, got {str(folder)!r}, whose {name} names code of its own (auto_map); "
-                "such code is not run"
-            )
+    has_own_code = config.get("auto_map") or (tokenizer.is_file() and _json_of(tokenizer, called).get("auto_map"))
+    if has_own_code and config.get("model_type") not in CONFIG_MAPPING_NAMES:
+        raise ValueError(
+            f"{called} must be a model that transformers knows, got {str(folder)!r}, which names code of its own (auto_map); "
+            "such code is not run"
+        )
 
 
 def check_gguf(folder: Path, *, called: str = "policy.model") -> None:
@@ -76,10 +79,10 @@ def weights_of(folder: Path) -> Iterator[Path]:
     yield from sorted(path for pattern in WEIGHTS for path in folder.glob(pattern))
 
 
-def _object_in(path: Path, called: str) -> Mapping[str, Any]:
+def _json_of(path: Path, called: str) -> Mapping[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"{called} must have a {path.name} with a JSON object, got {str(path)!r}, which is no JSON") from error
     if not isinstance(found, dict):
         raise ValueError(f"{called} must have a {path.name} with a JSON object, got {str(path)!r}, which holds another value")
@@ -91,26 +94,82 @@ def _quantised_by(folder: Path, config: Mapping[str, Any]) -> str:
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         for name in ("quantization_config", "compression_config"):
             if settings := part.get(name):
-                method = settings.get("quant_method") if isinstance(settings, dict) else None
-                return str(method or "a method that it does not name")
+                return str((isinstance(settings, dict) and settings.get("quant_method")) or "an unnamed method")
     return next((name.partition("_config")[0] for name in OLD_QUANTISED if (folder / name).is_file()), "")
 
 
-def _needs_own_code(folder: Path, found: Mapping[str, Any]) -> bool:
-    """Whether transformers would ask to run code of the folder: where it has none of its own for this kind of model."""
-    if not found.get("auto_map"):
-        return False
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+def find_model(folder_or_id: str | Path) -> Path:
+    """The local folder of a model, downloaded when it is an id that the cache does not hold.
 
-    return _object_in(folder / "config.json", "policy.model").get("model_type") not in CONFIG_MAPPING_NAMES
+    Raises:
+        ValueError: it is not there, or not complete.
+    """
+    folder, name = Path(folder_or_id).expanduser(), str(folder_or_id)
+    if folder.exists():
+        check_gguf(folder)
+        if lacking := next(_lacking_files(folder), None):
+            raise ValueError(f"policy.model must be a folder with config.json, weights and a tokenizer, got {name!r} without {lacking}")
+    elif isinstance(folder_or_id, Path) or name.startswith((".", "~", "/")) or name.count("/") != 1:
+        raise ValueError(f"policy.model must be a folder that exists or a Hugging Face id like 'Qwen/Qwen2.5-0.5B', got {name!r}")
+    else:
+        folder = _from_hub(name)
+    check_model_folder(folder)
+    return folder
 
 
-LOGIT_CHUNK_MB = 64
-"""MiB of float32 logits in one piece: 2,800 tokens of the embedded policy's vocabulary, 110 of one of 150 thousand."""
-OURS_ALONE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-"""Nothing is asked for on the Hub, and no code of a model's own is run, nor asked about on the terminal."""
-HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors", "*.bin")
+def _lacking_files(folder: Path) -> Iterator[str]:
+    wanted = {
+        "config.json": ("config.json",),
+        "weights (*.safetensors)": WEIGHTS,
+        "a tokenizer (tokenizer.json)": ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"),
+    }
+    return (name for name, patterns in wanted.items() if not any(any(folder.glob(pattern)) for pattern in patterns))
+
+
+def _from_hub(name: str) -> Path:
+    try:
+        cached = Path(snapshot_download(name, allow_patterns=MODEL_FILES, local_files_only=True))
+        if next(_lacking_files(cached), None) is None:
+            return cached
+    except (OSError, HFValidationError):
+        pass  # not in the cache: the Hub may have it
+    for variable in HUB_TOKENS:
+        # Its client strips whitespace, and prints a token that it cannot send.
+        if wrong := why_no_key(os.environ.get(variable, "none").strip()):
+            raise ValueError(f"{variable} must hold a token, got one that {wrong} (not shown)")
+    try:
+        return Path(snapshot_download(name, allow_patterns=MODEL_FILES, etag_timeout=5))
+    except (OSError, HfHubHTTPError, HFValidationError) as error:
+        raise ValueError(
+            f"policy.model must be a folder that exists or a Hugging Face id, "
+            f"got {name!r}, which is neither here, in the cache nor to be had from the Hub"
+        ) from error
+
+
+def has_tied_head(folder: Path) -> bool:
+    """Whether a model's settings make its output head the embedding."""
+    return bool(AutoConfig.from_pretrained(folder, **OURS_ALONE).get_text_config().tie_word_embeddings)
+
+
+def num_positions(model_folder: str | Path, *, otherwise: int) -> int:
+    """The longest context that a model folder claims, in tokens."""
+    config = json.loads((Path(model_folder) / "config.json").read_text())
+    return config.get("max_position_embeddings") or otherwise
+
+
+def cache_bytes(model_folder: str | Path, *, num_tokens: int, dtype: EngineDtype) -> int:
+    """Bytes of the keys and values of so many tokens in all layers, each head at its full width; 0 where config.json does not say."""
+    config = json.loads((Path(model_folder) / "config.json").read_text())
+    config = config.get("text_config") or config
+    try:
+        heads = config.get("num_key_value_heads") or config["num_attention_heads"]
+        width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        return 2 * int(config["num_hidden_layers"]) * int(heads) * int(width) * BYTES[dtype] * num_tokens
+    except (KeyError, TypeError):
+        return 0
+
+
+# Loading ---------------------------------------------------------------------------------------------------------------------------
 
 
 def load_model(folder_or_id: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -137,14 +196,13 @@ def load_model(folder_or_id: str | Path) -> tuple[PreTrainedModel, PreTrainedTok
     if loading["missing_keys"]:
         missing = ", ".join(sorted(loading["missing_keys"])[:3])
         raise ValueError(f"policy.model must hold every weight of its architecture, got {str(folder_or_id)!r} without {missing}")
-    _settle_generation(model, str(folder_or_id))
+    _make_savable(model, str(folder_or_id))
     return model.eval(), tokenizer
 
 
-def _settle_generation(model: PreTrainedModel, called: str) -> None:
-    """Makes the generation settings of a folder such that they can be saved again; nothing here reads them but the tokens that end a reply.
-
-    transformers loads what it refuses to save, such as a temperature without sampling: a run would end at its first checkpoint.
+def _make_savable(model: PreTrainedModel, called: str) -> None:
+    """Mends generation settings that transformers loads and refuses to save, such as a temperature without sampling: a run would end at
+    its first checkpoint. Nothing here reads them but the tokens that end a reply.
 
     Raises:
         ValueError: they still could not be saved.
@@ -166,21 +224,18 @@ def _settle_generation(model: PreTrainedModel, called: str) -> None:
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model's folder; nothing is asked for on the Hub."""
-    return _tokenizer_class(folder).from_pretrained(folder, **OURS_ALONE)
-
-
-def _tokenizer_class(folder: Path) -> type[AutoTokenizer] | type[PreTrainedTokenizerFast]:
-    """The generic class where the folder names it: AutoTokenizer puts the architecture's own in its place, which splits words otherwise."""
+    """The tokenizer of a model's folder, in the generic class where the folder names that: AutoTokenizer puts the architecture's own in
+    its place, which splits words otherwise.
+    """
     settings = folder / "tokenizer_config.json"
     named = json.loads(settings.read_text(encoding="utf-8")).get("tokenizer_class") if settings.is_file() else None
     generic = named in ("PreTrainedTokenizerFast", "TokenizersBackend") and (folder / "tokenizer.json").is_file()
-    return PreTrainedTokenizerFast if generic else AutoTokenizer
+    return (PreTrainedTokenizerFast if generic else AutoTokenizer).from_pretrained(folder, **OURS_ALONE)
 
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Keeps transformers' bars for reading and writing weights off the screen, which has a bar of its own."""
+    """Hides transformers' bars for reading and writing weights."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
@@ -190,69 +245,8 @@ def no_progress_bars() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
-def find_model(folder_or_id: str | Path) -> Path:
-    """The local folder of a model, downloaded when it is an id that the cache does not hold.
-
-    Raises:
-        ValueError: it is not there, or not complete.
-    """
-    folder = Path(folder_or_id).expanduser()
-    if folder.exists():
-        check_gguf(folder)
-        lacking = next(_lacking_files(folder), None)
-        if lacking:
-            raise ValueError(
-                f"policy.model must be a folder with config.json, weights and a tokenizer, got {str(folder_or_id)!r} without {lacking}"
-            )
-        check_model_folder(folder)
-        return folder
-    name = str(folder_or_id)
-    if isinstance(folder_or_id, Path) or name.startswith((".", "~", "/")) or name.count("/") != 1:
-        raise ValueError(f"policy.model must be a folder that exists or a Hugging Face id like 'Qwen/Qwen2.5-0.5B', got {name!r}")
-    return _from_hub(name)
-
-
-def _lacking_files(folder: Path) -> Iterator[str]:
-    wanted = {
-        "config.json": ("config.json",),
-        "weights (*.safetensors)": ("*.safetensors", "pytorch_model*.bin"),
-        "a tokenizer (tokenizer.json)": ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"),
-    }
-    return (name for name, patterns in wanted.items() if not any(any(folder.glob(pattern)) for pattern in patterns))
-
-
-def _from_hub(name: str) -> Path:
-    try:
-        cached = Path(snapshot_download(name, allow_patterns=MODEL_FILES, local_files_only=True))
-        if next(_lacking_files(cached), None) is None:
-            return _checked(cached)
-    except (OSError, HFValidationError):
-        pass  # not in the cache: the Hub may have it
-    for variable in HUB_TOKENS:
-        # Its client takes whitespace off, and repeats what it cannot send.
-        if wrong := why_no_key(os.environ.get(variable, "none").strip()):
-            raise ValueError(f"{variable} must hold a token, got one that {wrong} (not shown)")
-    try:
-        return _checked(Path(snapshot_download(name, allow_patterns=MODEL_FILES, etag_timeout=5)))
-    except (OSError, HfHubHTTPError, HFValidationError) as error:
-        raise ValueError(
-            f"policy.model must be a folder that exists or a Hugging Face id, "
-            f"got {name!r}, which is neither here, in the cache nor to be had from the Hub"
-        ) from error
-
-
-def _checked(folder: Path) -> Path:
-    check_model_folder(folder)
-    return folder
-
-
-def has_tied_head(folder: Path) -> bool:
-    """Whether a model's settings make its output head the embedding."""
-    return bool(AutoConfig.from_pretrained(folder, **OURS_ALONE).get_text_config().tie_word_embeddings)
-
-
 def recompute_layers(model: PreTrainedModel) -> None:
-    """Makes the model keep only each layer's input for the backward pass. Dropout stays off: layers alone, not what is in them, train.
+    """Makes the model keep only each layer's input for the backward pass. Dropout stays off: only the layers are in training mode.
 
     Raises:
         ValueError: the model's layers cannot be recomputed.
@@ -281,6 +275,18 @@ def check_head(model: PreTrainedModel) -> None:
         raise ValueError(f"policy.model must compute logits as a plain output head, got {type(model).__name__}, which scales or caps them")
 
 
+# Scoring ---------------------------------------------------------------------------------------------------------------------------
+
+
+def token_states(trunk: nn.Module, token_ids_BT: Tensor, attention_BT: Tensor, loss_mask_BT: Tensor) -> Tensor:
+    """The last hidden states that the N masked tokens were sampled from, in row-major order; [N, D]."""
+    # Padding on the right is out of reach of the tokens before it: a causal model needs no mask for it, and is faster without.
+    on_right = bool((attention_BT[:, 1:] <= attention_BT[:, :-1]).all())
+    mask_BT = None if on_right else attention_BT.long()
+    states_BTD = trunk(input_ids=token_ids_BT, attention_mask=mask_BT, use_cache=False).last_hidden_state
+    return states_BTD[:, :-1][loss_mask_BT[:, 1:]]
+
+
 def token_logprobs_and_entropy(
     model: PreTrainedModel,
     token_ids_BT: Tensor,
@@ -293,12 +299,12 @@ def token_logprobs_and_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Logprobs and exact entropies of the N masked tokens, in row-major order; logits exist only where a masked token follows.
 
-    Tokens whose logits do not fit into one piece are scored piece by piece, and in the backward pass each piece's logits are computed
-    anew: at no time are more than four pieces held (logits, logprobs, probabilities and a product of them).
+    Tokens whose logits do not fit into one piece are scored piece by piece, and in the backward pass each piece's logits are recomputed:
+    at no time are more than four pieces held (logits, logprobs, probabilities and a product of them).
 
     Args:
         token_ids_BT: padded on the right.
-        attention_BT: True on real tokens. Not the loss mask: the agent reads what the user said.
+        attention_BT: True on real tokens. Not the loss mask: the agent reads the user's words.
         loss_mask_BT: True on the tokens to score; never the first of a row, which nothing predicts.
         temperature: of sampling; logits are divided by it.
         entropy_gradient: False keeps entropies out of the graph.
@@ -308,13 +314,8 @@ def token_logprobs_and_entropy(
         logprobs_N and entropies_N, float32, nats.
     """
     assert not loss_mask_BT[:, 0].any(), "the first token of a row cannot be scored: nothing comes before it"
-    # Padding on the right is out of reach of what stands before it: a causal model needs no mask for it, and is faster without.
-    on_right = bool((attention_BT[:, 1:] <= attention_BT[:, :-1]).all())
-    mask_BT = None if on_right else attention_BT.long()
-    states_BTD = model.base_model(input_ids=token_ids_BT, attention_mask=mask_BT, use_cache=False).last_hidden_state
-    scored_BT = loss_mask_BT[:, 1:]
-    states_ND, targets_N = states_BTD[:, :-1][scored_BT], token_ids_BT[:, 1:][scored_BT]
-    head = model.get_output_embeddings()
+    states_ND = token_states(model.base_model, token_ids_BT, attention_BT, loss_mask_BT)
+    targets_N, head = token_ids_BT[:, 1:][loss_mask_BT[:, 1:]], model.get_output_embeddings()
 
     def score(states_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         logits_NV = head(states_ND).float()
@@ -355,21 +356,3 @@ class _Scores(torch.autograd.Function):
         else:
             gradient_NV *= -by_logprob_N1
         return gradient_NV.scatter_add_(-1, targets_N[:, None], by_logprob_N1), None, None
-
-
-def num_positions(model_folder: str | Path, *, otherwise: int) -> int:
-    """The longest context that a model folder claims, in tokens."""
-    config = json.loads((Path(model_folder) / "config.json").read_text())
-    return config.get("max_position_embeddings") or otherwise
-
-
-def cache_bytes(model_folder: str | Path, *, num_tokens: int, dtype: EngineDtype) -> int:
-    """What the keys and values of so many tokens take in all layers, each head at its full width; 0 where config.json does not say."""
-    config = json.loads((Path(model_folder) / "config.json").read_text())
-    config = config.get("text_config") or config
-    try:
-        heads = config.get("num_key_value_heads") or config["num_attention_heads"]
-        width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-        return 2 * int(config["num_hidden_layers"]) * int(heads) * int(width) * BYTES[dtype] * num_tokens
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        return 0

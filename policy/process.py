@@ -1,11 +1,4 @@
-"""The same numbers on a busy machine: every function of a training step is called once by a single thread before several call it.
-
-Processes that end with the one that started them, which may be killed and have no time to say so.
-
-A process whose sums come out alike on every x86-64 processor with AVX2, whatever it was started from.
-
-What decides that is read once, when torch is imported: which kernels are used, and with how many threads.
-"""
+"""Processes whose numbers are reproducible, and processes that end with their parent."""
 
 from __future__ import annotations
 
@@ -20,10 +13,21 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
+ENDS_WITH = "ATTUNE_ENDS_WITH"
+"""Environment variable with the id of the parent that a process must not outlive."""
+POLL_S = 1.0
+NUM_THREADS = 2
+"""With another number sums are taken in another order."""
+THREADS = {"OMP_NUM_THREADS": str(NUM_THREADS), "MKL_NUM_THREADS": str(NUM_THREADS), "OMP_DYNAMIC": "FALSE", "MKL_DYNAMIC": "FALSE"}
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Without effect on the numbers; threads that spin at barriers take a shared core from each other."""
+KERNELS = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+"""Torch's own kernels, those of MKL and of oneDNN. MKL promises the same results on processors of all makers under `COMPATIBLE` alone."""
+
 
 @contextmanager
 def threads(num_threads: int) -> Iterator[None]:
-    """torch with this many threads meanwhile."""
+    """While entered, torch has this many threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:
@@ -33,10 +37,10 @@ def threads(num_threads: int) -> Iterator[None]:
 
 
 def choose_kernels(model: PreTrainedModel) -> None:
-    """A pass of the model and its gradient by one thread, thrown away; changes neither weights nor generators. Nothing on a GPU.
+    """Warms up the kernels of a training step by one thread; changes neither weights nor generators. Nothing on a GPU.
 
-    The first call of some vector functions chooses how they are computed on this processor. Two threads that make it at once, as happens
-    on a busy machine, may have that call computed otherwise (seen with logsumexp in one process of eight), and the run is another one.
+    The first call of some vector functions selects their kernel for this processor. Two threads that make it at once, as happens on a busy
+    machine, may have that call computed otherwise (seen with logsumexp in one process of eight), and the run is another one.
     """
     if model.device.type != "cpu":
         return
@@ -49,9 +53,10 @@ def choose_kernels(model: PreTrainedModel) -> None:
     model.zero_grad(set_to_none=True)
 
 
-ENDS_WITH = "ATTUNE_ENDS_WITH"
-"""Environment variable by which a process is told whose child it is and shall not outlive."""
-POLL_S = 1.0
+def reproducible_environment() -> dict[str, str]:
+    """Environment variables for bit-reproducible math on every x86-64 processor with AVX2; torch reads them when it is imported."""
+    has_avx2 = platform.machine() in ("x86_64", "AMD64") and torch.backends.cpu.get_cpu_capability() != "DEFAULT"
+    return {**os.environ, **THREADS, **WAITING, **(KERNELS if has_avx2 else {})}
 
 
 @contextmanager
@@ -65,30 +70,15 @@ def binding_children() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Ends this process at once when its parent is gone, or was before this call, where the parent bound it; its own children are not."""
+    """Ends this process at once when the parent that bound it is gone, or was before this call; its own children are not bound."""
     parent = os.environ.get(ENDS_WITH, "")
     if parent in ("", str(os.getpid())):
         return
     del os.environ[ENDS_WITH]
-    threading.Thread(target=_outlive_nobody, args=(int(parent),), name="parent watch", daemon=True).start()
+    threading.Thread(target=_watch, args=(int(parent),), name="parent watch", daemon=True).start()
 
 
-def _outlive_nobody(parent: int) -> None:
+def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(POLL_S)
     os._exit(1)
-
-
-NUM_THREADS = 2
-"""With another number sums are taken in another order."""
-THREADS = {"OMP_NUM_THREADS": str(NUM_THREADS), "MKL_NUM_THREADS": str(NUM_THREADS), "OMP_DYNAMIC": "FALSE", "MKL_DYNAMIC": "FALSE"}
-WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""Of no weight for the numbers; threads that spin at barriers take a shared core from each other."""
-KERNELS = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-"""Torch's own kernels, those of MKL and of oneDNN. MKL promises the same results on processors of all makers under `COMPATIBLE` alone."""
-
-
-def alike_everywhere() -> dict[str, str]:
-    """The environment of a process that computes alike wherever it runs; where a processor lacks AVX2, with the kernels it has."""
-    has_avx2 = platform.machine() in ("x86_64", "AMD64") and torch.backends.cpu.get_cpu_capability() != "DEFAULT"
-    return {**os.environ, **THREADS, **WAITING, **(KERNELS if has_avx2 else {})}

@@ -1,4 +1,4 @@
-"""What was said and what it did to the user: turns, dialogues and the ways a dialogue can end."""
+"""Dialogues: turns with the emotions that they cause, and the ways in which a dialogue can end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ START_EMOTION = 40
 """SAGE's starting emotion; RLVER trains from 30."""
 DELIGHTED_AT = 100
 RELIEVED_AT = 70
-"""Emotion from which on a user can be left alone: SAGE's highest band."""
+"""Emotion from which a user can be left alone: SAGE's highest band."""
 LEFT_BELOW = 10
 CLAUSE_END = re.compile(r"[,.;:!?，。；：！？…\n]")
 
 
 class Speaker(StrEnum):
-    """Who says a turn."""
+    """The speaker of a turn."""
 
     USER = "user"
     AGENT = "agent"
@@ -39,12 +39,12 @@ class Outcome(StrEnum):
     TRUNCATED = "truncated"
     """The agent ran out of tokens."""
     ERROR = "error"
-    """Something broke; such a dialogue is in no reward and no baseline."""
+    """An exception; such a dialogue enters no reward and no baseline."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One utterance. What the user felt and heard stands on the user's turn that answers the reply."""
+    """One utterance. The user's feelings about a reply belong to the user's turn that answers it."""
 
     speaker: Speaker
     text: str
@@ -57,39 +57,28 @@ class Turn:
     heard: tuple[str, ...] = ()
     """Support strategies the user heard in the agent's last reply."""
     suspicion: tuple[str, ...] = ()
-    """Kinds of attempts, in the agent's last reply, to address whoever plays the user instead of the user (`simulator/llm/prompts.py`)."""
+    """Kinds of attempts, in the agent's last reply, to address the model behind the user (`simulator/llm/prompts.py`)."""
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able record without what is empty, but for the text; `from_dict` reads it back."""
+        """A JSON-able record without empty fields other than the text; `from_dict` reads it."""
         record = {**vars(self), "speaker": self.speaker.value, "heard": list(self.heard), "suspicion": list(self.suspicion)}
         return {key: value for key, value in record.items() if key == "text" or value not in (None, "", [])}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Turn:
-        """Reads what `to_dict` wrote.
+        """The inverse of `to_dict`.
 
         Raises:
-            ValueError: a field is missing or of the wrong type.
+            ValueError: a field is of the wrong type.
         """
-        require_turn(record)
+        if not isinstance(record.get("text"), str):
+            raise ValueError(f"text must be a string, got {record.get('text')!r}")
+        for name in ("emotion", "change"):
+            value = record.get(name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise ValueError(f"{name} must be a whole number, got {value!r}")
         lists = {name: tuple(record.get(name, ())) for name in ("heard", "suspicion")}
         return cls(**{**record, "speaker": Speaker(record["speaker"]), **lists})
-
-
-def require_turn(record: Any) -> None:
-    """Raises unless a recorded turn holds words, and whole numbers for what was felt.
-
-    Raises:
-        ValueError: names the field.
-    """
-    if not isinstance(record, Mapping):
-        raise ValueError(f"turn must be a JSON object, got {record!r}")
-    if not isinstance(record.get("text"), str):
-        raise ValueError(f"text must be a string, got {record.get('text')!r}")
-    for name in ("emotion", "change"):
-        value = record.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise ValueError(f"{name} must be a whole number, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +88,7 @@ class Dialogue:
     scenario: Scenario
     difficulty: Difficulty
     seed: int
-    """Decides everything a simulated user leaves to chance (which phrase, which fact next)."""
+    """Decides all random choices of a simulated user (which phrase, which fact next)."""
     turns: tuple[Turn, ...] = ()
     outcome: Outcome | None = None
     """None while the conversation goes on."""
@@ -108,7 +97,7 @@ class Dialogue:
 
     def then(self, *turns: Turn, outcome: Outcome | None = None, error: str = "") -> Dialogue:
         """This dialogue with further turns, and perhaps its end."""
-        # Written out: `replace` takes three times as long, and every turn ends here.
+        # Written out: `replace` takes three times as long, and is called for every turn.
         return Dialogue(
             scenario=self.scenario, difficulty=self.difficulty, seed=self.seed, turns=self.turns + turns, outcome=outcome, error=error
         )
@@ -127,16 +116,19 @@ class Dialogue:
         """The agent's words, in order."""
         return [turn.text for turn in self.turns if turn.speaker is Speaker.AGENT]
 
+    def said(self) -> list[str]:
+        """The user's words, in order."""
+        return [turn.text for turn in self.turns if turn.speaker is Speaker.USER]
+
     @cached_property
     def story(self) -> Scenario:
-        """The scenario as far as it was told: one without a list of facts has the user's turns for facts, named by their first clauses."""
+        """The scenario with its facts; one without a list has the user's turns for facts, named by their first clauses."""
         if self.scenario.facts:
             return self.scenario
-        told = tuple(turn.text for turn in self.turns if turn.speaker is Speaker.USER and turn.text.strip())
-        return replace(self.scenario, facts=_as_facts(told))
+        return replace(self.scenario, facts=_as_facts(tuple(text for text in self.said() if text.strip())))
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able record that names its scenario by id; what a turn leaves empty is left out of it."""
+        """A JSON-able record that names its scenario by id."""
         return {
             "scenario_id": self.scenario.scenario_id,
             "family": str(self.scenario.family),
@@ -151,13 +143,13 @@ class Dialogue:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any], *, scenario: Scenario) -> Dialogue:
-        """Reads what `to_dict` wrote; keys that others added are ignored.
+        """The inverse of `to_dict`; further keys are ignored.
 
         Args:
             scenario: the one the record names.
 
         Raises:
-            ValueError: a field has a value that it cannot have.
+            ValueError: a field has an impossible value.
         """
         if scenario.scenario_id != record["scenario_id"]:
             raise ValueError(f"scenario must be {record['scenario_id']!r}, as the record says, got {scenario.scenario_id!r}")
@@ -177,6 +169,5 @@ class Dialogue:
 
 
 @lru_cache(maxsize=1024)
-def _as_facts(told: tuple[str, ...]) -> tuple[Fact, ...]:
-    """The same object for the same turns: what is known of facts is kept by which object they are (`memo.py`)."""
-    return tuple(Fact(text=text, cue=next(filter(None, map(str.strip, CLAUSE_END.split(text))), text)) for text in told)
+def _as_facts(turns: tuple[str, ...]) -> tuple[Fact, ...]:
+    return tuple(Fact(text=text, cue=next(filter(None, map(str.strip, CLAUSE_END.split(text))), text)) for text in turns)

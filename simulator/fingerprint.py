@@ -1,4 +1,4 @@
-"""The fingerprint of behaviour: a hash of what users say and feel in fixed dialogues, which holds the version to it."""
+"""The behaviour fingerprint: a hash over emotions and words of users in fixed dialogues, which a test holds to the world's version."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ CHINESE_REPLIES = (
     "可能他也有自己的难处。",
     "再见。",
 )
-"""What users of Chinese profiles hear in turn: question, empathy, comfort, advice, contempt, a goodbye."""
+"""Replies to users of Chinese profiles: question, empathy, comfort, advice, contempt, a goodbye."""
 
 
 @cache
 def behaviour_fingerprint(name: str) -> str:
     """First 16 hex digits of a SHA-256 over emotions and words of fixed dialogues, and over every scenario's words. Takes some seconds.
 
-    Names, docstrings and the order of code are free to change; what users say and feel is not.
+    Names, docstrings and the order of code may change; words and feelings of users may not.
 
     Args:
         name: a register, or `sage` for the preset.
@@ -55,7 +55,7 @@ def behaviour_fingerprint(name: str) -> str:
 
 
 def fixed_dialogues(name: str) -> Iterator[Dialogue]:
-    """Scripted agents and adversaries before users of all families and difficulties; beyond the world's register also in Chinese."""
+    """Scripted agents and adversaries with users of all families and difficulties; in the open register also in Chinese."""
     preset = Preset.SAGE if name == Preset.SAGE else Preset.TRAINING
     register = Register.WORLD if name == Register.WORLD else Register.OPEN
     user = NativeUser(RuleUserConfig(register=register, preset=preset))
@@ -72,7 +72,7 @@ def fixed_dialogues(name: str) -> Iterator[Dialogue]:
 
 
 def in_chinese(scenario: Scenario, difficulty: Difficulty, *, seed: int, user: RuleUser) -> Dialogue:
-    """The dialogue of a user who speaks Chinese and has no facts to tell, as profiles have none."""
+    """The dialogue of a user who speaks Chinese and has no facts, as profiles have none."""
     profile = replace(scenario, language="zh", facts=(), opening="我今天特别难受，没人理解我。")
     dialogue = user.begin(profile, difficulty, seed=seed)
     replies = cycle(CHINESE_REPLIES[seed % len(CHINESE_REPLIES) :] + CHINESE_REPLIES[: seed % len(CHINESE_REPLIES)])

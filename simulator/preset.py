@@ -1,18 +1,9 @@
-"""What in a reply moved the users of the recorded SAGE conversations: named figures that depend on words alone.
+"""The emotion rule of the preset SAGE: a reply is scored by numbers fitted on recorded conversations.
 
-They are what `python -m simulator fit` weighs. Every count saturates, so that piling up words brings nothing, and nothing here looks at
-how the user's own lines feel: the mood is the user's, not the transcript's.
-
-How a reply is worded: a small learned reader that weighs pieces of one and two characters by hashed buckets.
-
-No text is kept, only a figure for each bucket; which pieces of a reply weighed most can be told all the same, because the reply is at hand.
-Source: the hashing of features is Weinberger et al., arXiv 0902.2206; the weights are fitted by `python -m simulator fit`.
-
-The emotion rule of the preset SAGE: a reply is scored by numbers fitted on recorded conversations, and the change is one of SAGE's four.
-
-pull = score of the reply + momentum of the last change + emotion's own pull; three thresholds on it part the changes -10, -5, 5 and 10,
-other ones for a first reply.
-The numbers stand in `emotion_sage.json` and are written by `python -m simulator fit`.
+pull = score of the reply + momentum of the last change + pull of the emotion. Three thresholds on it separate SAGE's changes -10, -5, 5 and
+10; a first reply has its own. The numbers are in `emotion_sage.json`, written by `python -m simulator fit`. All features depend on words
+alone, and every count saturates, so that piling up words gains nothing.
+Source: feature hashing of the wording is Weinberger et al., arXiv 0902.2206.
 """
 
 from __future__ import annotations
@@ -21,7 +12,6 @@ import base64
 import json
 import math
 import re
-import tomllib
 import zlib
 from bisect import bisect
 from collections import Counter
@@ -39,121 +29,102 @@ from simulator.dialogue import Dialogue
 from simulator.emotion import QUANTA, VERBATIM_AT, against, meets
 from simulator.lexicon import MAX_READ
 from simulator.listener import Register, clarity, strategies_in
-from simulator.scenario import Family, HiddenIntention, PersonaType, Scenario
+from simulator.scenario import HiddenIntention, PersonaType, Scenario
 from simulator.text import as_seen, characters_of
+from simulator.world import LEXICON, read_toml
 
 FITTED = Path(__file__).with_name("emotion_sage.json")
-"""Where the preset SAGE reads its numbers."""
-
-
-MANNERS = Path(__file__).parent / "lexicon" / "manner_zh.toml"
+"""The fitted numbers of the preset."""
 SENTENCE = re.compile(r"[^。！!？?\n；;.]+[。！!？?；;.]*")
 STOCK_OPENING = re.compile("^.{0,4}(?:听起来|听到|我(?:能|可以|完全|非常|真的)*(?:理解|明白|感受))")
 USUAL_LENGTH = 300
 """Characters of an ordinary recorded reply; `length` is the logarithm of its multiples."""
 OPENING = 16
-"""Characters by which two replies are seen to begin alike."""
+"""Characters that are compared with the beginnings of earlier replies."""
 MOST_SENTENCES = 3
-"""A strategy heard in more sentences than this counts no more."""
+"""Sentences with one strategy that count."""
+CONTEXT = ("intention", "persona", "turn", "offset")
+"""Terms that do not depend on the reply."""
+FEELINGS = {-10: "That was wide of the mark.", -5: "That did not help.", 5: "That helped a little.", 10: "That was what I needed."}
+WORDING = "wording"
+"""The term of a reply's wording."""
+UNCLEAR, VERBATIM = "unclear", "verbatim"
+FOLLOWED_FROM = 0.3
+"""Clarity below which a reply gets the lowest change: it is empty, in another language or mostly garble."""
+WATERSHED = 40
+"""Emotion without a pull of its own: SAGE's start."""
+NUM_BUCKETS = 4096
+STEP = 0.001
+"""Unit in which wording weights are stored."""
+STORED = np.dtype("<i2")
+
+Floats = NDArray[np.float64]
+T = TypeVar("T", float, NDArray[np.float64])
+Thresholds = tuple[float, float, float]
 
 
 @lru_cache(maxsize=65536)
 def grams(text: str) -> frozenset[str]:
-    """What a text is compared by: neighbouring pairs of Chinese characters, and words of the Latin alphabet."""
+    """Neighbouring pairs of Chinese characters, and words of the Latin alphabet."""
     han = "".join(characters_of(text))
     return frozenset([han[i : i + 2] for i in range(len(han) - 1)] + re.findall(r"[a-z]{3,}", as_seen(text).lower()))
 
 
 @lru_cache(maxsize=65536)
 def moves(reply: str, language: str) -> Mapping[str, int]:
-    """How many sentences of a reply hold each strategy; strategies that are not heard are left out."""
+    """How many sentences of a reply show each strategy; strategies that are not shown are left out."""
     return Counter(strategy for sentence in SENTENCE.findall(reply) for strategy in strategies_in(sentence, language))
 
 
 def signs(reply: str, scenario: Scenario, earlier: Sequence[str]) -> dict[str, float]:
-    """The figures of one reply, in [0, 1] but for `length`; a strategy that is not heard is left out.
+    """The features of one reply, in [0, 1] but for `length`; a strategy that is not shown is left out.
 
     Args:
         earlier: the agent's replies before this one.
     """
-    heard = moves(reply, scenario.language)
-    return {
-        **{strategy: min(count, MOST_SENTENCES) / MOST_SENTENCES for strategy, count in heard.items()},
-        **_fit(heard, scenario.family),
-        **_manner(reply),
-        **_repetition(reply, earlier),
-    }
-
-
-def _fit(heard: Mapping[str, int], family: Family) -> dict[str, float]:
-    """Whether the moves are those that the hidden intention wants."""
-    return {"meets": _share(heard, meets(family)), "against": _share(heard, against(family))}
-
-
-def _share(heard: Mapping[str, int], strategies: frozenset[str]) -> float:
-    """Mean over some strategies of their sentences, two counting in full; 0 without any strategy."""
-    return sum(min(heard.get(strategy, 0), 2) / 2 for strategy in strategies) / len(strategies) if strategies else 0.0
-
-
-def _manner(reply: str) -> dict[str, float]:
-    """How it is spoken."""
+    heard, found = moves(reply, scenario.language), dict[str, float]()
+    for strategy, count in heard.items():
+        found[strategy] = min(count, MOST_SENTENCES) / MOST_SENTENCES
+    for name, wanted in (("meets", meets(scenario.family)), ("against", against(scenario.family))):
+        # Mean over these strategies, two sentences counting in full.
+        found[name] = sum(min(heard.get(strategy, 0), 2) / 2 for strategy in wanted) / len(wanted) if wanted else 0.0
     length = max(len(re.sub(r"\s", "", reply)), 5)
-    density = {name: min(len(words.findall(reply)) * per / length, most) / most for name, (words, per, most) in manners().items()}
-    return {
-        **density,
-        "length": max(-1.0, min(1.5, math.log(length / USUAL_LENGTH))),
-        "stock_opening": float(bool(STOCK_OPENING.match(reply.strip()))),
-    }
-
-
-def _repetition(reply: str, earlier: Sequence[str]) -> dict[str, float]:
-    """What the agent had said before."""
-    said, before = grams(reply), frozenset().union(*map(grams, earlier))
-    opening = grams(reply[:OPENING])
-    return {
-        "said_before": len(said & before) / max(len(said), 1),
-        "same_opening": max((_overlap(opening, grams(other[:OPENING])) for other in earlier), default=0.0),
-    }
-
-
-def _overlap(a: frozenset[str], b: frozenset[str]) -> float:
-    """Jaccard."""
-    return len(a & b) / len(a | b) if a or b else 0.0
+    for name, (words, per, most) in _manners().items():
+        found[name] = min(len(words.findall(reply)) * per / length, most) / most
+    found["length"] = max(-1.0, min(1.5, math.log(length / USUAL_LENGTH)))
+    found["stock_opening"] = float(bool(STOCK_OPENING.match(reply.strip())))
+    said, opening = grams(reply), grams(reply[:OPENING])
+    found["said_before"] = len(said & frozenset().union(*map(grams, earlier))) / max(len(said), 1)
+    openings = (grams(other[:OPENING]) for other in earlier)
+    overlaps = (len(opening & other) / len(opening | other) if opening or other else 0.0 for other in openings)
+    found["same_opening"] = max(overlaps, default=0.0)
+    return found
 
 
 @cache
-def manners() -> dict[str, tuple[re.Pattern[str], float, float]]:
-    """By manner its words, the characters per which they are counted, and the hits there that count in full."""
-    with MANNERS.open("rb") as file:
-        table = tomllib.load(file)
+def _manners() -> Mapping[str, tuple[re.Pattern[str], float, float]]:
+    """Manners of speaking with their words, the characters per which these are counted, and the number that counts in full."""
+    table = read_toml("manner_zh", LEXICON)
     return {name: (re.compile("|".join(entry["words"])), entry["per"], entry["most"]) for name, entry in table.items()}
-
-
-Floats = NDArray[np.float64]
-
-NUM_BUCKETS = 4096
-STEP = 0.001
-"""Unit in which weights are stored."""
-STORED = np.dtype("<i2")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wording:
-    """What each bucket adds to a score, per unit of its share in a reply."""
+    """A linear text regressor over hashed characters and pairs of characters."""
 
     weights: Floats
-    """[NUM_BUCKETS]"""
+    """[NUM_BUCKETS]: what a bucket adds to a score per unit of its share in a reply."""
     offset: float
-    """What the wording of an ordinary reply comes to, taken off."""
+    """The wording of an ordinary reply, subtracted."""
 
     @classmethod
     def silent(cls) -> Wording:
-        """One to which all wording is the same."""
+        """One that ignores the wording."""
         return cls(weights=np.zeros(NUM_BUCKETS), offset=0.0)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Wording:
-        """Reads what `to_dict` wrote."""
+        """The inverse of `to_dict`."""
         steps = np.frombuffer(base64.b64decode(stored["weights"]), STORED)
         return cls(weights=steps.astype(np.float64) * STEP, offset=stored["offset"])
 
@@ -168,7 +139,7 @@ class Wording:
         return sum(weights[bucket] * share for bucket, share in shares(reply).items()) - self.offset
 
     def strongest(self, reply: str, most: int) -> dict[str, float]:
-        """The pieces of a reply whose buckets add or take most, with what these do; pieces of one bucket stand together."""
+        """The pieces of a reply with the largest contributions, and these; pieces of one bucket are joined."""
         share, named = shares(reply), dict[int, list[str]]()
         for piece in dict.fromkeys(pieces(reply)):
             named.setdefault(bucket_of(piece), []).append(piece)
@@ -177,8 +148,8 @@ class Wording:
 
     @cached_property
     def _plain(self) -> Sequence[float]:
-        """The weights as Python's own numbers, which are looked up faster one by one."""
-        return [float(weight) for weight in self.weights]
+        """The weights as Python floats, which are faster to look up one by one."""
+        return self.weights.tolist()
 
 
 def pieces(text: str) -> Iterator[str]:
@@ -196,30 +167,15 @@ def bucket_of(piece: str) -> int:
 
 @lru_cache(maxsize=4096)
 def shares(text: str) -> Mapping[int, float]:
-    """By bucket its share in a text: logarithms of counts, scaled to length 1 so that a longer text weighs no more."""
+    """Share of each bucket in a text: logarithms of counts, scaled to length 1 so that a longer text weighs no more."""
     counts = Counter(map(bucket_of, pieces(text)))
     size = math.sqrt(sum(math.log1p(count) ** 2 for count in counts.values()))
     return {bucket: math.log1p(count) / size for bucket, count in counts.items()}
 
 
-T = TypeVar("T", float, NDArray[np.float64])
-Thresholds = tuple[float, float, float]
-
-CONTEXT = ("intention", "persona", "turn", "offset")
-"""Terms that are not the reply's."""
-FEELINGS = {-10: "That was wide of the mark.", -5: "That did not help.", 5: "That helped a little.", 10: "That was what I needed."}
-WORDING = "wording"
-"""The term of a reply's wording."""
-UNCLEAR, VERBATIM = "unclear", "verbatim"
-FOLLOWED_FROM = 0.3
-"""Clarity below which a reply is as bad as can be: it is empty, in another language or mostly garble."""
-WATERSHED = 40
-"""Emotion at which the user leans neither way by itself: SAGE's start."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Momentum:
-    """How the state pulls, in standard deviations of the named figures' score."""
+    """Pull of the user's state, in standard deviations of the score of the named features."""
 
     last: float
     """Times the last change / 10."""
@@ -231,7 +187,7 @@ class Momentum:
 
         Args:
             last: the change before, points.
-            emotion: that the reply meets, 0-100.
+            emotion: before the reply, 0-100.
         """
         return self.last * last / 10 + self.emotion * (emotion - WATERSHED) / 30
 
@@ -242,9 +198,9 @@ class SageNumbers:
 
     offset: float
     signs: Mapping[str, float]
-    """Score per unit of each figure of `simulator.preset`."""
+    """Score per unit of each feature."""
     by_intention: Mapping[HiddenIntention, Mapping[str, float]]
-    """What a strategy counts more or less under a hidden intention."""
+    """Additional score of a feature under a hidden intention."""
     intention: Mapping[HiddenIntention, float]
     persona: Mapping[PersonaType, float]
     first: float
@@ -257,19 +213,17 @@ class SageNumbers:
     first_thresholds: Thresholds
     """Scores at which the first change becomes -5, 5 and 10; without wording and momentum, first replies lie closer together."""
     thresholds: Thresholds
-    """Pulls at which a later one does."""
+    """Pulls at which a later change does."""
 
     @classmethod
     def from_dict(cls, numbers: Mapping[str, Any]) -> SageNumbers:
-        """Reads what `to_dict` wrote; other keys (the provenance) are passed over."""
+        """The inverse of `to_dict`; other keys (the provenance) are ignored."""
         return cls(
-            offset=numbers["offset"],
+            **{name: numbers[name] for name in ("offset", "first", "turn")},
             signs=dict(numbers["signs"]),
             by_intention={HiddenIntention(name): dict(weights) for name, weights in numbers["by_intention"].items()},
             intention={HiddenIntention(name): weight for name, weight in numbers["intention"].items()},
             persona={PersonaType(name): weight for name, weight in numbers["persona"].items()},
-            first=numbers["first"],
-            turn=numbers["turn"],
             wording=Wording.from_dict(numbers["wording"]),
             momentum=Momentum(**numbers["momentum"]),
             first_thresholds=tuple(numbers["first_thresholds"]),
@@ -282,14 +236,14 @@ class SageNumbers:
         return {**vars(self), "wording": self.wording.to_dict(), "momentum": vars(self.momentum), **thresholds}
 
     def thresholds_at(self, num_before: int) -> Thresholds:
-        """Those that hold after so many replies."""
+        """The thresholds after so many replies."""
         return self.thresholds if num_before else self.first_thresholds
 
     def terms(self, figures: Mapping[str, float], scenario: Scenario, num_before: int, reply: str) -> dict[str, float]:
-        """What each thing adds to the score of a reply; what adds nothing is left out.
+        """The terms of a reply's score by name; zeros are left out.
 
         Args:
-            figures: `simulator.preset` of the reply.
+            figures: `signs` of the reply.
             num_before: replies before this one.
         """
         family = scenario.family
@@ -303,19 +257,18 @@ class SageNumbers:
 
 @dataclass(frozen=True, kw_only=True)
 class Weighed:
-    """One reply as a user of the preset SAGE took it."""
+    """One reply as weighed by a user of the preset SAGE."""
 
     guarded: str = ""
     """Why the reply could not please whatever its score: `unclear` or `verbatim`; recorded agents hardly ever are either."""
     terms: Mapping[str, float]
-    """What each thing added to the score."""
+    """Terms of the score."""
     last: int
     """The change before."""
     emotion: int
-    """That the reply met."""
+    """Before the reply, 0-100."""
     pull: float
     thresholds: Thresholds
-    """That the pull met."""
     change: int
 
     @property
@@ -325,16 +278,16 @@ class Weighed:
 
     @property
     def thought(self) -> str:
-        """What helped most and what hurt most, in words."""
-        told = {name.replace("_", " "): value for name, value in self.terms.items() if name not in CONTEXT}
-        best, worst = max(told, key=told.__getitem__, default=""), min(told, key=told.__getitem__, default="")
-        helped = f" What helped most: {best}." if best and told[best] > 0 else ""
-        hurt = f" What hurt most: {worst}." if worst and told[worst] < 0 else ""
+        """The feeling, with the features that helped most and hurt most."""
+        named = {name.replace("_", " "): value for name, value in self.terms.items() if name not in CONTEXT}
+        best, worst = max(named, key=named.__getitem__, default=""), min(named, key=named.__getitem__, default="")
+        helped = f" What helped most: {best}." if best and named[best] > 0 else ""
+        hurt = f" What hurt most: {worst}." if worst and named[worst] < 0 else ""
         return f"{FEELINGS[self.change]}{helped}{hurt}"
 
 
 def weigh(dialogue: Dialogue, reply: str, given: SageNumbers | None = None) -> Weighed:
-    """Weighs a reply that is not yet in the dialogue, by the committed numbers unless others are given."""
+    """Weighs a reply that is not yet in the dialogue, by the shipped numbers unless others are given."""
     numbers = given or calibrated()
     scenario, earlier = dialogue.scenario, dialogue.replies()
     figures = signs(reply, scenario, earlier)
@@ -357,5 +310,5 @@ def change_by_sage(dialogue: Dialogue, reply: str, given: SageNumbers | None = N
 
 @cache
 def calibrated() -> SageNumbers:
-    """The committed numbers."""
+    """The shipped numbers."""
     return SageNumbers.from_dict(json.loads(FITTED.read_text(encoding="utf-8")))

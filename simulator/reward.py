@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from simulator.dialogue import Dialogue
 
 TURN_UNIT = 0.1
-"""What a turn reward of 1, a change by 10 points of emotion, is worth of the final reward."""
+"""Share of the final reward that equals a turn reward of 1, a change by 10 points of emotion."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reward:
-    """A reward that can be taken apart later."""
+    """A reward with its terms."""
 
     total: float
     """In [0, 1]."""
@@ -31,7 +31,7 @@ def final_emotion(dialogue: Dialogue) -> Reward:
 
 
 def binary(dialogue: Dialogue, *, at: float) -> Reward:
-    """1 for a final emotion of at least `at`, 0-100, and 0 below: what a thumb up or down tells, and no more."""
+    """1 for a final emotion of at least `at`, 0-100, and 0 below: as much as a thumb up or down."""
     return Reward(total=float(dialogue.emotion >= at), terms={"emotion": dialogue.emotion / 100.0})
 
 
@@ -42,20 +42,20 @@ def turn_rewards(dialogue: Dialogue) -> list[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class RewardTerm:
-    """What a share of the reward may be paid for beside the final emotion (`rollout.reward_terms`)."""
+    """A term that may get a share of the reward besides the final emotion (`rollout.reward_terms`)."""
 
     total: Callable[[Dialogue], float]
     """Of a finished dialogue, in [0, 1]."""
     by_turn: Callable[[Dialogue], Sequence[float]]
-    """What each answered reply has of it; they sum to `total`."""
+    """The part of each answered reply; they sum to `total`."""
     reads_strategies: bool = False
-    """Whether it rests on the strategies that a user heard (`Turn.heard`), which only the embedded users name."""
+    """It needs the strategies that a user heard (`Turn.heard`), which only the embedded users name."""
 
 
 REWARD_TERMS: dict[str, RewardTerm] = {}
 """Terms by name; a study registers its own."""
 Shares = Sequence[tuple[str, RewardTerm, float]]
-"""Terms with their names and the share of the reward that each has."""
+"""Names, terms and shares of the reward."""
 
 
 def resolved(shares: Mapping[str, float]) -> Shares:
@@ -64,7 +64,7 @@ def resolved(shares: Mapping[str, float]) -> Shares:
 
 
 def with_terms(reward: Reward, dialogue: Dialogue, shares: Shares) -> Reward:
-    """A reward of which shares are paid for other things: (1 - sum of shares) total + sum of share x term."""
+    """A reward shared with other terms: (1 - sum of shares) total + sum of share x term."""
     paid = {name: term.total(dialogue) for name, term, _ in shares}
     rest = 1.0 - sum(share for _, _, share in shares)
     total = rest * reward.total + sum(share * paid[name] for name, _, share in shares)
@@ -72,9 +72,9 @@ def with_terms(reward: Reward, dialogue: Dialogue, shares: Shares) -> Reward:
 
 
 def turns_with_terms(by_turn: Sequence[float], dialogue: Dialogue, shares: Shares) -> list[float]:
-    """Turn rewards with the same shares: a tenth of their sum is what `with_terms` gives, less the emotion at the start.
+    """Turn rewards with the same shares: a tenth of their sum is the total of `with_terms`, less the emotion at the start.
 
-    Each is in [-1, 1] but for what a term pays in a short dialogue: up to 10 where there is one reply.
+    Each is in [-1, 1], but a term may pay up to 10 in a dialogue of one reply.
     """
     rest = 1.0 - sum(share for _, _, share in shares)
     paid = [rest * change for change in by_turn]

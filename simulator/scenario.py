@@ -1,7 +1,4 @@
-"""Who the user is and what troubles them: persona, hidden intention, scenario, family and split.
-
-How hard a simulated user is to please: three axes, and the line a scalar strictness walks through them.
-"""
+"""Scenarios: persona, hidden intention, family and split; and difficulty: three axes and the line of scalar strictness through them."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from enum import StrEnum
 
 
 class HiddenIntention(StrEnum):
-    """What the user longs for and does not say (the eight kinds of SAGE)."""
+    """The user's unspoken wish (the eight kinds of SAGE)."""
 
     ADVICE = "advice"
     EMPATHY = "empathy"
@@ -31,7 +28,7 @@ class PersonaType(StrEnum):
 
 
 class Split(StrEnum):
-    """TRAIN is practised on; HELDOUT judges during development; SEALED is opened once, for a confirmatory result."""
+    """TRAIN is for training, HELDOUT for evaluation during development, SEALED for one confirmatory result."""
 
     TRAIN = "train"
     HELDOUT = "heldout"
@@ -40,7 +37,7 @@ class Split(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Family:
-    """A task family: what the user wants crossed with how the user is."""
+    """A task family: a hidden intention crossed with a persona type."""
 
     intention: HiddenIntention
     persona: PersonaType
@@ -63,21 +60,21 @@ FAMILIES = tuple(Family(intention=i, persona=p) for i in HiddenIntention for p i
 
 @dataclass(frozen=True, kw_only=True)
 class Persona:
-    """The person behind the user's words."""
+    """The simulated person."""
 
     name: str
     age: int
     occupation: str
     persona_type: PersonaType
     traits: tuple[str, ...] = ()
-    """What others would call this person (SAGE's `cha_group`); none in the built-in world."""
+    """Traits of character (SAGE's `cha_group`); none in the built-in world."""
     card: str = ""
-    """The person at length, where a profile says more than the fields above."""
+    """The person at length, from a profile."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
-    """Something the user can tell, and the short phrase by which an agent shows that it heard it."""
+    """Something the user can mention, and the short phrase by which an agent takes it up."""
 
     text: str
     cue: str
@@ -93,7 +90,7 @@ class Scenario:
     persona: Persona
     background: str
     facts: tuple[Fact, ...]
-    """The opening's fact first, then what the user may add, in the order of the file."""
+    """The opening's fact first, then further ones, in the order of the file."""
     other: str
     """The other person in it, as said after my / your ("sister")."""
     feelings: tuple[str, ...]
@@ -104,12 +101,12 @@ class Scenario:
     split: Split
 
     def to_dict(self) -> dict:
-        """A JSON-able record; `from_dict` reads it back."""
+        """A JSON-able record; `from_dict` reads it."""
         return {**asdict(self), "family": str(self.family)}
 
     @classmethod
     def from_dict(cls, record: dict) -> Scenario:
-        """Reads what `to_dict` wrote."""
+        """The inverse of `to_dict`."""
         persona = {
             **record["persona"],
             "persona_type": PersonaType(record["persona"]["persona_type"]),
@@ -152,7 +149,7 @@ class Difficulty:
     def along(cls, d: float) -> Difficulty:
         """The difficulty at scalar strictness `d` in [0, 1].
 
-        Piecewise linear through all zeros at 0, VANILLA at .35, CHALLENGING at .75 and all ones at 1.
+        Piecewise linear through all zeros at 0, VANILLA at 0.35, CHALLENGING at 0.75 and all ones at 1.
         On this line the strictness axis equals `d`.
         """
         if not 0.0 <= d <= 1.0:
@@ -175,7 +172,7 @@ class Difficulty:
 
 VANILLA = Difficulty(strictness=0.35, reserve=0.25, impatience=0.3)
 CHALLENGING = Difficulty(strictness=0.75, reserve=0.75, impatience=0.7)
-"""RLVER's two environments (arXiv 2507.03112), placed on our axes by what their prompts ask of the user."""
+"""RLVER's two environments (arXiv 2507.03112), placed on our axes by their prompts."""
 
 LINE = (
     (0.0, Difficulty(strictness=0.0, reserve=0.0, impatience=0.0)),

@@ -1,4 +1,4 @@
-"""The scripted agents that give difficulty a testable meaning: L0 always advises, each further rung adds one of the six skills."""
+"""Scripted agents that give difficulty a testable meaning: L0 always advises, each further rung adds one of the six skills."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
 from simulator.emotion import Skill, hint_in, skill_table
 from simulator.listener import cues_in, facts_told
 from simulator.rule_user import RuleUser
-from simulator.scenario import FAMILIES, Difficulty, Family, HiddenIntention, Scenario
+from simulator.scenario import FAMILIES, Difficulty, Family, Scenario
 from simulator.world import read_toml
 
 MAX_TURNS = 8
@@ -21,7 +21,7 @@ MAX_TURNS = 8
 
 
 class Agent(Protocol):
-    """Whoever can be put before a user without a model."""
+    """Anything that replies to a user without a model."""
 
     def reply(self, dialogue: Dialogue) -> str:
         """The next reply."""
@@ -30,23 +30,22 @@ class Agent(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptedAgent:
-    """An agent that shows exactly the skills it has. It reads only what the user said, never the scenario's card."""
+    """An agent that shows exactly the skills it has. It reads only the user's words, never the scenario's card."""
 
     name: str
     skills: frozenset[Skill]
     always: str | None = None
     """A single strategy for every turn, instead of choosing."""
     parrot: bool = False
-    """Says its third reply again to the end."""
+    """Repeats its third reply to the end."""
 
     def reply(self, dialogue: Dialogue) -> str:
         """The next reply."""
         if self.parrot and dialogue.num_replies >= 3:
             return dialogue.replies()[2]
         chance = random.Random(f"{self.name}|{dialogue.scenario.scenario_id}|{dialogue.seed}|{dialogue.num_replies}")
-        hurt = (dialogue.turns[-1].change or 0) < 0
         words = self._move(self._strategy(dialogue), dialogue, chance)
-        if hurt and Skill.REPAIR in self.skills:
+        if (dialogue.turns[-1].change or 0) < 0 and Skill.REPAIR in self.skills:
             return f"{self._move('apology', dialogue, chance, plain=True)} {words}"
         return words
 
@@ -55,15 +54,12 @@ class ScriptedAgent:
             return self.always
         if Skill.LISTENING in self.skills and dialogue.num_replies < 2:
             return "question"
-        intention = self._wish(dialogue) if Skill.FIT in self.skills else None
-        if intention is None:
-            return "question" if Skill.LISTENING in self.skills else "suggestion"
-        return skill_table()["meets"][intention][0]
-
-    def _wish(self, dialogue: Dialogue) -> HiddenIntention | None:
-        kinds = ("overt", "veiled") if Skill.HINTS in self.skills else ("overt",)
-        heard = [hint_in(turn.text, kinds=kinds) for turn in dialogue.turns if turn.speaker is Speaker.USER]
-        return next((intention for intention in reversed(heard) if intention), None)
+        if Skill.FIT in self.skills:
+            kinds = ("overt", "veiled") if Skill.HINTS in self.skills else ("overt",)
+            wish = next(filter(None, (hint_in(text, kinds=kinds) for text in reversed(dialogue.said()))), None)
+            if wish is not None:
+                return str(skill_table()["meets"][wish][0])
+        return "question" if Skill.LISTENING in self.skills else "suggestion"
 
     def _move(self, strategy: str, dialogue: Dialogue, chance: random.Random, *, plain: bool = False) -> str:
         pools = read_toml("moves")[strategy]
@@ -72,17 +68,19 @@ class ScriptedAgent:
         if Skill.MEMORY in self.skills:
             said = dialogue.replies()
             pool = [line for line in pool if not any(stem(line) in reply for reply in said)] or pool
-        return fill(chance.choice(pool), dialogue.scenario, cue=cue, feeling=_feeling(dialogue))
+        text = " ".join(dialogue.said())
+        feeling = next((feeling for feeling in dialogue.scenario.feelings if feeling in text), "hurt")
+        return fill(chance.choice(pool), dialogue.scenario, cue=cue, feeling=feeling)
 
     def _cue(self, dialogue: Dialogue) -> str:
-        """The latest fact told; with memory, from the third reply on, an earlier one that the last reply did not touch."""
+        """The latest fact mentioned; with memory, from the third reply on, an earlier one that the last reply did not touch."""
         facts = dialogue.scenario.facts
-        told = [fact for turn in dialogue.turns if turn.speaker is Speaker.USER for fact in facts_told(turn.text, facts)]
+        known = [fact for text in dialogue.said() for fact in facts_told(text, facts)]
         if Skill.MEMORY not in self.skills or dialogue.num_replies < 2:
-            return facts[told[-1]].cue
+            return facts[known[-1]].cue
         latest = facts_told(dialogue.turns[-1].text, facts)
         mentioned = [cues_in(reply, dialogue.scenario) for reply in dialogue.replies()]
-        earlier = [fact for fact in told if fact not in latest and fact not in mentioned[-1]] or told
+        earlier = [fact for fact in known if fact not in latest and fact not in mentioned[-1]] or known
         return facts[min(earlier, key=lambda fact: sum(fact in cues for cues in mentioned))].cue
 
 
@@ -92,7 +90,7 @@ AGENTS = {
     "praise": ScriptedAgent(name="praise", skills=frozenset(), always="praise"),
     "parrot": ScriptedAgent(name="parrot", skills=frozenset(RUNGS), parrot=True),
 }
-"""The ladder, the agent that only flatters, and the one that has found a golden sentence."""
+"""The ladder, an agent that only flatters, and one that repeats a golden sentence."""
 
 
 def fill(template: str, scenario: Scenario, *, cue: str, feeling: str) -> str:
@@ -102,8 +100,15 @@ def fill(template: str, scenario: Scenario, *, cue: str, feeling: str) -> str:
     return text[0].upper() + text[1:]
 
 
+@cache
+def stem(template: str) -> str:
+    """The longest stretch of a template without slots, by which it is recognised."""
+    parts = template.replace("{", "\0").replace("}", "\0").split("\0")[::2]
+    return max(parts, key=len)
+
+
 def play(agent: Agent, scenario: Scenario, difficulty: Difficulty, *, seed: int, user: RuleUser, max_turns: int = MAX_TURNS) -> Dialogue:
-    """One dialogue between a scripted agent and the embedded user."""
+    """One dialogue between an agent and the embedded user."""
     dialogue = user.begin(scenario, difficulty, seed=seed)
     while dialogue.outcome is None:
         dialogue = exchange(dialogue, agent.reply(dialogue), user=user, max_turns=max_turns)
@@ -113,14 +118,14 @@ def play(agent: Agent, scenario: Scenario, difficulty: Difficulty, *, seed: int,
 def exchange(dialogue: Dialogue, text: str, *, user: RuleUser, max_turns: int = MAX_TURNS) -> Dialogue:
     """The dialogue after one more reply and the embedded user's answer to it."""
     reaction = user.answer(dialogue, text)
-    ended = reaction.outcome or (Outcome.MAX_TURNS if dialogue.num_replies + 1 >= max_turns else None)
-    return dialogue.then(Turn(speaker=Speaker.AGENT, text=text), reaction.turn, outcome=ended)
+    outcome = reaction.outcome or (Outcome.MAX_TURNS if dialogue.num_replies + 1 >= max_turns else None)
+    return dialogue.then(Turn(speaker=Speaker.AGENT, text=text), reaction.turn, outcome=outcome)
 
 
 def score_agent(
     name: str, scenarios: Iterable[Scenario], strictness: Sequence[float], *, user: RuleUser, max_turns: int = MAX_TURNS, seed: int = 0
 ) -> dict[float, list[Dialogue]]:
-    """Every scenario at every strictness, one dialogue each."""
+    """One dialogue for every scenario at every strictness."""
     chosen = tuple(scenarios)
     return {
         d: [
@@ -136,21 +141,8 @@ def mean_score(dialogues: Iterable[Dialogue]) -> float:
     return fmean(dialogue.emotion for dialogue in dialogues)
 
 
-def _feeling(dialogue: Dialogue) -> str:
-    """A feeling the user named, else a general word."""
-    text = " ".join(turn.text for turn in dialogue.turns if turn.speaker is Speaker.USER)
-    return next((feeling for feeling in dialogue.scenario.feelings if feeling in text), "hurt")
-
-
-@cache
-def stem(template: str) -> str:
-    """The longest stretch of a template without slots, by which it is recognised."""
-    parts = template.replace("{", "\0").replace("}", "\0").split("\0")[::2]
-    return max(parts, key=len)
-
-
 def sample(scenarios: Iterable[Scenario], per_family: int, *, seed: int) -> list[Scenario]:
-    """So many scenarios of each family, chosen by the seed; fewer where there are no more."""
+    """Up to `per_family` scenarios of each family, chosen by the seed."""
     by_family: dict[Family, list[Scenario]] = {family: [] for family in FAMILIES}
     for scenario in scenarios:
         by_family[scenario.family].append(scenario)

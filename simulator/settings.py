@@ -8,13 +8,37 @@ steps: int = Field(0, ge=0)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, ValidationError
 
 SETTINGS = ConfigDict(extra="forbid", allow_inf_nan=False)
 """Unknown names, NaN and infinite numbers are refused."""
+USER_SETTINGS = ConfigDict(**SETTINGS, title="simulator", hide_input_in_errors=True)
+"""The same for users (`simulator.*`), whose settings may hold a key by mistake: errors do not print them."""
+
+
+def message(error: Exception, group: str = "") -> str:
+    """One sentence for an error; for refused settings the first rule that they break, with the setting's dotted name.
+
+    Args:
+        group: dotted name of the settings, such as `simulator`; unset, the title of the settings if that is a group.
+    """
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    rule = re.sub("^[A-Z][a-z]+ should", "must", first["msg"])
+    rule = rule.replace("a dictionary or an instance of", "set by its parts, those of")
+    return f"{dotted(group or (error.title if error.title.islower() else ''), first['loc'])} {rule}, got {first['input']!r}"
+
+
+def dotted(group: str, parts: Collection[str | int]) -> str:
+    """The name of a setting, such as `teacher.guard.low`."""
+    return ".".join(filter(None, (group, *map(str, parts))))
 
 
 def setting(tree: Mapping[str, Any] | None, dotted: str, default: Any = None) -> Any:

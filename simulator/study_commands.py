@@ -1,4 +1,4 @@
-"""Commands that studies add to the doors (`python -m simulator`, `policy`, `curriculum`, `analysis`), imported when they are asked for."""
+"""Commands that studies add to `python -m simulator`, `policy`, `curriculum` and `analysis`; imported when they are called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 STUDIES = Path(__file__).resolve().parent.parent / "studies"
-"""Beside the packages in a checkout; a wheel goes without."""
+"""In a checkout; a wheel has none."""
 
 Run = Callable[[argparse.Namespace], int]
 """Does the work of a command and returns its exit code."""
@@ -18,9 +18,12 @@ Run = Callable[[argparse.Namespace], int]
 def add_study_commands(
     door: str, parser: argparse.ArgumentParser, commands: argparse._SubParsersAction, arguments: Sequence[str]
 ) -> Run | None:
-    """Adds to a door the commands that `studies/*/commands.toml` names for it, and returns the work of the one that is asked for.
+    """Adds the commands that `studies/*/commands.toml` names for a package; returns the work of the one in `arguments`.
 
-    A command is a table [<door>.<command>] with its `help` and the `module` that has `add_arguments(parser)` and `run(options)`.
+    A command is a table [<package>.<command>] with its `help` and the `module` that has `add_arguments(parser)` and `run(options)`.
+
+    Args:
+        door: the package.
     """
     wanted = arguments[0] if arguments else "--help"
     asked: Run | None = None
@@ -40,7 +43,7 @@ def add_study_commands(
 def import_studies() -> None:
     """Imports the studies of a checkout, which register their users, teachers, reward terms and callbacks.
 
-    For whoever reads what a run recorded; a run imports the study of its experiment alone.
+    For readers of recorded runs; a run imports the study of its experiment alone.
     """
     for package in sorted(STUDIES.glob("*/__init__.py")):
         import_module(f"studies.{package.parent.name}")

@@ -11,7 +11,7 @@ from simulator.scenario import Difficulty, Scenario
 
 @dataclass(frozen=True, kw_only=True)
 class Reaction:
-    """What a reply did to the user: the user's next turn, and the dialogue's end if this was it."""
+    """The user's next turn, and the dialogue's outcome if it ends."""
 
     turn: Turn
     outcome: Outcome | None = None
@@ -21,7 +21,7 @@ class UserSimulator(Protocol):
     """A user without hidden state: the dialogue holds everything, so a reaction can be recomputed from a transcript.
 
     Implementations may await a model; an exception makes the dialogue an ERROR, never a score of 0. A ConnectionError, a TimeoutError or a
-    `simulator.llm.client.SimulatorAwayError` says that the simulator cannot be reached, so the same question may be asked again.
+    `simulator.llm.client.SimulatorAwayError` means that the simulator cannot be reached, so the same question may be asked again.
     """
 
     async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
@@ -35,7 +35,7 @@ class UserSimulator(Protocol):
 
 @runtime_checkable
 class Counts(Protocol):
-    """A user that counts what it uses up."""
+    """A user that counts its usage."""
 
     def counts(self) -> dict[str, float]:
         """Totals since it was built, which only grow."""

@@ -1,8 +1,9 @@
-"""The simulated users there are, by kind, and the scenarios that they bring."""
+"""Registry of simulated users by kind, and the scenarios of each."""
 
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def make_user(kind: str, config: Any) -> UserSimulator:
 
 
 def make_bank(config: Any) -> Bank:
-    """The scenarios that a user of this config brings: its files of profiles, or the built-in world.
+    """The scenarios of a user's config: its files of profiles, or the built-in world.
 
     Raises:
         ValueError: a file of profiles cannot be read.
@@ -44,30 +45,29 @@ def make_bank(config: Any) -> Bank:
 
 
 def contents_of(config: Any) -> dict[str, str]:
-    """First 16 hex digits of the SHA-256 of each file that decides, besides the world, who the users of this config are and what they say.
+    """First 16 hex digits of the SHA-256 of each file that decides, besides the world, who the users are and what they say.
 
     Returns:
-        By name: `profiles_hash` and `heldout_profiles_hash` of a config with files of profiles, "" for one that cannot be read;
+        By name: `profiles_hash` and `heldout_profiles_hash` of a config with files of profiles, "" for an unreadable one;
         `prompts_hash` of a model as user; `numbers_hash` of the preset SAGE.
     """
-    if isinstance(config, LLMUserConfig):
-        files = {name: getattr(config, name) for name in ("profiles", "heldout_profiles")} if config.profiles else {}
-        return {**{f"{name}_hash": _hash_of(path) for name, path in files.items()}, "prompts_hash": prompts_hash()}
-    return {"numbers_hash": _hash_of(FITTED)} if getattr(config, "preset", None) is Preset.SAGE else {}
-
-
-def _hash_of(path: str | Path) -> str:
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
-    except OSError:
-        return ""
+    files: dict[str, str | Path] = {}
+    if isinstance(config, LLMUserConfig) and config.profiles:
+        files = {"profiles_hash": config.profiles, "heldout_profiles_hash": config.heldout_profiles}
+    elif getattr(config, "preset", None) is Preset.SAGE:
+        files = {"numbers_hash": FITTED}
+    hashes = dict.fromkeys(files, "")
+    for name, path in files.items():
+        with suppress(OSError):
+            hashes[name] = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+    return hashes | ({"prompts_hash": prompts_hash()} if isinstance(config, LLMUserConfig) else {})
 
 
 def check_user(config: Any) -> None:
-    """Refuses what a user needs and does not get, before anything is started.
+    """Refuses a user that cannot be run, before anything is started.
 
     Raises:
-        ValueError: one sentence that says what is missing.
+        ValueError: one sentence about the missing part.
     """
     if isinstance(config, LLMUserConfig):
         make_bank(config)

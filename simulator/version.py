@@ -1,4 +1,4 @@
-"""The version of the simulated world: what results name, and which results may be compared."""
+"""The version of the simulated world: results name it, and only results of the same version are compared."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from simulator.listener import Register
 from simulator.rule_user import Preset
 
 WORLD_VERSION: Mapping[str, int] = {"world": 1, "open": 1}
-"""By register. Raised when users of that register say or feel anything else than before; runs of different versions are not compared."""
+"""By register. Raised when users of that register say or feel anything else."""
 PRESET_VERSION = 1
 """The same for `simulator.preset=sage`."""
 FINGERPRINTS: Mapping[str, str] = {"world": "c730dc9066b0a098", "open": "72f41b0638804b2c", "sage": "15e4c927c5451b0e"}
-"""What `behaviour_fingerprint` gives for these versions; a test recomputes them."""
+"""`behaviour_fingerprint` of these versions; a test recomputes them."""
 SOURCE_HASHES: Mapping[str, int] = {"5ad6837599ae0863": 1}
-"""Versions by the hash over source files that runs recorded before there were versions."""
+"""Versions by the hash over source files in older records."""
 
 
 def world_name(register: Register | str = Register.WORLD, preset: Preset | str = Preset.TRAINING) -> str:
@@ -31,12 +31,12 @@ def world_of(simulator: Any) -> str:
 
 
 def is_current(world: str) -> bool:
-    """Whether users of the world of that name are still the same."""
+    """Whether the world of that name is a present one."""
     return world in {world_name(register, preset) for register in Register for preset in Preset}
 
 
 def fingerprint_of(simulator: Any) -> str:
-    """The fingerprint of a user's world, as released; a test holds it to what is played."""
+    """The released fingerprint of the world of a user's settings."""
     preset = getattr(simulator, "preset", Preset.TRAINING)
     return FINGERPRINTS[Preset.SAGE if preset == Preset.SAGE else Register(getattr(simulator, "register", None) or Register.OPEN)]
 
@@ -45,8 +45,8 @@ def recorded_world(record: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """The world that a run's summary or provenance names; "" where it names none.
 
     Args:
-        record: with `world`, or `world_hash` where the run is older than versions.
-        config: the run's settings, which tell the register of an older run.
+        record: with `world`, or `world_hash` in older records.
+        config: the run's settings, which hold the register of an older run.
     """
     if world := record.get("world"):
         return str(world)

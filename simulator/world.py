@@ -12,7 +12,7 @@ from typing import Any
 from simulator.scenario import FAMILIES, Fact, Family, HiddenIntention, Persona, PersonaType, Scenario, Split
 
 FOLDER = Path(__file__).parent
-WORLD = FOLDER / "world"
+WORLD, LEXICON = FOLDER / "world", FOLDER / "lexicon"
 SCENARIOS_PER_EVENT = {Split.TRAIN: 5, Split.HELDOUT: 4, Split.SEALED: 4}
 
 
@@ -23,10 +23,10 @@ class Bank:
     by_id: Mapping[str, Scenario]
 
     def scenario(self, scenario_id: str) -> Scenario:
-        """The scenario of that id.
+        """The scenario with that id.
 
         Raises:
-            ValueError: there is none.
+            ValueError: unknown id.
         """
         if scenario_id not in self.by_id:
             raise ValueError(f"scenario_id must be one of the bank's {len(self.by_id)}, got {scenario_id!r}")
@@ -45,10 +45,9 @@ class Bank:
 
 
 @cache
-def read_toml(name: str) -> dict[str, Any]:
-    """A data file of the world, by its name without the ending."""
-    with (WORLD / f"{name}.toml").open("rb") as file:
-        return tomllib.load(file)
+def read_toml(name: str, folder: Path = WORLD) -> dict[str, Any]:
+    """A data file of the simulator by its name without the ending; read once."""
+    return tomllib.loads((folder / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 @cache
@@ -66,20 +65,23 @@ def load_bank() -> Bank:
 
 
 def _scenarios_of(event: dict[str, Any], index: int, split: Split) -> list[Scenario]:
-    """One event told by people who want different things; families come round evenly."""
-    intentions, personas = list(HiddenIntention), list(PersonaType)
-    chosen = []
-    for k in range(SCENARIOS_PER_EVENT[split]):
-        intention = intentions[(index * SCENARIOS_PER_EVENT[split] + k) % len(intentions)]
-        persona = personas[(index + k) % len(personas)]
-        chosen.append(_scenario(event, Family(intention=intention, persona=persona), told=k, split=split))
-    return chosen
+    """One event as experienced by people who want different things; families come round evenly."""
+    intentions, personas, num = list(HiddenIntention), list(PersonaType), SCENARIOS_PER_EVENT[split]
+    return [
+        _scenario(
+            event,
+            Family(intention=intentions[(index * num + k) % len(intentions)], persona=personas[(index + k) % len(personas)]),
+            version=k % 2,
+            split=split,
+        )
+        for k in range(num)
+    ]
 
 
-def _scenario(event: dict[str, Any], family: Family, *, told: int, split: Split) -> Scenario:
-    texts = read_toml("texts")
-    person = event["people"][told % 2]
-    opening, cue = event["opening" if told % 2 == 0 else "opening_alt"]
+def _scenario(event: dict[str, Any], family: Family, *, version: int, split: Split) -> Scenario:
+    """Version 0 or 1 of an event: each has its own person and opening."""
+    texts, person = read_toml("texts"), event["people"][version]
+    opening, cue = event[("opening", "opening_alt")[version]]
     words = {key: event[key] for key in ("step", "did", "other", "motive", "blame")}
     (words["feeling_1"], words["feeling_2"]), (words["side_1"], words["side_2"]) = event["feelings"][:2], event["sides"]
     return Scenario(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from analysis.runs import DIALOGUES, TEACHER
 from experiments.recorder import Recorder, dialogue_record
 from experiments.run_folder import summarise_run
 from simulator.dialogue import Dialogue
@@ -130,6 +132,12 @@ def summary_of(folder: Path, *, seed: int, num_steps: int, alarms: Sequence[dict
     return summarise_run(folder, facts=facts, reference={"L0": 17.5, "L6": 84.0}, alarms=alarms)
 
 
+def append(path: Path, step: int, records: Iterable[dict[str, Any]]) -> None:
+    """Adds a step's records to a stream."""
+    with path.open("a", encoding="utf-8") as stream:
+        stream.writelines(json.dumps({"step": step, **record}) + "\n" for record in records)
+
+
 def make_run(
     folder: Path,
     *,
@@ -150,7 +158,8 @@ def make_run(
     for step in range(num_steps + 1):
         if step:
             recorder.metrics(step, step_metrics(step, num_steps, rng))
-            recorder.teacher(step, taught(step, step_metrics(step, num_steps, np.random.default_rng(step))["curriculum/strictness"]))
+            issued = taught(step, step_metrics(step, num_steps, np.random.default_rng(step))["curriculum/strictness"])
+            append(folder / TEACHER, step, issued)
         if step % (num_steps // 4) == 0 and step < num_steps:
             look = step // (num_steps // 4)
             mixed = [late if i % 4 < look else early for i, (early, late) in enumerate(zip(start, end, strict=True))]
@@ -162,6 +171,6 @@ def make_run(
         recorder.evaluation(num_steps, evaluation_records(end, look=4, tokens=num_steps * TOKENS_PER_STEP, full=True))
         recorder.scalars(num_steps, {"eval/full_score": 68.0})
         recorder.summary(summary_of(folder, seed=seed, num_steps=num_steps, alarms=alarms))
-    recorder.dialogues(num_steps, [dialogue_record(dialogue, kind="train") for dialogue in end[:4]], num_as_text=2)
+    append(folder / DIALOGUES, num_steps, [dialogue_record(dialogue, kind="train") for dialogue in end[:4]])
     recorder.close()
     return folder

@@ -1,4 +1,4 @@
-"""What a run's teacher left behind, made by a real teacher, for those that follow another run."""
+"""Tasks that a run's teacher recorded, made by a real teacher, for teachers that follow another run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def record(teacher: LedgerTeacher, *, num_steps: int, num_groups: int) -> list[l
 
 
 def write_trace(path: Path, steps: Iterable[Sequence[TaskSpec]]) -> Path:
-    """A trace, in place of whatever was there."""
+    """A trace, in place of an earlier one."""
     path.unlink(missing_ok=True)
     for tasks in steps:
         append_tasks(path, tasks)
@@ -42,6 +42,6 @@ def any_trace() -> Path:
 
 
 def usable_settings(kind: str) -> Any:
-    """A teacher's defaults, with a trace where it cannot do without, to be dealt on whatever the size of a step."""
+    """A teacher's defaults, with a trace where it needs one, dealt on for any size of a step."""
     config, _ = TEACHERS[kind]
     return config(trace=str(any_trace()), regroup=True) if hasattr(config(), "trace") else config()

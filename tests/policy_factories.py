@@ -1,4 +1,4 @@
-"""Small real parts for tests of the policy: a random Qwen2, a tokenizer, rollouts and groups."""
+"""Small real parts for tests of the policy: a random Qwen2, a tokenizer, rollouts and groups, learners."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from policy.batch import Batch, pack
+from policy.batch import Batch, collate
+from policy.learner import Learner
 from policy.rollout.dialogue import Rollout, RolloutGroup
 from simulator.dialogue import Dialogue, Outcome
 from simulator.reward import Reward
@@ -48,6 +49,19 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="<end>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<end>")
+
+
+def update(learner: Learner, batch: Batch, **settings: float) -> dict[str, float]:
+    """A whole update on a batch without advantages."""
+    return learner.update(learner.algorithm.add_advantages(learner.prepare(batch)), **settings)
+
+
+def weights_of(learner: Learner) -> torch.Tensor:
+    return torch.cat([tensor.flatten() for _, tensor in learner.weights()])
+
+
+def gradient_of(learner: Learner) -> torch.Tensor:
+    return torch.cat([parameter.grad.flatten() for parameter in learner.model.parameters()])
 
 
 def dialogue(*, outcome: Outcome = Outcome.MAX_TURNS) -> Dialogue:
@@ -101,22 +115,20 @@ def group(*rollouts: Rollout) -> RolloutGroup:
     return RolloutGroup(task=AnyTask(group_size=len(rollouts)), rollouts=rollouts)
 
 
-def random_group(*, seed: int, size: int = 4, num_tokens: tuple[int, int] = (12, 40)) -> RolloutGroup:
-    """Siblings of random tokens and rewards, about half of the tokens sampled."""
-    generator = np.random.default_rng(seed)
-    siblings = []
-    for _ in range(size):
-        length = int(generator.integers(*num_tokens))
-        mask = generator.random(length) < 0.5
-        mask[:3], mask[3] = False, True
-        siblings.append(
-            rollout(generator.integers(1, VOCABULARY, length), mask, reward=float(generator.random()), logprobs=-generator.random(length))
-        )
-    return group(*siblings)
-
-
-def random_batch(*, seed: int, num_groups: int = 3, size: int = 4) -> Batch:
-    return pack([random_group(seed=1000 * seed + i, size=size) for i in range(num_groups)])
+def random_batch(*, seed: int, num_groups: int = 3, size: int = 4, num_tokens: tuple[int, int] = (12, 40)) -> Batch:
+    """Groups of siblings with random tokens and rewards, about half of the tokens sampled."""
+    groups = []
+    for number in range(num_groups):
+        generator = np.random.default_rng(1000 * seed + number)
+        siblings = []
+        for _ in range(size):
+            length = int(generator.integers(*num_tokens))
+            mask = generator.random(length) < 0.5
+            mask[:3], mask[3] = False, True
+            ids, reward = generator.integers(1, VOCABULARY, length), float(generator.random())
+            siblings.append(rollout(ids, mask, reward=reward, logprobs=-generator.random(length)))
+        groups.append(group(*siblings))
+    return collate(groups)
 
 
 def random_talk(generator: np.random.Generator, *, broken: bool = False) -> Rollout:
@@ -127,20 +139,19 @@ def random_talk(generator: np.random.Generator, *, broken: bool = False) -> Roll
         length = int(generator.integers(1, 6))
         mask += [1] * length + [0] * int(generator.integers(1, 4))
         turns += [k] * length + [k + 1] * (len(mask) - len(turns) - length)
-    outcome = Outcome.ERROR if broken else Outcome.MAX_TURNS
     talk = rollout(
         generator.integers(1, VOCABULARY, len(mask)),
         mask,
         reward=math.nan if broken else float(generator.random()),
         logprobs=-generator.random(len(mask)),
-        outcome=outcome,
+        outcome=Outcome.ERROR if broken else Outcome.MAX_TURNS,
         turn_rewards=generator.uniform(-1, 1, num_turns).tolist(),
     )
     return replace(talk, turn_ids=np.array(turns, dtype=np.int16))
 
 
 def random_talks(*, seed: int, num_groups: int = 4, size: int = 4) -> Batch:
-    """Groups of dialogues with turn rewards, with a broken one here and there; the last group has one survivor."""
+    """Groups of dialogues with turn rewards, with a broken one here and there; the last group has one valid dialogue."""
     generator = np.random.default_rng(seed)
     groups = [group(*(random_talk(generator, broken=generator.random() < 0.15) for _ in range(size))) for _ in range(num_groups - 1)]
-    return pack([*groups, group(random_talk(generator), *(random_talk(generator, broken=True) for _ in range(size - 1)))])
+    return collate([*groups, group(random_talk(generator), *(random_talk(generator, broken=True) for _ in range(size - 1)))])

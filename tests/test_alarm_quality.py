@@ -6,26 +6,18 @@ import math
 
 import pytest
 
-from curriculum.collapse.monitor import CollapseConfig
-from curriculum.collapse.quality import (
-    LABELS,
-    Course,
-    Verdict,
-    collapse_onset,
-    first_rings,
-    is_undecided,
-    judge,
-    onset_of,
-    quality,
-    undecided_of,
-    wilson_interval,
-)
+from curriculum.collapse.history import CollapseConfig
+from curriculum.collapse.quality import LABELS, Course, Verdict, collapse_onset, first_rings, is_undecided, judge, quality, wilson_interval
 
 
 def course(num_steps: int = 60, *, same: frozenset[str] = frozenset(), **series) -> Course:
     """A run whose indicators are functions of the step."""
     steps = list(range(num_steps))
     return Course(name="run", steps=steps, values=[{name: f(step) for name, f in series.items()} for step in steps], same=same)
+
+
+def judged(series: Course, label: str = "whole or a third") -> Verdict:
+    return judge(series, CollapseConfig(), LABELS)[label]
 
 
 def verdict(onset: int | None, *, undecided: bool = False, **first: int) -> Verdict:
@@ -48,7 +40,7 @@ def test_a_fall_must_be_large_in_share_and_in_size():
 
 
 def test_a_score_holds_until_it_is_taken_again():
-    # Looks at 5, 10, ...: low from 15 on, so twenty updates are over with the look at 35.
+    # Evaluations at 5, 10, ...: low from 15 on, so twenty updates are over with that at 35.
     steps, scores = list(range(5, 45, 5)), [0.6, 0.6] + [0.2] * 6
     assert collapse_onset(steps, scores) == 15
     assert collapse_onset(steps[:6], scores[:6]) is None
@@ -56,7 +48,7 @@ def test_a_score_holds_until_it_is_taken_again():
 
 def test_a_run_that_trades_the_hard_for_the_easy_has_collapsed_in_a_third():
     traded = course(probe_reward=lambda step: 0.4 + 0.001 * step, probe_hard=lambda step: 0.5 if step < 20 else 0.1)
-    assert onset_of(traded) == 20 and onset_of(traded, LABELS["whole"]) is None
+    assert judged(traded).onset == 20 and judged(traded, "whole").onset is None
 
 
 def test_a_run_that_ends_low_before_the_label_can_be_given_is_undecided():
@@ -66,23 +58,19 @@ def test_a_run_that_ends_low_before_the_label_can_be_given_is_undecided():
     assert not is_undecided(range(30), [*fallen, 0.45])  # recovered
     assert not is_undecided(range(10), fallen[:10]) and not is_undecided([], [])
     assert not is_undecided(range(60), [0.5] * 10 + [0.3] * 20 + [0.5] * 20 + [0.3] * 10)  # collapsed before
-    # Looks at 5, 10, ..., 30: low from 15 on, sixteen updates by the last one.
+    # Evaluations at 5, 10, ..., 30: low from 15 on, sixteen updates by the last one.
     assert is_undecided(range(5, 35, 5), [0.6, 0.6, 0.2, 0.2, 0.2, 0.2])
 
 
-def test_a_run_whose_panel_was_never_looked_at_is_undecided():
-    assert undecided_of(Course(name="no panel", steps=[1, 2], values=[{"entropy": 1.0}, {"entropy": 0.1}]))
+def test_a_run_is_undecided_without_a_panel_or_while_a_third_is_low_unless_another_has_collapsed():
+    assert judged(Course(name="no panel", steps=[1, 2], values=[{"entropy": 1.0}, {"entropy": 0.1}])).undecided
 
-
-def test_one_third_that_is_still_low_leaves_a_run_undecided_unless_another_has_collapsed():
     def late(step: int) -> float:
         return 0.5 if step < 50 else 0.1
 
-    assert undecided_of(course(probe_reward=lambda step: 0.5, probe_hard=late))
-    assert not undecided_of(course(probe_reward=lambda step: 0.5, probe_hard=late), LABELS["whole"])
-    assert not undecided_of(course(probe_reward=lambda step: 0.5 if step < 20 else 0.1, probe_hard=late))
-    judged = judge(course(probe_reward=lambda step: 0.5, probe_hard=late), CollapseConfig(), LABELS)
-    assert [judged[label].undecided for label in ("whole or a third", "whole")] == [True, False]
+    third = course(probe_reward=lambda step: 0.5, probe_hard=late)
+    assert judged(third).undecided and not judged(third, "whole").undecided
+    assert not judged(course(probe_reward=lambda step: 0.5 if step < 20 else 0.1, probe_hard=late)).undecided
 
 
 def test_replay_finds_the_first_ring():
@@ -100,8 +88,8 @@ def test_one_number_under_two_names_is_one_piece_of_evidence():
     assert "collapse" in first_rings(course(entropy=falling, strategy_entropy=falling), config)
     rings = first_rings(course(entropy=falling, strategy_entropy=falling, same=frozenset({"strategy_entropy"})), config)
     assert "collapse" not in rings and rings["strategies_narrowed"] == 24
-    judged = judge(course(entropy=falling, probe_reward=falling, same=frozenset({"strategy_entropy"})), config, LABELS)["whole"]
-    assert judged.onset == 20 and judged.first["collapse"] == 24
+    found = judge(course(entropy=falling, probe_reward=falling, same=frozenset({"strategy_entropy"})), config, LABELS)["whole"]
+    assert found.onset == 20 and found.first["collapse"] == 24
 
 
 def test_precision_recall_and_lead_by_hand():

@@ -1,4 +1,4 @@
-"""Families by progress: its equation by hand, and a student with families that teach nothing, under any within-family teacher."""
+"""Allocation of groups to families by progress: its equations by hand, and families that teach nothing under any teacher."""
 
 from __future__ import annotations
 
@@ -6,120 +6,113 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from tiny_student import make_outcome, make_teacher, sigmoid
 
-from curriculum import TEACHERS
-from curriculum.allocation import AllocationConfig, FamilyProgress
-from curriculum.task import GroupOutcome, Status, TaskSpec
+from curriculum.allocation import AllocationConfig, FamilyAllocation, FamilyProgress, capped
 
-CHAIN = ("learnable-0", "learnable-1", "learnable-2", "learnable-3")
-TEACH_NOTHING = {"noise": 0.5, "impossible": 0.0, "mastered": 0.99}
-
-
-def sigmoid(x):
-    return 1.0 / (1.0 + np.exp(-np.asarray(x, dtype=float)))
+FOUR = ("a", "b", "c", "d")
 
 
 def make_progress(*groups: tuple[float, float], rate: float = 0.5, num_errors: float = 0.0) -> FamilyProgress:
+    """After groups of (strictness, performance)."""
     progress = FamilyProgress(1, rate=rate, num_errors=num_errors)
-    for strictness, success in groups:
-        progress.learn(0, strictness=strictness, fared=success)
+    for strictness, performance in groups:
+        progress.learn(0, strictness=strictness, performance=performance)
     return progress
 
 
-def make_outcome(task: TaskSpec, successes: np.ndarray) -> GroupOutcome:
-    return GroupOutcome(
-        task=task,
-        rewards=tuple(map(float, successes)),
-        successes=tuple(map(bool, successes)),
-        num_tokens=(1,) * task.group_size,
-        statuses=(Status.OK,) * task.group_size,
-    )
+def make_allocation(*constant: str, **settings) -> FamilyAllocation:
+    """The first family rose from 0.1 to 0.3, some stayed at 0.5."""
+    plain = {"rate": 0.5, "num_errors": 0.0, "prior_progress": 0.02, "largest": 4.0}
+    allocation = FamilyAllocation(AllocationConfig(**{**plain, **settings}), FOUR)
+    for success in (0.1, 0.3):
+        allocation.learn("a", strictness=0.5, performance=success)
+        for family in constant:
+            allocation.learn(family, strictness=0.5, performance=0.5)
+    return allocation
 
 
-def make_teacher(kind: str, families, *, uniform_floor: float = 0.25, seed: int = 0):
-    config, teacher = TEACHERS[kind]
-    settings = config(allocation=AllocationConfig(uniform_floor=uniform_floor))
-    return teacher(settings, scenarios={family: [f"{family}-{i}" for i in range(20)] for family in families}, group_size=8, seed=seed)
-
-
-def practise_chain(kind: str, *, uniform_floor: float = 0.25, seed: int = 0) -> tuple[float, dict[str, float]]:
-    """Student S5: four families that are learned one after the other, with transfer to the next, and three that teach nothing.
-
-    Returns:
-        Mean success over the four after 200 steps of 32 groups, and each family's share of the groups.
-    """
-    rng, teacher = np.random.default_rng(seed), make_teacher(kind, (*CHAIN, *TEACH_NOTHING), uniform_floor=uniform_floor, seed=seed)
-    logits = np.array([0.5, -0.7, -2.0, -3.5])
-    dealt: Counter[str] = Counter()
-    for step in range(200):
-        outcomes, gradient = [], np.zeros(4)
-        for task in teacher.propose(32, policy_version=step):
-            share = TEACH_NOTHING[task.family] if task.family in TEACH_NOTHING else sigmoid(logits[CHAIN.index(task.family)])
-            successes = rng.random(8) < share
-            outcomes.append(make_outcome(task, successes))
-            dealt[task.family] += 1
-            if task.family in CHAIN:
-                gradient[CHAIN.index(task.family)] += np.sum((successes - successes.mean()) * (successes - share)) / (32 * 8)
-        teacher.observe(outcomes)
-        logits += 0.9 * (gradient + 0.35 * np.append(0.0, gradient[:-1]))
-    return float(sigmoid(logits).mean()), {family: count / 6400 for family, count in dealt.items()}
-
-
-@pytest.mark.parametrize("kind", ["uniform", "fixed", "beta_thompson", "frontier"])
-def test_families_that_teach_nothing_fall_to_the_floor_under_any_teacher(kind):
-    macro, shares = practise_chain(kind)
-    assert macro >= 0.9
-    # An even deal gives 1/7 = .143 to each; noise may look like progress now and then.
-    assert shares["noise"] <= 0.2 and shares["impossible"] <= 0.13 and shares["mastered"] <= 0.13
-
-
-def test_progress_beats_even_dealing():
-    assert practise_chain("fixed")[0] > practise_chain("fixed", uniform_floor=1.0)[0] + 0.05
-
-
-def test_first_group_has_no_past_to_be_compared_with():
-    assert make_progress((0.3, 0.9)).progress() == pytest.approx([0.0])
-
-
-def test_progress_is_the_running_surprise_at_equal_strictness():
-    # .4 above the first group, half of which counts.
-    assert make_progress((0.5, 0.3), (0.5, 0.7)).progress() == pytest.approx([0.2])
-    # As well as before though .1 stricter, where .2 less were to be expected.
+def test_progress_is_the_running_residual_at_equal_strictness():
+    assert make_progress((0.3, 0.9)).progress() == pytest.approx([0.0])  # the first group has no past
+    # 0.4 above the first group, half of which counts; forgetting counts as much.
+    assert make_progress((0.5, 0.3), (0.5, 0.7)).progress() == make_progress((0.5, 0.7), (0.5, 0.3)).progress() == pytest.approx([0.2])
+    # The same success though 0.1 stricter, where 0.2 less was expected.
     assert make_progress((0.5, 0.3), (0.6, 0.3)).progress() == pytest.approx([0.1])
-    assert make_progress((0.5, 0.7), (0.5, 0.3)).progress() == pytest.approx([0.2])  # forgetting counts as much
 
 
-def test_progress_is_what_exceeds_the_standard_errors_of_chance():
-    # g = .2; mean square surprise .16 / 2 = .08, so one standard error is sqrt(.5 / 4 * .08) = .1.
+def test_progress_is_the_excess_over_the_standard_errors_of_chance():
+    # g = 0.2; mean square residual 0.16 / 2 = 0.08, so one standard error is sqrt(0.5 / 4 * 0.08) = 0.1.
     groups = ((0.5, 0.3), (0.5, 0.7))
     assert make_progress(*groups, num_errors=1.0).progress() == pytest.approx([np.sqrt(0.04 - 0.01)])
     assert make_progress(*groups, num_errors=2.0).progress() == pytest.approx([0.0], abs=1e-7)
 
 
-def test_slope_is_learned_where_strictness_varies():
+def test_the_slope_is_learned_where_strictness_varies():
+    strictness = np.random.default_rng(0).random(2000)
+    for success in (np.full(2000, 0.5), 1.0 - strictness):
+        # By the assumed slope each group would have a residual of up to 2 * 0.5.
+        assert make_progress(*zip(strictness, success, strict=True), rate=0.02).figures_FC[0, -1] < 0.01
+
+
+def test_the_standard_error_is_that_of_noise():
+    """The variance of the running residual of pure noise is rate / 4 of the noise's, to within the shortness of memory."""
+    rng, progress = np.random.default_rng(0), FamilyProgress(1, rate=0.1, num_errors=0.0)
+    figures = []
+    for _ in range(20_000):
+        progress.learn(0, strictness=0.5, performance=rng.normal())
+        figures.append(progress.figures_FC[0, -2:].copy())
+    running, squared = np.array(figures[1000:]).T
+    assert np.var(running) / np.mean(squared) == pytest.approx(0.1 / 4, rel=0.15)
+
+
+def test_shares_follow_progress_above_the_floor_and_groups_are_dealt_by_them():
+    allocation = make_allocation("b", "c", "d", uniform_floor=0.25, known_after=0.0)
+    # The second group lies 0.2 above the first, half of which counts; so w = 0.12 against 0.02 for each of the three others.
+    first = 1 / 16 + 0.75 * 12 / 18
+    assert allocation.shares() == pytest.approx([first] + 3 * [1 / 16 + 0.75 * 2 / 18]) and allocation.shares().sum() == pytest.approx(1.0)
+    assert Counter(family for family, _ in allocation.choose(1000, np.random.default_rng(0)))["a"] == pytest.approx(1000 * first, abs=2)
+
+
+def test_families_seen_little_are_judged_like_the_mean():
+    # Two groups count half: w = 0.5 * 0.1 + 0.5 * 0.025 + 0.02 for the first, 0.025 + 0.02 for the three without groups.
+    assert make_allocation(uniform_floor=0.0, known_after=2.0).shares() == pytest.approx([0.0825 / 0.2175] + 3 * [0.045 / 0.2175])
+
+
+def test_no_family_gets_more_than_its_multiple_of_an_even_share():
+    assert capped(np.array([0.7, 0.2, 0.05, 0.05]), 0.4) == pytest.approx([0.4, 0.4, 0.1, 0.1])
+    assert capped(np.array([0.3, 0.3, 0.2, 0.2]), 0.4) == pytest.approx([0.3, 0.3, 0.2, 0.2])
+
+
+CHAIN = ("learnable-0", "learnable-1", "learnable-2", "learnable-3")
+CONSTANT = {"noise": 0.5, "impossible": 0.0, "mastered": 0.99}
+
+
+def practise_chain(kind: str, *, uniform_floor: float = 0.25) -> tuple[float, Counter[str]]:
+    """Student S5, four families that are learned one after the other: its mean success in the end, and the groups of each family."""
     rng = np.random.default_rng(0)
-    strictness = rng.random(2000)
-    flat = make_progress(*((d, 0.5) for d in strictness), rate=0.02)
-    steep = make_progress(*((d, 1.0 - d) for d in strictness), rate=0.02)
-    # Were the slope assumed, each group would surprise by up to 2 * .5.
-    assert flat.figures_FC[0, -1] < 0.01 and steep.figures_FC[0, -1] < 0.005
+    teacher = make_teacher(kind, families=(*CHAIN, *CONSTANT), allocation=AllocationConfig(uniform_floor=uniform_floor))
+    logits, dealt = np.array([0.5, -0.7, -2.0, -3.5]), Counter[str]()
+    for step in range(200):
+        outcomes, gradient = [], np.zeros(4)
+        for task in teacher.propose(32, policy_version=step):
+            share = CONSTANT[task.family] if task.family in CONSTANT else sigmoid(logits[CHAIN.index(task.family)])
+            num = int(rng.binomial(8, share))
+            outcomes.append(make_outcome(task, num))
+            dealt[task.family] += 1
+            if task.family in CHAIN:
+                gradient[CHAIN.index(task.family)] += num * (8 - num) / 8 / (32 * 8)  # sum of A (a - p)
+        teacher.observe(outcomes)
+        logits += 0.9 * (gradient + 0.35 * np.append(0.0, gradient[:-1]))
+    return float(np.mean([sigmoid(z) for z in logits])), dealt
 
 
-@pytest.mark.parametrize("rate", [0.02, 0.1])
-def test_standard_error_is_that_of_noise(rate):
-    """The variance of the running surprise of pure noise is rate / 4 of the noise's, to within the shortness of memory."""
-    rng = np.random.default_rng(0)
-    running, squared = [], []
-    progress = FamilyProgress(1, rate=rate, num_errors=0.0)
-    for step in range(40_000):
-        progress.learn(0, strictness=0.5, fared=rng.normal())
-        if step > 1000:
-            running.append(progress.figures_FC[0, -2])
-            squared.append(progress.figures_FC[0, -1])
-    assert np.var(running) / np.mean(squared) == pytest.approx(rate / 4, rel=0.15)
+@pytest.mark.parametrize("kind", ["uniform", "fixed", "beta_thompson", "frontier"])
+def test_families_that_teach_nothing_fall_to_the_floor_under_any_teacher(kind):
+    success, dealt = practise_chain(kind)
+    assert success >= 0.9
+    # An even deal gives 1/7 = 0.143 of 6400 to each; noise may look like progress now and then.
+    assert dealt["noise"] <= 0.2 * 6400 and dealt["impossible"] <= 0.13 * 6400 and dealt["mastered"] <= 0.13 * 6400
 
 
-def test_state_for_other_families_is_refused():
-    state = make_progress((0.5, 0.5)).state_dict()
-    with pytest.raises(ValueError, match=r"progress.num_seen must have 2 numbers, got 1"):
-        FamilyProgress(2, rate=0.5, num_errors=1.0).load_state_dict(state)
+def test_progress_beats_even_dealing():
+    assert practise_chain("fixed")[0] > practise_chain("fixed", uniform_floor=1.0)[0] + 0.05

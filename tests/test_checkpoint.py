@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from policy_factories import random_batch, tiny_model, tiny_tokenizer
+from policy_factories import random_batch, tiny_model, tiny_tokenizer, update, weights_of
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -44,14 +44,13 @@ def kept(run: Path) -> list[str]:
     return sorted(path.name for path in (run / "checkpoints").iterdir())
 
 
-def train(learner: Learner, seeds: range) -> None:
-    for seed in seeds:
-        batch = random_batch(seed=seed)
-        learner.update(batch, learner.algorithm.targets(batch))
-
-
 def make_learner(model: torch.nn.Module) -> Learner:
     return Learner(LearnerConfig(num_minibatches=2, warmup_steps=3), Grpo(GrpoConfig()), model)
+
+
+def train(learner: Learner, seeds: range) -> None:
+    for seed in seeds:
+        update(learner, random_batch(seed=seed))
 
 
 def test_four_steps_equal_two_steps_a_checkpoint_and_two_more(tmp_path: Path) -> None:
@@ -61,16 +60,11 @@ def test_four_steps_equal_two_steps_a_checkpoint_and_two_more(tmp_path: Path) ->
     state = {"learner": first.state_dict()}
     folder = save_checkpoint(tmp_path / "checkpoints" / "step_2", model=first.model, tokenizer=tiny_tokenizer(), state=state)
     after_saving = torch.rand(3)
-
-    model, tokenizer = load_model(folder)
-    assert tokenizer("w3 w1")["input_ids"] == [3, 1]
-    second = make_learner(model)
+    second = make_learner(load_model(folder)[0])
     second.load_state_dict(load_checkpoint(folder).state["learner"])
     assert torch.equal(torch.rand(3), after_saving)
     train(second, range(2, 4))
-    assert second.policy_version == whole.policy_version == 4
-    for (name, a), (_, b) in zip(whole.weights(), second.weights(), strict=True):
-        assert torch.equal(a, b), name
+    assert second.policy_version == whole.policy_version == 4 and torch.equal(weights_of(second), weights_of(whole))
 
 
 @pytest.mark.parametrize("generation", [{"temperature": 0.6, "top_p": 0.9, "do_sample": False}, {"temperature": 0.6}])
@@ -82,90 +76,65 @@ def test_a_model_whose_generation_settings_transformers_would_not_save_gets_its_
     path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **generation}), encoding="utf-8")
     model, tokenizer = load_model(folder)
     saved = save_checkpoint(tmp_path / "checkpoints" / "step_1", model=model, tokenizer=tokenizer, state={})
-    assert json.loads((saved / "generation_config.json").read_text(encoding="utf-8"))["temperature"] == 0.6
     assert load_model(saved)[0].generation_config.temperature == 0.6
 
 
-def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_state_comes_back_in_plain_types_and_others_are_refused_when_saved(tmp_path: Path) -> None:
     generator = np.random.default_rng(3).bit_generator.state  # holds integers of 128 bits
     state = {"teacher": {"rng": generator, "families": {"advice/negative": [0.1, 1e-300]}}, "none": None, "tensor": torch.tensor([1.5])}
     back = load_checkpoint(save(tmp_path, 1, **state)).state
     assert torch.equal(back.pop("tensor"), torch.tensor([1.5]))
     assert back == {key: value for key, value in state.items() if not isinstance(value, Tensor)}
-
-
-def test_enums_and_float64_come_back_as_what_they_extend(tmp_path: Path) -> None:
     back = load_checkpoint(save(tmp_path, 1, offsets={HiddenIntention.ADVICE: np.float64(0.1)}, pair=(1, "two"), flag=True)).state
-    assert back == {"offsets": {"advice": 0.1}, "pair": (1, "two"), "flag": True}
-    assert type(back["offsets"]["advice"]) is float
+    assert back == {"offsets": {"advice": 0.1}, "pair": (1, "two"), "flag": True} and type(back["offsets"]["advice"]) is float
+    with pytest.raises(TypeError, match=r"state\.teacher\.offsets\[1\] .* got ndarray"):
+        save(tmp_path / "other", 1, teacher={"offsets": [1, np.zeros(2)]})
+    assert not (tmp_path / "other").exists()
 
 
-def test_state_that_could_not_be_read_back_is_refused_when_saved(tmp_path: Path) -> None:
-    with pytest.raises(
-        TypeError, match=r"state\.teacher\.offsets\[1\] must be made of dicts, lists, numbers, strings and tensors, got ndarray"
-    ):
-        save(tmp_path, 1, teacher={"offsets": [1, np.zeros(2)]})
-    assert not (tmp_path / "checkpoints").exists()
-
-
-def test_newest_whole_checkpoint_is_found_by_number(tmp_path: Path) -> None:
+def test_the_newest_are_kept_and_found_by_number_and_a_step_saved_again_replaces_itself(tmp_path: Path) -> None:
     assert newest_checkpoint(tmp_path) is None
-    save(tmp_path, 9)
-    save(tmp_path, 10)
-    assert newest_checkpoint(tmp_path).name == "step_10"
-
-
-def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     for step in (2, 4, 10):
         save(tmp_path, step)
-    assert kept(tmp_path) == ["step_10", "step_4"]
-    save(tmp_path, 12, keep=1)
-    assert kept(tmp_path) == ["step_12"]
+    assert kept(tmp_path) == ["step_10", "step_4"] and newest_checkpoint(tmp_path).name == "step_10"
+    folder = save(tmp_path, 10, keep=1, tries=2)
+    assert kept(tmp_path) == ["step_10"] and load_checkpoint(folder).state == {"tries": 2}
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    assert set(files) == {path.name for path in folder.iterdir()} - {"manifest.json"}
 
 
-def test_a_checkpoint_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+def test_a_checkpoint_may_be_read_by_those_whom_the_umask_lets(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         folder = save(tmp_path, 1)
     finally:
         os.umask(before)
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o640}
-    assert load_checkpoint(folder).state == {}
 
 
-def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
-    save(tmp_path, 3, tries=1)
-    save(tmp_path, 3, tries=2)
-    assert load_checkpoint(tmp_path / "checkpoints" / "step_3").state == {"tries": 2}
-    assert kept(tmp_path) == ["step_3"]
-
-
-def test_process_killed_while_writing_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_killed_while_writing_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(policy.checkpoint, "_move_into_place", lambda written, folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         patch.setattr(policy.checkpoint.shutil, "rmtree", lambda *args, **options: None)  # a killed process cleans nothing up
         with pytest.raises(KeyboardInterrupt):
             save(tmp_path, 2)
-    assert kept(tmp_path) == [".step_2.new", "step_1"]
-    assert newest_checkpoint(tmp_path).name == "step_1"
+    assert kept(tmp_path) == [".step_2.new", "step_1"] and newest_checkpoint(tmp_path).name == "step_1"
     save(tmp_path, 2)
     assert kept(tmp_path) == ["step_1", "step_2"]
 
 
-def test_process_killed_while_replacing_a_step_leaves_the_one_it_had(tmp_path: Path) -> None:
+def test_a_process_killed_while_replacing_a_step_leaves_the_one_it_had(tmp_path: Path) -> None:
     save(tmp_path, 1, tries=1).rename(tmp_path / "checkpoints" / ".step_1.old")
-    # Somebody who only reads moves nothing: the replacement may still be going on.
+    # A reader moves nothing: the replacement may still be going on.
     assert newest_checkpoint(tmp_path, put_back=False) is None and kept(tmp_path) == [".step_1.old"]
-    folder = newest_checkpoint(tmp_path)
-    assert folder.name == "step_1"
-    assert load_checkpoint(folder).state == {"tries": 1}
+    assert load_checkpoint(newest_checkpoint(tmp_path)).state == {"tries": 1}
 
 
 @pytest.mark.parametrize(
     ("where", "what", "error"), [(policy.checkpoint.torch, "save", OSError), (PreTrainedModel, "save_pretrained", SafetensorError)]
 )
-def test_failed_write_leaves_nothing_behind(where, what, error, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_nothing_behind(where, what, error, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1)
 
     def full(*args: object, **options: object) -> None:
@@ -177,58 +146,38 @@ def test_failed_write_leaves_nothing_behind(where, what, error, tmp_path: Path, 
     assert kept(tmp_path) == ["step_1"]
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "state.pt", "config.json", "tokenizer.json"])
+@pytest.mark.parametrize("file", ["model.safetensors", "state.pt"])
 @pytest.mark.parametrize("damage", ["missing", "short", "changed"])
-def test_torn_checkpoint_is_refused_and_the_one_before_found(tmp_path: Path, file: str, damage: str) -> None:
+def test_a_torn_checkpoint_is_refused_and_the_one_before_found(tmp_path: Path, file: str, damage: str) -> None:
     save(tmp_path, 1)
     torn = save(tmp_path, 2)
+    assert newest_checkpoint(tmp_path) == torn
     content = (torn / file).read_bytes()
-    match damage:
-        case "missing":
-            (torn / file).unlink()
-        case "short":
-            (torn / file).write_bytes(content[:-1])
-        case "changed":
-            (torn / file).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(ValueError, match=f"must be whole, got a missing or changed {file}"):
+    if damage == "missing":
+        (torn / file).unlink()
+    else:
+        (torn / file).write_bytes(content[:-1] if damage == "short" else content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ValueError, match=file):
         load_checkpoint(torn)
     why: list[str] = []
     assert newest_checkpoint(tmp_path, on_torn=why.append).name == "step_1"
-    assert why == [f"checkpoint {torn} must be whole, got a missing or changed {file}"]
+    assert len(why) == 1 and file in why[0]
 
 
 @pytest.mark.parametrize("manifest", ["", "[]", '{"format": 99, "files": {}}', None])
-def test_folder_that_is_not_ours_is_refused(tmp_path: Path, manifest: str | None) -> None:
+def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path, manifest: str | None) -> None:
     folder = save(tmp_path, 1)
     (folder / "manifest.json").unlink()
     if manifest is not None:
         (folder / "manifest.json").write_text(manifest)
-    with pytest.raises(ValueError, match=r"checkpoint .*step_1 must"):
+    with pytest.raises(ValueError, match="step_1"):
         load_checkpoint(folder)
     assert newest_checkpoint(tmp_path) is None
 
 
-def test_a_file_is_read_once_by_a_process_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, digest, read = save(tmp_path, 2), policy.checkpoint._sha256, list[Path]()
-    monkeypatch.setattr(policy.checkpoint, "_sha256", lambda path: read.append(path) or digest(path))
-    assert newest_checkpoint(tmp_path) == folder and load_checkpoint(folder).folder == folder
-    assert sorted(path.name for path in read) == sorted(json.loads((folder / "manifest.json").read_text())["files"])
-    (folder / "state.pt").write_bytes((folder / "state.pt").read_bytes()[::-1])
-    with pytest.raises(ValueError, match=r"missing or changed state\.pt"):
-        load_checkpoint(folder)
-
-
-def test_manifest_names_every_file_with_its_size(tmp_path: Path) -> None:
-    folder = save(tmp_path, 1)
-    files = json.loads((folder / "manifest.json").read_text())["files"]
-    assert {"config.json", "model.safetensors", "tokenizer.json", "state.pt"} <= set(files)
-    assert set(files) == {path.name for path in folder.iterdir()} - {"manifest.json"}
-    assert files["state.pt"]["num_bytes"] == (folder / "state.pt").stat().st_size
-
-
 @pytest.mark.engine
-def test_engine_loads_a_checkpoint_as_it_is_and_agrees_with_the_learner(tmp_path: Path) -> None:
-    """In a process of its own, so that the engine's memory is given back."""
+def test_an_engine_loads_a_checkpoint_as_it_is_and_agrees_with_the_learner(tmp_path: Path) -> None:
+    """In a process of its own, so that the engine's memory is freed."""
     model = tiny_model(hidden_size=64, num_attention_heads=2)
     learner = make_learner(model)
     train(learner, range(2))

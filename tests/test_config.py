@@ -1,35 +1,103 @@
-"""Settings: where they come from, and the one sentence a wrong one gets."""
+"""Settings: where they come from, and the one sentence that a wrong one gets."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
-from analysis.runs import leaves
 from curriculum import TEACHERS
-from experiments.config import BudgetConfig, experiments, is_sweep, load, load_saved, path_of, read_yaml, to_plain, to_yaml
+from experiments import config as catalogue
+from experiments.config import (
+    BudgetConfig,
+    ProbeConfig,
+    defaults_of,
+    experiments,
+    is_sweep,
+    kinds,
+    load,
+    load_saved,
+    override,
+    overrides_of,
+    path_of,
+    read_yaml,
+    to_plain,
+    to_yaml,
+)
 from experiments.errors import ConfigError, nearest
-from experiments.sweep_plan import load_sweep
+from experiments.sweep_plan import Cell, load_sweep
 from policy.config import ALGORITHM_CONFIGS, EngineKind
 from simulator.llm.config import DECIDE_NOTHING, EndpointConfig
-from simulator.llm.user import LLMUserConfig
+from simulator.settings import leaves
+
+SWEEPS = sorted(name for name in experiments() if is_sweep(name))
+LLM = ("simulator.kind=llm", "simulator.model=m")
 
 
 def refusal(*overrides: str, experiment: str = "smoke") -> str:
     with pytest.raises(ConfigError) as caught:
         load(experiment, overrides)
     message = str(caught.value)
-    assert "\n" not in message
+    assert "\n" not in message and "Error" not in message
     return message
 
 
+# Experiment files ---------------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("experiment", sorted(experiments()))
-def test_every_experiment_file_loads_and_says_what_it_is_about(experiment):
+def test_every_experiment_file_loads_and_begins_with_its_idea(experiment):
     loaded = load_sweep(experiment) if is_sweep(experiment) else load(experiment)
     assert loaded.experiment == experiment
-    assert experiments()[experiment].endswith(".")
+    assert experiments()[experiment].endswith(".") and len(experiments()[experiment]) <= 140
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_sweep_has_arms_seeds_contrasts_and_its_tuning(name):
+    sweep = load_sweep(name)
+    assert len(sweep.seeds) >= 3 and len(sweep.arms) >= 2 and sweep.planned.contrasts and sweep.planned.tuning
+
+
+def test_every_teacher_is_tried_on_one_policy():
+    sweep = load_sweep("teachers")
+    tried = [sweep.config(Cell(arm, 0)).teacher.kind for arm in sweep.arms]
+    # A study that another test imported may have registered one of its own.
+    assert sorted(tried) == sorted(kind for kind, (_, teacher) in TEACHERS.items() if teacher.__module__.startswith("curriculum."))
+
+
+def test_the_matrix_of_rlver_has_every_combination_of_algorithm_mode_and_user_once():
+    sweep = load_sweep("rlver_matrix")
+    cells = [sweep.config(Cell(arm, 0)) for arm in sweep.arms]
+    table = [(cell.algorithm.kind, cell.policy.thinking, cell.teacher.strictness) for cell in cells]
+    assert sorted(table) == sorted((kind, mode, d) for kind in ("ppo", "grpo") for mode in (False, True) for d in (0.35, 0.75))
+
+
+def test_a_larger_model_has_the_teacher_of_the_main_job_and_other_settings():
+    main_job, own, small = load("adaptive_curriculum"), load("own_model"), load("small_model")
+    assert own.teacher == small.teacher == main_job.teacher and own.algorithm.turn_credit == main_job.algorithm.turn_credit
+    assert (own.learner.lr, own.algorithm.entropy_coef, own.simulator.register) == (1e-6, 0, "open")
+    assert own.learner.autocast and own.policy.dtype == "bfloat16" and not own.computes_in_float32
+    assert (small.learner.device, small.cluster.gpus_per_engine, small.learner.autocast) == ("cpu", 0, False)
+    assert small.rollout.max_turns * (small.rollout.max_new_tokens + 60) < small.rollout.max_context
+
+
+def test_an_unknown_experiment_is_refused_with_the_nearest_and_all():
+    message = refusal(experiment="adaptive_curiculum")
+    assert "smoke" in message and message.endswith("did you mean adaptive_curriculum?")
+
+
+@pytest.mark.parametrize("text", ["base: smok\n", "base: made\n", "base: other\n", "", "a: [1\nb: 2\n", "- a\n", b"# \xe4\nbase: smoke\n"])
+def test_a_file_without_a_sound_base_is_refused_by_name_and_hides_no_other(write, text):
+    write().rename(write().parent / "other.yaml")
+    path = write()
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError, match=r"made\.yaml"):
+        load("made")
+    assert set(catalogue.experiments()) == {"smoke", "made", "other"} and load("smoke").experiment == "smoke"
+
+
+# Layers and kinds ---------------------------------------------------------------------------------------------------------------
 
 
 def test_an_override_wins_over_the_file_and_the_file_over_the_default():
@@ -37,136 +105,168 @@ def test_an_override_wins_over_the_file_and_the_file_over_the_default():
     assert (config.groups_per_step, config.group_size, config.learner.num_minibatches) == (3, 4, 1)
 
 
+def test_one_setting_may_refer_to_another():
+    assert load("smoke", ["groups_per_step=3", "group_size=${groups_per_step}"]).group_size == 3
+    assert "no_such_setting" in refusal("group_size=${no_such_setting}")
+
+
+@pytest.mark.parametrize("group", ["teacher", "algorithm", "simulator"])
+def test_the_kind_of_a_group_chooses_its_settings(group):
+    for kind, settings in kinds(group).items():
+        needed = LLM[1:] if issubclass(settings, EndpointConfig) else []
+        config = getattr(load("smoke", [f"{group}.kind={kind}", *needed]), group)
+        assert isinstance(config, settings) and config.kind == kind
+        assert defaults_of(group, kind)[f"{group}.kind"] == kind
+    message = refusal(f"{group}.kind=oracle")
+    assert message.startswith(f"{group}.kind") and message.endswith("'oracle'") and next(iter(kinds(group))) in message
+
+
 def test_another_kind_than_the_files_leaves_the_settings_of_the_first_behind():
     assert "start" in read_yaml(path_of("adaptive_curriculum"))["teacher"]
     config = load("adaptive_curriculum", ["teacher.kind=fixed", "teacher.strictness=0.25"])
     assert (config.teacher.kind, config.teacher.strictness, config.algorithm.turn_credit) == ("fixed", 0.25, 0.9)
     assert load("adaptive_curriculum", ["teacher.kind=frontier", "teacher.rho=0.2"]).teacher.start == 0.5
-
-
-def test_the_engines_logprobs_are_taken_where_both_sides_compute_in_float32():
-    assert load("smoke").learner.recompute_logprobs is False
-    assert load("smoke", ["policy.dtype=bfloat16"]).learner.recompute_logprobs is True
-    assert load("smoke", ["learner.autocast=true"]).learner.recompute_logprobs is True
-    assert load("smoke", ["learner.recompute_logprobs=true"]).learner.recompute_logprobs is True
-
-
-@pytest.mark.parametrize("kind", sorted(TEACHERS))
-def test_the_kind_of_teacher_chooses_which_settings_there_are(kind):
-    config = load("smoke", [f"teacher.kind={kind}"])
-    assert config.teacher.kind == kind
-    assert isinstance(config.teacher, TEACHERS[kind][0])
-
-
-def test_a_setting_of_another_kind_of_teacher_is_unknown():
-    assert load("smoke", ["teacher.kind=fixed", "teacher.strictness=0.7"]).teacher.strictness == 0.7
-    assert "teacher.strictness is not a setting" in refusal("teacher.kind=frontier", "teacher.strictness=0.7")
-
-
-def test_a_setting_that_only_another_kind_has_is_refused_with_both_kinds():
-    assert refusal("algorithm.critic_lr=0.01") == (
-        "algorithm.critic_lr is not a setting of algorithm.kind=grpo, got 0.01; leave it out or choose algorithm.kind=ppo"
-    )
-    message = refusal("algorithm.kind=ppo", "algorithm.normalise_by=batch")
-    assert message.startswith("algorithm.normalise_by is not a setting of algorithm.kind=ppo, got 'batch'; leave it out or choose algo")
-
-
-@pytest.mark.parametrize("kind", sorted(ALGORITHM_CONFIGS))
-def test_the_kind_of_algorithm_chooses_which_settings_there_are(kind):
-    config = load("smoke", [f"algorithm.kind={kind}", "algorithm.turn_credit=0.5"])
-    assert isinstance(config.algorithm, ALGORITHM_CONFIGS[kind]) and config.algorithm.turn_credit == 0.5
-    assert to_plain(config)["algorithm"]["kind"] == kind
-
-
-def test_another_algorithm_leaves_the_settings_of_the_files_behind():
-    assert load("adaptive_curriculum").algorithm.turn_credit == 0.9
     assert load("adaptive_curriculum", ["algorithm.kind=ppo", "algorithm.critic=shared"]).algorithm.turn_credit == 0.0
 
 
-def test_an_unknown_setting_is_named_with_the_nearest_one():
-    assert refusal("techer.kind=fixed") == "techer.kind is not a setting; did you mean teacher.kind?"
+def test_a_setting_of_another_kind_is_refused_with_the_kinds_that_have_it():
+    message = refusal("algorithm.critic_lr=0.01")
+    assert message.startswith("algorithm.critic_lr is not a setting") and message.endswith("algorithm.kind=ppo")
+    assert "teacher.kind=" in refusal("teacher.kind=frontier", "teacher.strictness=0.7")
+    assert "simulator.kind=" in refusal(*LLM, "simulator.register=open") and "simulator.kind=" in refusal("simulator.urls=[http://a/v1]")
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest():
+    assert refusal("techer.kind=fixed") == "techer is not a setting; did you mean teacher?"
     assert refusal("learner.learning_rate=1").startswith("learner.learning_rate is not a setting; did you mean learner.")
-    assert refusal("budget.step=3") == "budget.step is not a setting; did you mean budget.steps?"
+    assert refusal("budget.step=3").endswith("did you mean budget.steps?")
+    assert refusal(*LLM, "simulator.temprature=1").endswith("did you mean simulator.temperature?")
 
 
-def test_an_unknown_experiment_gets_the_list_of_those_there_are():
-    message = refusal(experiment="adaptive_curiculum")
-    assert "there is no experiment 'adaptive_curiculum'" in message
-    assert "smoke" in message and message.endswith("did you mean adaptive_curriculum?")
+def test_the_nearest_name_is_of_the_same_section_or_has_the_same_last_part():
+    assert nearest("budget.step", ["teacher.guard.step", "budget.steps"]) == "budget.steps"
+    assert nearest("lr", ["learner.lr", "l", "seed"]) == "learner.lr"
+    assert nearest("teacher.kimd", ["simulator.kind", "teacher.kind"]) == "teacher.kind"
 
 
-@pytest.mark.parametrize("name", ["top_p", "top_k", "min_p", "repetition_penalty"])
-def test_sampling_that_would_bias_the_ratio_is_refused_with_the_reason(name):
-    assert "would bias the importance ratio" in refusal(f"rollout.{name}=1")
+def test_settings_whose_default_depends_on_others():
+    assert load("smoke").simulator.register == "world"
+    assert load("smoke", ["policy.model=some/model"]).simulator.register == "open"
+    assert load("smoke", ["simulator.register=open"]).simulator.register == "open"
+    assert [load("smoke", [f"policy.thinking={mode}"]).policy.prior.thinking for mode in ("true", "false")] == [True, False]
+    # The engine's logprobs are the old ones where both sides compute in float32.
+    assert (
+        load("smoke").learner.recompute_logprobs is False and load("smoke", ["rollout.max_staleness=2"]).learner.recompute_logprobs is False
+    )
+    for inexact in ("policy.dtype=bfloat16", "learner.autocast=true", "learner.recompute_logprobs=true"):
+        assert load("smoke", [inexact]).learner.recompute_logprobs is True
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("learner.lr=fast", "learner.lr must be a number, got 'fast'"),
-        ("groups_per_step=1.5", "groups_per_step must be a whole number, got 1.5"),
-        ("evaluation.strictness=0.3", "evaluation.strictness must be a list, got 0.3"),
-        ("rollout.deterministic=perhaps", "rollout.deterministic must be true or false, got 'perhaps'"),
-        ("policy.engine=onnx", "policy.engine must be one of auto, vllm, hf, got 'onnx'"),
-        ("groups_per_step=0", "groups_per_step must be > 0, got 0"),
-        ("group_size=1", "group_size must be >= 2, got 1; siblings are compared with each other"),
-        ("algorithm.kind=a2c", "algorithm.kind must be one of grpo, rloo, reinforce_pp, ppo, got 'a2c'"),
-        (
-            "policy.system_prompt=Listen.",
-            "policy.system_prompt must be empty for the embedded policy, which was taught none, got 'Listen.'",
-        ),
-        ("seed=-1", "seed must be in [0, 2**63), got -1"),
-        ("seed=9223372036854775808", "seed must be in [0, 2**63), got 9223372036854775808"),
-        ("budget.policy_tokens=0", "budget.policy_tokens must be > 0, got 0"),
-        ("learner.lr=.nan", "learner.lr must be finite, got nan"),
-        ("learner.lr=null", "learner.lr must be a number, got None"),
-        ("checkpoint.every=0", "checkpoint.every must be > 0, got 0"),
-        ("probe.every=0", "probe.every must be > 0, got 0"),
-    ],
-)
-def test_a_wrong_value_is_refused_with_name_rule_and_value(override, message):
-    assert refusal(override) == message
-
-
-@pytest.mark.parametrize(("kind", "got"), [("oracle", "'oracle'"), ("[1]", "[1]")])
-def test_a_kind_that_nobody_registered_is_refused_with_those_that_there_are(kind, got):
-    said = refusal(f"teacher.kind={kind}")
-    assert said.startswith("teacher.kind must be one of frontier, fixed, linear") and said.endswith(f"got {got}")
+# Values -------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    "override",
     [
-        ("callbacks.confetti.num=3", "callbacks.confetti must be "),
-        ("callbacks=3", "callbacks must be a table of settings by name, got 3"),
-        ("rollout.reward_terms.flattery=0.3", "rollout.reward_terms.flattery must be "),
+        *("learner.lr=fast", "learner.lr=.nan", "learner.lr=inf", "learner.lr=null", "groups_per_step=1.5", "groups_per_step=0"),
+        *("group_size=1", "seed=-1", "seed=9223372036854775808", "budget.policy_tokens=0", "budget.steps=-1", "budget=3"),
+        *("checkpoint.every=0", "checkpoint.keep=0", "probe.every=0", "probe.num_contexts=1", "probe.num_contexts=65"),
+        *("evaluation.strictness=0.3", "evaluation.strictness=[]", "evaluation.strictness=[0.1,1.2]", "evaluation.strictness=[0.3,0.3]"),
+        *("evaluation.during_scenarios=0", "evaluation.split=train", "evaluation.temperature=-1"),
+        *("rollout.deterministic=perhaps", "rollout.temperature=.inf", "rollout.max_error_share=2", "policy.engine=onnx"),
+        *("policy.system_prompt=Listen.", "policy.keep_thoughts=false", "policy.lora.rank=-1", "learner.logit_chunk_mb=0"),
+        *("resampling.max_rounds=-1", "resampling.contrast=luck", "teacher=fixed", "teacher.start=2", "algorithm.clip_low=-0.1"),
+        *("algorithm.kl_coef=nan", "callbacks.confetti.num=3", "callbacks=3", "rollout.reward_terms.flattery=0.3"),
+        *("rollout.top_p=0.9", "rollout.top_k=5", "policy.system_prompt=", "policy.system_prompt=null"),
     ],
 )
-def test_what_no_study_registered_is_refused(override, message):
-    assert refusal(override).startswith(message)
+def test_a_wrong_value_is_refused_by_the_name_of_its_setting(override):
+    name = override.partition("=")[0]
+    message = refusal(override)
+    assert message.startswith(name.removesuffix(".num"))
+
+
+@pytest.mark.parametrize("override", ["lam=1.5", "gamma=0", "critic=twin", "critic_warmup_steps=4"])
+def test_a_wrong_value_of_ppo_is_refused_by_the_name_of_its_setting(override):
+    assert refusal("algorithm.kind=ppo", f"algorithm.{override}").startswith(f"algorithm.{override.partition('=')[0]} must")
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    "override",
     [
-        ("algorithm.lam=1.5", "algorithm.lam must be in [0, 1], got 1.5; 1 does without the critic's expectations"),
-        ("algorithm.gamma=0", "algorithm.gamma must be in (0, 1], got 0.0; 1 does not discount"),
-        (
-            "algorithm.critic_warmup_steps=4",
-            "algorithm.critic_warmup_steps must be < budget.steps=4, got 4: the policy would never be trained;"
-            " lower the one or raise the other",
-        ),
-        ("algorithm.critic=twin", "algorithm.critic must be one of separate, shared, got 'twin'"),
-        ("group_size=1", "group_size must be >= 2, got 1; siblings are compared with each other"),
+        *("model=", "model=''", "urls=http://a/v1", "urls=[]", "concurrency=many", "timeout_s=0", "start_emotion=5"),
+        *("answer_format=xml", "retry_share=2", "extra_body=[1]"),
     ],
 )
-def test_a_wrong_setting_of_ppo_is_refused(override, message):
-    assert refusal("algorithm.kind=ppo", override) == message
+def test_a_wrong_value_of_the_llm_user_is_refused_by_the_name_of_its_setting(override):
+    assert refusal(*LLM, f"simulator.{override}").startswith(f"simulator.{override.partition('=')[0]} must")
 
 
-def test_a_group_cannot_be_set_as_a_whole():
-    assert refusal("teacher=fixed") == "teacher must be set by its parts, such as teacher.kind=fixed, got 'fixed'"
-    assert refusal("budget=3").startswith("budget must be set by its parts: budget.policy_tokens, budget.steps")
+CONTRADICTIONS = {
+    "algorithm.importance_correction": [
+        ["algorithm.policy_loss=gspo", "algorithm.importance_correction=token"],
+        ["algorithm.importance_correction=token", "learner.recompute_logprobs=false"],
+        ["learner.autocast=true", "rollout.max_staleness=2"],
+        ["learner.recompute_logprobs=true", "rollout.max_staleness=2"],
+    ],
+    "policy.prior.thinking": [["policy.thinking=true", "policy.prior.thinking=false"], ["policy.prior.thinking=true"]],
+    "learner.micro_batch_tokens": [["learner.micro_batch_tokens=511", "rollout.max_context=512"]],
+    "algorithm.kl_target": [["algorithm.kl_target=0.01", "algorithm.kl_coef=0"]],
+    "algorithm.kl_in": [["algorithm.kl_in=reward", "algorithm.kl_coef=0"]],
+    "policy.tensor_parallel": [["policy.tensor_parallel=2", "policy.engine=hf"]],
+    "policy.engine_process": [
+        ["policy.engine_process=true", "policy.engine=hf"],
+        ["policy.engine_process=true", "policy.tensor_parallel=2"],
+    ],
+    "algorithm.critic": [["algorithm.kind=ppo", "algorithm.critic=shared", "policy.lora.rank=4"]],
+    "algorithm.critic_warmup_steps": [["algorithm.kind=ppo", "algorithm.critic_warmup_steps=4", "budget.steps=4"]],
+    "algorithm.turn_credit": [["rollout.binary_reward_at=20", "algorithm.turn_credit=0.5"]],
+    "rollout.dialogue_timeout_s": [[*LLM, "rollout.dialogue_timeout_s=90", "rollout.outage_s=600"]],
+    "policy.keep_thoughts": [
+        ["policy.thinking=true", "policy.keep_thoughts=false", "algorithm.policy_loss=gspo"],
+        ["policy.thinking=true", "policy.keep_thoughts=false", "algorithm.loss_aggregation=dialogue_mean"],
+    ],
+    "resampling.max_rounds": [[f"teacher.kind={kind}", "resampling.max_rounds=2"] for kind in ("linear", "staged", "yoked", "vcrl", "sfl")],
+}
+"""By the setting that the message names, settings that contradict each other."""
+
+
+@pytest.mark.parametrize(("name", "settings"), [(name, each) for name, cases in CONTRADICTIONS.items() for each in cases])
+def test_settings_that_contradict_each_other_are_refused_with_both_names(name, settings):
+    message = refusal(*settings)
+    assert name in message
+    others = [word.partition("=")[0] for word in settings[-2:]]
+    assert any(other in message for other in others)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["learner.micro_batch_tokens=512", "rollout.max_context=512"],
+        ["learner.autocast=true", "rollout.max_staleness=2", "algorithm.importance_correction=token"],
+        [*LLM, "rollout.dialogue_timeout_s=90", "rollout.outage_s=0"],
+        [*LLM, "rollout.dialogue_timeout_s=90", "simulator.max_wait_s=60", "rollout.outage_s=600"],
+        ["policy.thinking=true", "policy.keep_thoughts=false"],
+        ["learner.gradient_checkpointing=true", "policy.lora.targets=q_proj,v_proj"],
+    ],
+)
+def test_settings_that_agree_are_taken(settings):
+    load("smoke", settings)
+
+
+def test_the_larger_fraction_of_tokens_and_steps_of_a_budget_counts():
+    both, tokens_alone = BudgetConfig(policy_tokens=1000, steps=10), BudgetConfig(policy_tokens=1000)
+    assert both.fraction(policy_tokens=250, steps=1) == 0.25 and both.fraction(policy_tokens=250, steps=4) == 0.4
+    assert both.fraction(policy_tokens=1200, steps=9) == 1.2 and tokens_alone.fraction(policy_tokens=250, steps=4) == 0.25
+
+
+def test_the_panel_is_played_every_few_steps_or_never():
+    assert [step for step in range(1, 11) if ProbeConfig(every=5).is_due(step)] == [5, 10]
+    assert [step for step in range(1, 11) if ProbeConfig(every=5, at_start=True).is_due(step)] == [1, 5, 10]
+    assert not ProbeConfig(num_dialogues=0).is_due(5)
+
+
+# Overrides as words -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("word", ["fast", "=3", "a=[", "learner.lr:3"])
@@ -174,101 +274,89 @@ def test_a_word_that_is_no_assignment_is_refused(word):
     refusal(word)
 
 
-def test_a_whole_number_may_be_written_with_an_exponent():
+def test_values_are_yaml():
     assert load("smoke", ["budget.policy_tokens=2e6"]).budget.policy_tokens == 2_000_000
-
-
-def test_of_a_budget_the_larger_share_of_tokens_and_steps_is_spent():
-    both, tokens_alone = BudgetConfig(policy_tokens=1000, steps=10), BudgetConfig(policy_tokens=1000)
-    assert both.spent(policy_tokens=250, steps=1) == 0.25 and both.spent(policy_tokens=250, steps=4) == 0.4
-    assert both.spent(policy_tokens=1200, steps=9) == 1.2
-    assert tokens_alone.spent(policy_tokens=250, steps=4) == 0.25
-
-
-def test_an_engine_is_named_as_it_is_written():
     config = load("smoke", ["policy.engine=hf"])
-    assert config.policy.engine is EngineKind.HF
-    assert to_plain(config)["policy"]["engine"] == "hf"
+    assert config.policy.engine is EngineKind.HF and to_plain(config)["policy"]["engine"] == "hf"
+    user = load("smoke", [*LLM, "simulator.urls=[http://a:1/v1,https://b/v1]", "simulator.temperature=null"]).simulator
+    assert (user.urls, user.temperature) == (["http://a:1/v1", "https://b/v1"], None)
 
 
-def save(config, folder: Path) -> Path:
+@pytest.mark.parametrize("text", ["no", "1.10", "0123", "typo # 2", "reason: x", "[a]", "'quoted' at first", "1e3", "2026-11-27", "{a: b}"])
+def test_text_is_taken_as_written(text):
+    assert load("own_model", [f"policy.system_prompt={text}"]).policy.system_prompt == text
+
+
+@pytest.mark.parametrize("quotes", ["'", ""])
+def test_a_table_for_a_text_is_its_json_also_where_a_shell_took_its_quotes(quotes):
+    word = f'simulator.extra_body={quotes}{{"chat_template_kwargs": {{"enable_thinking": false}}}}{quotes}'
+    for base in ("smoke", "own_model"):
+        assert load(base, [*LLM, word]).simulator.extra() == {"chat_template_kwargs": {"enable_thinking": False}}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["seed=3", "learner.lr=0.001"],
+        ["teacher.kind=uniform", "budget.policy_tokens=300000", "evaluation.strictness=[0.1, 0.5]"],
+        ["algorithm.kind=ppo", "algorithm.turn_credit=0.9", "probe.at_start=true"],
+        [*LLM, 'simulator.urls=["http://127.0.0.1:8001/v1"]', 'simulator.extra_body={"a":1}', "rollout.max_error_share=0.1"],
+        ["teacher.kind=yoked", "teacher.trace=elsewhere/teacher.jsonl"],
+    ],
+)
+def test_a_run_knows_the_overrides_that_make_it_again(words):
+    config = load("adaptive_curriculum", words)
+    again = overrides_of(config)
+    assert {word.partition("=")[0] for word in words} == {word.partition("=")[0] for word in again}
+    assert to_plain(load("adaptive_curriculum", again)) == to_plain(config)
+
+
+def test_a_run_of_a_sweep_or_of_a_file_that_is_gone_has_no_such_overrides():
+    assert overrides_of(load_sweep("quick_comparison").config(Cell("uniform", 1))) is None
+    assert overrides_of(replace(load("adaptive_curriculum"), experiment="gone")) is None
+
+
+@pytest.mark.parametrize(
+    "text", ['"hi"', "'quoted'", '"Hi" and "bye"', "Be kind.  # first", "no", "null", "~", "1.10", "[a, b]", "a: b", "a\nb", "ü😊"]
+)
+def test_the_override_for_a_text_gives_the_same_text(text):
+    assert load("own_model", [override("policy.system_prompt", text)]).policy.system_prompt == text
+
+
+# Saved settings -----------------------------------------------------------------------------------------------------------------
+
+
+def save(folder: Path, *overrides: str) -> Path:
     path = folder / "config.yaml"
-    path.write_text(to_yaml(config, {"git_commit": "abc"}))
+    path.write_text(to_yaml(load("smoke", overrides), {"git_commit": "abc"}))
     return path
 
 
 def test_saved_settings_read_back_as_they_were(tmp_path):
-    config = load("smoke", ["teacher.kind=fixed", "teacher.strictness=0.3", "policy.engine=hf", "name=a"])
-    assert load_saved(save(config, tmp_path)) == config
-
-
-def test_a_resumed_run_may_get_more_budget_but_no_other_teacher(tmp_path):
-    path = save(load("smoke", ["teacher.kind=fixed"]), tmp_path)
-    assert load_saved(path, ["budget.steps=9", "resume=x"]).budget.steps == 9
-    with pytest.raises(ConfigError, match=r"teacher\.kind must stay 'fixed' in a resumed run, got 'uniform'"):
-        load_saved(path, ["teacher.kind=uniform"])
-    with pytest.raises(ConfigError, match=r"seed must stay 0 in a resumed run, got 1; start a new run for that"):
-        load_saved(path, ["seed=1"])
-
-
-def test_users_listen_to_the_language_that_the_policy_speaks():
-    assert load("smoke").simulator.register == "world"
-    assert load("smoke", ["policy.model=some/model"]).simulator.register == "open"
-    assert load("smoke", ["simulator.register=open"]).simulator.register == "open"
-
-
-def test_the_kind_of_user_chooses_which_settings_there_are():
-    config = load(
-        "smoke", ["simulator.kind=llm", "simulator.model=m", "simulator.urls=[http://a:1/v1,https://b/v1]", "simulator.temperature=null"]
-    )
-    assert isinstance(config.simulator, LLMUserConfig)
-    assert (config.simulator.urls, config.simulator.temperature) == (["http://a:1/v1", "https://b/v1"], None)
-    assert to_plain(config)["simulator"]["answer_format"] == "json_schema"
-    assert "simulator.register is not a setting" in refusal("simulator.kind=llm", "simulator.model=m", "simulator.register=open")
-    assert "simulator.urls is not a setting" in refusal("simulator.urls=[http://a/v1]")
+    words = ["teacher.kind=fixed", "teacher.strictness=0.3", "policy.engine=hf", "name=a"]
+    assert load_saved(save(tmp_path, *words)) == load("smoke", words)
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("simulator.model=", "simulator.model must be text, got None"),
-        ("simulator.model=''", "simulator.model must name the model that the servers serve, got ''"),
-        ("simulator.urls=http://a/v1", "simulator.urls must be a list, got 'http://a/v1'"),
-        ("simulator.urls=[]", "simulator.urls must name at least one server, each once, got []"),
-        ("simulator.concurrency=many", "simulator.concurrency must be a whole number, got 'many'"),
-        ("simulator.timeout_s=0", "simulator.timeout_s must be > 0, got 0.0"),
-        ("simulator.start_emotion=5", "simulator.start_emotion must be in [10, 100), got 5"),
-        ("simulator.answer_format=xml", "simulator.answer_format must be one of json_schema, json_object, text, got 'xml'"),
-        ("simulator.temprature=1", "simulator.temprature is not a setting; did you mean simulator.temperature?"),
-    ],
+    "change", ["teacher.kind=uniform", "seed=1", "policy.thinking=true", "learner.lr=0.1", "evaluation.num_scenarios=3"]
 )
-def test_a_wrong_setting_of_the_llm_user_is_refused(override, message):
-    assert refusal("simulator.kind=llm", "simulator.model=m", override) == message
+def test_a_resumed_run_keeps_the_settings_that_its_past_depends_on(tmp_path, change):
+    with pytest.raises(ConfigError) as refused:
+        load_saved(save(tmp_path, "teacher.kind=fixed"), [change])
+    assert str(refused.value).startswith(f"{change.partition('=')[0]} must stay")
 
 
-def test_a_dialogue_may_take_longer_than_one_of_its_questions_may_wait():
-    llm = ("simulator.kind=llm", "simulator.model=m")
-    assert refusal(*llm, "rollout.dialogue_timeout_s=90", "rollout.outage_s=600") == (
-        "rollout.dialogue_timeout_s must be above simulator.max_wait_s=120 with rollout.outage_s=600, got 90: "
-        "dialogues would fail before an outage shows; raise the one or lower the other"
-    )
-    for settings in (["rollout.outage_s=0"], ["simulator.max_wait_s=60", "rollout.outage_s=600"]):
-        assert load("smoke", [*llm, "rollout.dialogue_timeout_s=90", *settings]).rollout.dialogue_timeout_s == 90.0
-
-
-def test_how_the_llm_user_samples_biases_no_ratio():
-    assert refusal("simulator.kind=llm", "simulator.model=m", "simulator.top_p=0.9").startswith("simulator.top_p is not a setting; did you")
-
-
-def test_a_resumed_run_may_find_its_user_elsewhere_but_not_another_user(tmp_path):
-    path = save(load("smoke", ["simulator.kind=llm", "simulator.model=m"]), tmp_path)
-    moved = load_saved(path, ["simulator.urls=[http://b/v1]", "simulator.concurrency=3", "simulator.api_key_env=KEY"])
-    assert moved.simulator.urls == ["http://b/v1"]
-    with pytest.raises(ConfigError, match=r"simulator\.model must stay 'm' in a resumed run, got 'n'"):
+def test_a_resumed_run_may_have_another_budget_machine_and_place_of_its_user(tmp_path):
+    path = save(tmp_path, *LLM)
+    moved = ["budget.steps=9", "resume=x", "learner.micro_batch_rows=2", "simulator.urls=[http://b/v1]", "simulator.api_key_env=KEY"]
+    config = load_saved(path, moved)
+    assert (config.budget.steps, config.resume, config.learner.micro_batch_rows, config.simulator.urls) == (9, "x", 2, ["http://b/v1"])
+    with pytest.raises(ConfigError, match=r"simulator\.model must stay"):
         load_saved(path, ["simulator.model=n"])
 
 
-def test_what_decides_nothing_of_what_a_user_says_are_settings_of_its_servers():
+def test_what_decides_nothing_of_a_users_words_are_settings_of_its_servers():
     assert set(DECIDE_NOTHING) < {setting.name for setting in fields(EndpointConfig)}
 
 
@@ -276,78 +364,7 @@ def test_leaves_are_dotted_names():
     assert list(leaves({"a": {"b": 1, "c": [2]}, "d": None, "e": {}})) == [("a.b", 1), ("a.c", [2]), ("d", None)]
 
 
-def test_nearest_looks_in_the_own_section_first_then_at_the_last_part():
-    assert nearest("budget.step", ["teacher.guard.step", "budget.steps"]) == "budget.steps"
-    assert nearest("lr", ["learner.lr", "l", "seed"]) == "learner.lr"
-    assert nearest("teacher.kimd", ["simulator.kind", "teacher.kind"]) == "teacher.kind"
-
-
-def test_the_embedded_prior_thinks_where_the_policy_does():
-    assert load("smoke", ["policy.thinking=true"]).policy.prior.thinking is True
-    assert load("smoke").policy.prior.thinking is False
-
-
-def test_a_prior_of_the_other_mode_is_refused_with_the_remedy():
-    asked = "policy.prior.thinking must be True where policy.thinking is, got False; leave it unset"
-    assert asked in refusal("policy.thinking=true", "policy.prior.thinking=false")
-    assert "policy.prior.thinking must be False" in refusal("policy.prior.thinking=true")
-    assert "policy.keep_thoughts must be unset where policy.thinking is false" in refusal("policy.keep_thoughts=false")
-
-
-def test_a_resumed_run_goes_on_in_its_mode(tmp_path):
-    (tmp_path / "config.yaml").write_text(to_yaml(load("smoke")))
-    with pytest.raises(ConfigError, match=r"policy\.thinking must stay False in a resumed run, got True"):
-        load_saved(tmp_path / "config.yaml", ["policy.thinking=true"])
-
-
-@pytest.mark.parametrize("setting", ["algorithm.policy_loss=gspo", "algorithm.loss_aggregation=dialogue_mean"])
-def test_losses_by_dialogue_need_dialogues_in_one_piece(setting: str):
-    thinking = ["policy.thinking=true", "policy.keep_thoughts=false"]
-    load("smoke", thinking)
-    with pytest.raises(ConfigError, match=r"forgets the thoughts before it \(policy\.keep_thoughts\)"):
-        load("smoke", [*thinking, setting])
-
-
-@pytest.mark.parametrize("word", ["inf", ".inf", "nan", ".nan", "-inf"])
-@pytest.mark.parametrize("name", ["algorithm.kl_coef", "rollout.temperature", "cluster.gpus_per_engine", "learner.weight_decay"])
-def test_a_number_that_is_none_is_refused_however_it_is_spelt(name: str, word: str):
-    assert f"{name} must be " in refusal(f"{name}={word}")
-
-
-def test_settings_that_bound_the_memory_of_an_update_are_checked():
-    assert "learner.logit_chunk_mb must be >= 1, got 0" in refusal("learner.logit_chunk_mb=0")
-    assert "policy.lora.rank must be >= 0, got -1" in refusal("policy.lora.rank=-1")
-    assert load("smoke", ["learner.gradient_checkpointing=true", "policy.lora.targets=q_proj,v_proj"]).policy.lora.rank == 0
-
-
-@pytest.mark.parametrize("quotes", ["'", ""])
-def test_a_table_for_a_text_is_its_json_as_a_shell_that_takes_the_quotes_away_leaves_it(quotes):
-    word = f'simulator.extra_body={quotes}{{"chat_template_kwargs": {{"enable_thinking": false}}}}{quotes}'
-    for base in ("smoke", "own_model"):
-        user = load(base, ["simulator.kind=llm", "simulator.model=m", word]).simulator
-        assert user.extra() == {"chat_template_kwargs": {"enable_thinking": False}}
-
-
-@pytest.mark.parametrize(
-    "text", ["no", "1.10", "0123", "typo # 2", "reason: x", "[a]", "'quoted' at first", "off", "1e3", "2026-11-27", "{a: b}"]
-)
-def test_a_setting_that_is_text_is_what_was_written(text):
-    config = load("own_model", [f"policy.system_prompt={text}"])
-    assert config.policy.system_prompt == text
-
-
-def test_quotes_around_a_text_are_the_shells():
-    assert load("own_model", ["policy.system_prompt='Listen: first.'"]).policy.system_prompt == "Listen: first."
-
-
-@pytest.mark.parametrize("nothing", ["", "null", "~"])
-def test_a_text_is_never_nothing(nothing):
-    with pytest.raises(ConfigError, match=r"policy\.system_prompt must be text, got None"):
-        load("own_model", [f"policy.system_prompt={nothing}"])
-
-
-@pytest.mark.parametrize("word", ["policy.model=${name}", "name=???", "seed=???", "simulator.urls=['http://${name}']"])
-def test_what_the_library_would_put_other_settings_into_is_refused(word):
-    words = [word] if "urls" not in word else ["simulator.kind=llm", "simulator.model=x", word]
-    with pytest.raises(ConfigError, match="must be text that stands for itself"):
-        load("adaptive_curriculum", words)
+def test_every_algorithm_takes_credit_by_turn():
+    for kind, settings in ALGORITHM_CONFIGS.items():
+        config = load("smoke", [f"algorithm.kind={kind}", "algorithm.turn_credit=0.5"]).algorithm
+        assert isinstance(config, settings) and config.turn_credit == 0.5

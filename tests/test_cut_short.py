@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import signal
 
 import pytest
-from test_run import begin, sent  # noqa: F401 (a fixture)
 
 from analysis.transcripts import CutShort, ending_of
-from curriculum.collapse.alarms import CollapseConfig
+from curriculum.collapse.history import CollapseConfig
 from curriculum.collapse.monitor import CollapseMonitor
-from experiments.agents.scores import in_words
+from experiments.agents.scores import report
 from experiments.evaluation import Graded, summarise
 from experiments.run_folder import closing_words
 from simulator.dialogue import Outcome
@@ -85,22 +83,12 @@ def test_the_alarm_rings_also_where_it_was_so_from_the_first_step(share, rings):
         assert rung[0].step == config.patience and "no further reply fits their context" in rung[0].message
 
 
-def test_a_run_warns_at_its_first_look_and_its_first_step(begin, capsys):  # noqa: F811
-    stops = [sent(signal.SIGINT)]  # once: the first step ends, and no other begins
-    small = ("evaluation.num_scenarios=2", "evaluation.during_scenarios=1", "evaluation.strictness=[0.5]", "groups_per_step=2")
-    begin("rollout.max_context=100", "rollout.max_new_tokens=6", *small, score=lambda: stops and stops.pop()())
-    out = capsys.readouterr().err
-    assert "WARNING at step 0: 100% of the held-out dialogues were cut short after " in out
-    assert "no further one fits into rollout.max_context=100: " in out
-    assert "WARNING at step 1: 100% of the training dialogues were cut short after " in out
-
-
 def test_an_evaluation_warns_in_its_own_options(tmp_path):
     errors = {"planned": 4, "not_played": 0, "excluded_dialogues": 0, "reasons": {}}
     errors |= {"cut_short": 4, "cut_short_by_user": 0.9, "cut_short_replies": 1.0}
     agent = {"name": "a", "max_context": 100, "max_new_tokens": 6}
     found = {"agent": agent, "profiles": "p.jsonl", "n_dialogues": 0, "errors": errors, "capabilities": {}}
-    said = in_words(found, tmp_path)
+    said = report(found, tmp_path)
     (warning,) = [line for line in said.splitlines() if line.startswith("WARNING")]
     assert warning.startswith("WARNING     100% of the dialogues were cut short after 1.0 replies on average")
     assert "fits into --max-context=100: 90%" in warning and warning.endswith("; raise --max-context")

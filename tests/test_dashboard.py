@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
 
 from documented_metrics import documented_keys
-from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2, metadata
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from analysis.tensorboard import (
     COMPARED,
-    HEALTH,
     JUDGED_BY,
     PAGES,
     Dashboard,
     TeachingBoard,
     compared_settings,
     evaluation_picture,
-    heat_image,
-    pages_for,
+    layout,
+    png_map,
 )
 
 
@@ -84,6 +81,7 @@ def test_a_run_resumed_from_its_very_start_keeps_nothing_but_its_layout(tmp_path
 def test_a_resumed_run_loses_what_it_never_writes_again(tmp_path: Path) -> None:
     dashboard = Dashboard(tmp_path)
     dashboard.text("collapse/alarm", 2, "kept")
+    dashboard.text("collapse/alarm", 3, "undone")
     dashboard.text("collapse/alarm", 5, "undone")
     dashboard.close()
     Dashboard(tmp_path, purge_step=3).close()
@@ -110,7 +108,7 @@ def test_the_layout_opens_on_one_page_about_health(tmp_path: Path) -> None:
 
 
 def test_the_health_page_shows_what_tells_a_healthy_run() -> None:
-    patterns = [tag for chart in HEALTH.charts for tag in chart.tags]
+    patterns = [tag for chart in PAGES[0].charts for tag in chart.tags]
     for key in (
         "reward/mean",
         "curriculum/reward_density",
@@ -127,20 +125,14 @@ def test_the_health_page_shows_what_tells_a_healthy_run() -> None:
 
 def test_titles_within_a_page_differ() -> None:
     for page in PAGES:
-        assert len({chart.title for chart in page.charts}) == len(page.charts)
+        charts = [*page.charts, *page.optional]
+        assert len({chart.title for chart in charts}) == len(charts)
 
 
-def test_every_chart_shows_a_documented_metric() -> None:
+def test_every_chart_shows_a_documented_metric_and_every_documented_metric_has_a_place() -> None:
+    tags = [tag for page in PAGES for chart in (*page.charts, *page.optional) for tag in chart.tags]
     keys = [re.sub(r"<\w+>", grid, key) for key in documented_keys() for grid in ("full", "during")]
-    for page in PAGES:
-        for chart in page.charts:
-            for tag in chart.tags:
-                assert any(re.fullmatch(tag, key) for key in keys), tag
-
-
-def test_every_documented_metric_has_a_place() -> None:
-    tags = [tag for page in PAGES for chart in page.charts for tag in chart.tags]
-    keys = [re.sub(r"<\w+>", grid, key) for key in documented_keys() for grid in ("full", "during")]
+    assert [tag for tag in tags if not any(re.fullmatch(tag, key) for key in keys)] == []
     assert [key for key in keys if not any(re.fullmatch(tag, key) for tag in tags)] == []
 
 
@@ -154,17 +146,7 @@ def test_a_chart_that_only_some_runs_have_comes_with_its_metric(tmp_path: Path) 
     assert "Critic" not in [page.title for page in before.category]
     assert {page.title: [chart.title for chart in page.chart] for page in after.category}["Critic"] == ["Loss"]
     assert "The teacher's own figures" in [page.title for page in after.category]
-    assert all(page.charts for page in pages_for(()))
-
-
-def test_a_map_has_a_dark_cell_where_the_number_is_high() -> None:
-    picture = heat_image({("a", "1"): 0.0, ("b", "2"): 1.0}, ["a", "b"], ["1", "2"], title="t", x_label="x", low=0.0, high=1.0, form="")
-    image = Image.open(io.BytesIO(picture.png)).convert("RGB")
-    assert image.size == (picture.width, picture.height)
-    # Cells are 38 wide from x = 110 and 26 high from y = 34: a/1 is pale, b/2 dark, a/2 was not measured.
-    assert image.getpixel((120, 40)) == (247, 251, 255)
-    assert image.getpixel((158, 66)) == (8, 48, 107)
-    assert image.getpixel((158, 40)) == (255, 255, 255)
+    assert all(page.chart for page in layout(()).category)
 
 
 def test_what_was_issued_is_counted_by_hidden_intention() -> None:
@@ -184,9 +166,7 @@ def test_what_was_issued_is_counted_by_hidden_intention() -> None:
     assert set(pictures) == {
         f"curriculum/{name}" for name in ("strictness_by_family", "groups_by_family", "strictness_by_intention", "groups_by_intention")
     }
-    # Three families have a row each, two hidden intentions as well.
-    assert pictures["curriculum/groups_by_family"].height == pictures["curriculum/strictness_by_family"].height
-    assert pictures["curriculum/strictness_by_family"].height - pictures["curriculum/strictness_by_intention"].height == 26
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures.values())
     assert TeachingBoard().pictures() == {}
 
 
@@ -216,12 +196,13 @@ def test_dialogues_that_broke_are_in_no_map_of_scores() -> None:
 
 
 def test_pictures_come_back_as_they_were_written(tmp_path: Path) -> None:
-    picture = heat_image({("a", "1"): 0.5}, ["a"], ["1"], title="t", x_label="x", low=0.0, high=1.0)
+    picture = png_map({("a", "1"): 0.5}, ["1"], title="t", x_label="x", high=1.0)
     dashboard = Dashboard(tmp_path)
     dashboard.image("eval/full_grid", 3, picture)
     dashboard.close()
     (event,) = read(tmp_path).Images("eval/full_grid")
-    assert (event.step, event.width, event.height, event.encoded_image_string) == (3, picture.width, picture.height, picture.png)
+    # 320 x (50 + 24 + a title of 28) pixels of the page, one and a half dots each.
+    assert (event.step, event.width, event.height, event.encoded_image_string) == (3, 480, 153, picture)
 
 
 def test_the_table_of_settings_holds_what_may_explain_a_score(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tiny_student import make_outcome
 
 from curriculum import TEACHERS
 from curriculum.__main__ import describe
-from curriculum.collapse.monitor import INDICATORS
+from curriculum.collapse.history import INDICATOR_METRICS as INDICATORS
 from experiments.config import load
 from experiments.preflight import warnings
 from policy.algorithms.algorithms import ALGORITHMS, make_algorithm
@@ -175,7 +175,7 @@ def test_the_example_algorithm_is_a_kind(monkeypatch):
     assert not any("turn_credit" in warning for warning in warnings(whole))
     config = whole.algorithm
     batch = random_talks(seed=3)
-    advantages_BT = make_algorithm(config).targets(batch).advantages_BT
+    advantages_BT = make_algorithm(config).add_advantages(batch).advantages_BT
     best = set()
     for group in set(batch.group_ids_B.tolist()):
         alive = [row for row in range(batch.num_rollouts) if batch.group_ids_B[row] == group and batch.valid_B[row]]

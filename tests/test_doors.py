@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.persona_judge import in_options, of_judge
 from experiments.agents.agent import of_agent
 from simulator.files import read_jsonl
+from simulator.llm.options import in_options, of_judge
 
 ROOT = Path(__file__).parents[1]
 

@@ -1,127 +1,79 @@
-"""Does frontier stay at the frontier: few groups, many families, late outcomes, and a guard that knows learning from collapse."""
+"""The frontier teacher: tracking by hand and with few groups, many families and late outcomes; replay and the entropy guard."""
 
 from __future__ import annotations
 
-import math
-from collections import deque
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_student import make_outcome
+from tiny_student import make_outcome, make_stats, make_task, practise, sigmoid, teach
+from tiny_student import make_teacher as make_any_teacher
 
-from curriculum.frontier import EntropyGuard, FrontierConfig, FrontierTeacher, GuardConfig, Measure
-from curriculum.task import GroupOutcome, Mode, Status, TaskSpec, UpdateStats
-from simulator.scenario import FAMILIES, Difficulty, Family
-
-SUCCESS_AT_TARGET = math.log(0.45 / 0.55) / 8.0
-"""Where sigmoid(8 (c - d)) is .45: at d = c - this."""
+from curriculum.frontier import EntropyGuard, ForgettingConfig, ForgettingWatch, FrontierTeacher, GuardConfig, Measure
+from curriculum.task import GroupOutcome, Mode, Status
+from simulator.scenario import FAMILIES, Difficulty
 
 PLAIN = {"target_success": 0.45, "offset_prior": 2.0, "offset_rate": 0.1}
-"""Settings with which the figures of these tests were worked out by hand."""
+"""Settings with which the values of these tests were worked out by hand."""
+TARGET_BELOW = 0.025
+"""Where sigmoid(8 (c - d)) is 0.45: at d = c + this."""
 
 
-def sigmoid(x: float) -> float:
-    return 1.0 / (1.0 + math.exp(-x))
+def make_teacher(**settings) -> FrontierTeacher:
+    return make_any_teacher("frontier", families=FAMILIES, **{**PLAIN, **settings})
 
 
-def make_teacher(*, group_size: int = 8, seed: int = 0, **settings) -> FrontierTeacher:
-    scenarios = {family: [f"{family}-{i}" for i in range(20)] for family in FAMILIES}
-    return FrontierTeacher(FrontierConfig(**{**PLAIN, **settings}), scenarios=scenarios, group_size=group_size, seed=seed)
-
-
-def make_task(teacher: FrontierTeacher, strictness: float, *, family: Family | None = None) -> TaskSpec:
-    """A task of the teacher's own, issued at `strictness`."""
-    issued = teacher.propose(1, policy_version=0)[0]
-    changed = {"family": family or issued.family, "strictness": strictness, "difficulty": Difficulty.along(strictness)}
-    task = TaskSpec(**{**vars(issued), **changed, "mode": Mode.FRONTIER})
-    teacher._outstanding[task.uid] = task
-    return task
-
-
-def tracking_rmse(*, num_groups: int, num_steps: int, seed: int, delay: int = 0) -> tuple[float, float]:
-    """Student S7: 24 families whose frontiers rise together from about .15 by .55; the error of each task issued at the frontier.
-
-    Returns:
-        Root mean square error over all steps, and over the last two thirds.
-    """
-    rng = np.random.default_rng(seed)
-    offset = dict(zip(FAMILIES, rng.normal(0.0, 0.15, len(FAMILIES)), strict=True))
-    teacher = make_teacher(seed=seed)
-    in_flight: deque[list[GroupOutcome]] = deque()
+@pytest.mark.parametrize(("num_groups", "num_steps", "whole", "late", "seeds"), [(6, 50, 0.08, 0.07, 12), (8, 200, 1.0, 0.03, 4)])
+def test_24_rising_families_are_tracked_with_few_groups(num_groups, num_steps, whole, late, seeds):
+    """Student S7: frontiers rise together from about 0.15 by 0.55. Root mean square error of each task issued at the frontier."""
     errors = []
-    for step in range(num_steps):
-        outcomes = []
-        for task in teacher.propose(num_groups, policy_version=step):
-            ability = 0.15 + 0.55 * step / num_steps + offset[task.family]
-            outcomes.append(make_outcome(task, rng.binomial(8, sigmoid(8.0 * (ability - task.strictness)))))
-            if task.mode is Mode.FRONTIER:
-                errors.append((step, task.strictness - np.clip(ability - SUCCESS_AT_TARGET, 0.0, 1.0)))
-        in_flight.append(outcomes)
-        if len(in_flight) > delay:
-            teacher.observe(in_flight.popleft())
+    for seed in range(seeds):
+        offset = dict(zip(FAMILIES, np.random.default_rng(seed).normal(0.0, 0.15, len(FAMILIES)), strict=True))
+
+        def ability(task, offset=offset) -> float:
+            return 0.15 + 0.55 * (task.teacher_step - 1) / num_steps + offset[task.family]
+
+        issued = practise(make_teacher(seed=seed), ability, num_steps=num_steps, num_groups=num_groups, seed=seed)
+        errors += [
+            (step, task.strictness - np.clip(ability(task) + TARGET_BELOW, 0.0, 1.0))
+            for step, tasks in enumerate(issued)
+            for task in tasks
+            if task.mode is Mode.FRONTIER
+        ]
     steps, misses = np.array(errors).T
-    late = misses[steps >= num_steps / 3]
-    return float(np.sqrt(np.mean(misses**2))), float(np.sqrt(np.mean(late**2)))
+    assert np.sqrt(np.mean(misses**2)) <= whole and np.sqrt(np.mean(misses[steps >= num_steps / 3] ** 2)) <= late
 
 
-def test_24_families_are_tracked_with_six_groups_in_50_steps():
-    rmse, late_rmse = np.mean([tracking_rmse(num_groups=6, num_steps=50, seed=seed) for seed in range(40)], axis=0)
-    assert rmse <= 0.08 and late_rmse <= 0.07
+@pytest.mark.parametrize("delay", [0, 16])
+def test_a_stationary_student_is_found_with_any_delay(delay):
+    """Student S1: p = sigmoid(4 - 8 d), so that p = 0.45 at d = 0.525; the mean strictness of each step, over the last two thirds."""
+    issued = practise(make_teacher(), 0.5, num_steps=200 if delay else 120, num_groups=32, delay=delay)
+    means = np.array([np.mean([task.strictness for task in tasks if task.mode is Mode.FRONTIER]) for tasks in issued])
+    assert np.sqrt(np.mean((means[len(means) // 3 :] - 0.525) ** 2)) <= 0.02
 
 
-def test_24_families_are_tracked_with_eight_groups_in_200_steps():
-    _, late_rmse = np.mean([tracking_rmse(num_groups=8, num_steps=200, seed=seed) for seed in range(10)], axis=0)
-    assert late_rmse <= 0.03
-
-
-@pytest.mark.parametrize("delay", [0, 2, 8, 16])
-def test_stationary_student_is_found_whatever_the_delay(delay):
-    """Student S1: p = sigmoid(4 - 8 d), so that p = .45 at d = .525; the mean strictness issued each step, over the last two thirds."""
-    rng = np.random.default_rng(0)
-    teacher = make_teacher()
-    in_flight: deque[list[GroupOutcome]] = deque()
-    means = []
-    for step in range(300 if delay else 150):
-        tasks = teacher.propose(32, policy_version=step)
-        means.append(np.mean([task.strictness for task in tasks if task.mode is Mode.FRONTIER]))
-        in_flight.append([make_outcome(task, rng.binomial(8, sigmoid(4.0 - 8.0 * task.strictness))) for task in tasks])
-        if len(in_flight) > delay:
-            teacher.observe(in_flight.popleft())
-    late = np.array(means[len(means) // 3 :])
-    assert np.sqrt(np.mean((late - 0.525) ** 2)) <= 0.02
-    assert np.sqrt(np.mean((late - 0.5) ** 2)) <= 0.035  # the survey's yardstick is p = .5, which is .025 away from the target
-
-
-def test_surprise_is_worked_out_from_the_strictness_issued():
+def test_the_frontier_error_is_worked_out_from_the_strictness_issued():
     teacher = make_teacher(start=0.5)
-    near = make_outcome(make_task(teacher, 0.4), 4)
-    # Expected at .4: .45 + 2 * .1 = .65; half succeeded: (.5 - .65) / 2.
-    assert teacher.surprise(near) == pytest.approx(-0.075)
-    assert teacher.surprise(make_outcome(make_task(teacher, 0.9), 0)) == 0.0  # a failure far above says nothing
-    assert teacher.surprise(make_outcome(make_task(teacher, 0.1), 8)) == 0.0  # nor does a success far below
-    assert teacher.surprise(make_outcome(make_task(teacher, 0.9), 8)) == pytest.approx(0.5)
+    # Expected at 0.4: 0.45 + 2 * 0.1 = 0.65; half succeeded: (0.5 - 0.65) / 2.
+    assert teacher.frontier_error(make_outcome(make_task(teacher, 0.4), 4)) == pytest.approx(-0.075)
+    assert teacher.frontier_error(make_outcome(make_task(teacher, 0.9), 0)) == 0.0  # a failure far above says nothing
+    assert teacher.frontier_error(make_outcome(make_task(teacher, 0.1), 8)) == 0.0  # nor does a success far below
+    assert teacher.frontier_error(make_outcome(make_task(teacher, 0.9), 8)) == pytest.approx(0.5)
 
 
-def test_level_moves_by_rho_of_the_mean_and_never_faster_than_rate():
-    teacher = make_teacher(start=0.5, rho=0.3, rate=0.05)
-    teacher.observe([make_outcome(make_task(teacher, 0.5), 5) for _ in range(4)])
-    assert teacher.level == pytest.approx(0.5 + 0.3 * (5 / 8 - 0.45) / 2)
-    teacher = make_teacher(start=0.5, rho=0.3, rate=0.05)
-    teacher.observe([make_outcome(make_task(teacher, 0.5), 8) for _ in range(4)])
-    assert teacher.level == pytest.approx(0.55)
-    teacher = make_teacher(start=0.5, rho=0.3, rate=0.05)
-    teacher.observe([make_outcome(make_task(teacher, 0.5), 8)])
-    assert teacher.level == pytest.approx(0.5 + 0.05 / 4)  # one group alone moves it by a quarter of the step
+@pytest.mark.parametrize(("num_groups", "num_successes", "move"), [(4, 5, 0.3 * (5 / 8 - 0.45) / 2), (4, 8, 0.05), (1, 8, 0.05 / 4)])
+def test_the_level_moves_by_rho_of_the_mean_at_most_by_rate_and_less_for_few_groups(num_groups, num_successes, move):
+    teacher = make_teacher(start=0.5)
+    teacher.observe([make_outcome(make_task(teacher, 0.5), num_successes) for _ in range(num_groups)])
+    assert teacher.level == pytest.approx(0.5 + move)
 
 
-def test_family_that_differs_gets_an_offset_of_its_own():
-    teacher = make_teacher(start=0.5, offset_prior=2.0)
-    task = make_task(teacher, 0.5)
-    teacher.observe([make_outcome(task, 0)])
-    # The level fell to .4875, so .45 - 2 * .0125 = .425 was expected at .5; none succeeded: -.425 / 2, and a first group is half believed.
-    assert teacher.level == pytest.approx(0.4875)
-    assert teacher.offsets[str(task.family)] == pytest.approx(0.5 * -0.425 / 2)
-    assert all(offset == 0.0 for family, offset in teacher.offsets.items() if family != str(task.family))
+def test_a_family_that_differs_gets_an_offset():
+    teacher = make_teacher(start=0.5)
+    teach(teacher, 0.5, 0, family=FAMILIES[3])
+    # The level fell to 0.4875, so 0.425 was expected at 0.5; none succeeded: -0.425 / 2, and a first group is half believed.
+    assert teacher.level == pytest.approx(0.4875) and teacher.offsets.pop(str(FAMILIES[3])) == pytest.approx(0.5 * -0.425 / 2)
+    assert set(teacher.offsets.values()) == {0.0}
 
 
 @pytest.mark.parametrize(("offset", "num_successes", "level", "reach"), [(0.6, 8, 0.55, 1.1), (-0.6, 0, 0.45, -0.1)])
@@ -133,134 +85,192 @@ def test_a_family_at_a_bound_is_not_carried_beyond_it_by_the_others(offset, num_
     assert teacher.level == pytest.approx(level) and teacher.level + teacher.offsets[str(bound)] == pytest.approx(reach)
 
 
-def test_the_first_failure_at_the_bound_counts_in_full_however_far_the_others_rose():
-    teacher = make_teacher(start=0.5, offset_prior=2.0)
-    mastered, other = FAMILIES[:2]
-    teacher.offsets[str(mastered)] = 0.6
-    for strictness in (0.5, 0.6, 0.7, 0.8):
-        teacher.observe([make_outcome(make_task(teacher, strictness, family=other), 8) for _ in range(4)])
-    teacher.observe([make_outcome(make_task(teacher, 1.0, family=mastered), 0)])
-    # Below the bound by .0125, by which one group moves the level, so .45 + 2 * .0875 = .625 was expected; a first group is half believed.
-    assert teacher.frontier(mastered) == pytest.approx(1.0875 - 0.5 * 0.625 / 2)
-
-
 def test_impossible_and_mastered_families_do_not_drag_the_others():
-    rng = np.random.default_rng(0)
-    teacher = make_teacher()
-    impossible, mastered = FAMILIES[0], FAMILIES[1]
-    for step in range(250):
-        outcomes = []
-        for task in teacher.propose(8, policy_version=step):
-            p = {impossible: 0.0, mastered: 1.0}.get(task.family, sigmoid(8.0 * (0.5 - task.strictness)))
-            outcomes.append(make_outcome(task, rng.binomial(8, p)))
-        teacher.observe(outcomes)
-    others = [teacher.frontier(family) for family in FAMILIES[2:]]
-    assert np.mean(others) == pytest.approx(0.525, abs=0.02) and np.std(others) < 0.06
+    teacher, (impossible, mastered, *others) = make_teacher(), FAMILIES
+    constant = {impossible: 0.0, mastered: 1.0}
+    practise(
+        teacher, 0.0, num_steps=250, num_groups=8, success=lambda task: constant.get(task.family, sigmoid(8.0 * (0.5 - task.strictness)))
+    )
+    frontiers = [teacher.frontier(family) for family in others]
+    assert np.mean(frontiers) == pytest.approx(0.525, abs=0.02) and np.std(frontiers) < 0.06
     assert teacher.frontier(impossible) < 0.05 and teacher.frontier(mastered) > 0.95
-    raw = [teacher.level + offset for offset in teacher.offsets.values()]
-    assert min(raw) >= -0.1 - 1e-9 and max(raw) <= 1.1 + 1e-9
 
 
-def test_explored_share_is_uniform_and_marked():
+def test_the_ceiling_follows_easy_groups_and_the_target_is_a_share_of_it():
+    teacher = make_teacher(start=0.8, target_success=0.46, ceiling_rate=0.5)
+    teach(teacher, 0.7, 4)
+    assert teacher.ceiling == 1.0  # near the frontier failure says where it lies, not how an able agent would do
+    teach(teacher, 0.1, 4)
+    assert teacher.ceiling == pytest.approx(0.75) and teacher.target == pytest.approx(0.75 * 0.46)
+    assert teacher.frontier_error(make_outcome(make_task(teacher, 0.1), 6)) == 0.0  # six of eight are the ceiling
+
+
+def test_mastered_families_do_not_move_the_ceiling():
+    teacher = make_teacher(start=0.8, ceiling_rate=0.5)
+    teacher.offsets[str(FAMILIES[0])], teacher.num_seen[str(FAMILIES[0])] = 0.3, 100
+    teach(teacher, 0.1, 4, family=FAMILIES[0])
+    assert teacher.frontier(FAMILIES[0]) >= 1.0 and teacher.ceiling == 1.0
+
+
+def test_the_running_success_is_that_of_groups_at_the_frontier():
+    teacher = make_teacher(start=0.5)
+    for mode, success in ((Mode.REPLAY, 0.45), (Mode.UNIFORM, 0.45), (Mode.FRONTIER, 0.45 + 0.05 * (1.0 - 0.45))):
+        teach(teacher, 0.5, 8, mode=mode)
+        assert teacher.success == pytest.approx(success)
+
+
+def test_graded_rewards_move_the_frontier_without_any_success_and_both_measures_agree_on_binary_ones():
+    by_reward, by_success = (make_teacher(start=0.5, target_success=0.4, measure=measure, group_size=2) for measure in Measure)
+    task = make_task(by_reward, 0.5)
+    group = GroupOutcome(task=task, rewards=(0.5, 0.66), successes=(0, 0), num_tokens=(1, 1), statuses=(Status.OK,) * 2)
+    assert by_reward.frontier_error(group) == pytest.approx((0.58 - 0.4) / 2)
+    assert by_success.frontier_error(group) == pytest.approx(-0.4 / 2)
+    states = []
+    for measure in Measure:
+        teacher = make_teacher(measure=measure)
+        practise(teacher, 0.4, num_steps=10, num_groups=4)
+        states.append({**teacher.state_dict(), "settings": None})
+    assert states[0] == states[1]
+
+
+def test_propensities_of_the_three_modes_add_up_to_one_while_a_part_is_replay():
+    teacher = make_any_teacher("frontier", explore=0.2, forgetting=replace(STARK, num_errors=0.0))
+    teacher.observe([probe(0.1, reward) for reward in (1.0, 1.0, 0.0, 1.0)])
+    assert teacher.forgetting.replay_share == pytest.approx(0.5)
+    shares = {task.mode: task.propensity for task in teacher.propose(200, policy_version=0)}
+    assert shares == pytest.approx({Mode.UNIFORM: 0.2, Mode.REPLAY: 0.4, Mode.FRONTIER: 0.4})
+
+
+def test_shares_of_modes_are_the_propensities():
     tasks = make_teacher(explore=0.25, start=0.3, jitter=0.0).propose(2000, policy_version=0)
     explored = [task for task in tasks if task.mode is Mode.UNIFORM]
     assert len(explored) / 2000 == pytest.approx(0.25, abs=0.03)
     assert np.mean([task.strictness for task in explored]) == pytest.approx(0.5, abs=0.05)
     assert {task.strictness for task in tasks if task.mode is Mode.FRONTIER} == {0.3}
-    assert tasks[0].propensity == pytest.approx((0.25 if tasks[0].mode is Mode.UNIFORM else 0.75) / 24)
+    assert {task.mode: 24 * task.propensity for task in tasks} == pytest.approx({Mode.UNIFORM: 0.25, Mode.FRONTIER: 0.75})
 
 
-def feed_guard(guard: EntropyGuard, series: list[tuple[float, float]], *, success: float = 0.45, target: float = 0.45) -> list[dict]:
-    """Decisions on a series of (entropy, reward density)."""
-    taken = []
-    for step, (entropy, density) in enumerate(series):
-        stats = UpdateStats(
-            step=step,
-            policy_version=step,
-            entropy=entropy,
-            entropy_sampled=entropy,
-            reward_density=density,
-            zero_variance_share=0.0,
-            kl=0.0,
-        )
-        taken.append(guard.on_update(stats, success=success, target=target))
-    return [decision for decision in taken if decision]
+# Forgetting
 
+STARK = ForgettingConfig(rate=0.5, fading=0.0, num_errors=0.0, full=0.5)
+"""A band is judged from two dialogues on."""
+
+
+def probe(strictness: float, reward: float) -> GroupOutcome:
+    task = make_any_teacher("fixed").propose(1, policy_version=0)[0]
+    task = replace(task, uid="probe", mode=Mode.PROBE, group_size=1, difficulty=Difficulty.along(strictness))
+    return make_outcome(task, round(reward), rewards=(reward,))
+
+
+def watch(*rewards: float, strictness: float = 0.1, config: ForgettingConfig = STARK) -> ForgettingWatch:
+    watched = ForgettingWatch(config)
+    watched.learn([probe(strictness, reward) for reward in rewards], rewards)
+    return watched
+
+
+def test_a_fall_of_a_judged_band_becomes_a_share_of_replay():
+    assert watch(1.0).drops == [0.0] * 5
+    # now = 1, then 0.5: half of the best is gone, and 0.5 of it calls for all groups.
+    fallen = watch(1.0, 1.0, 0.0)
+    assert fallen.drops == pytest.approx([0.5, 0.0, 0.0, 0.0, 0.0]) and fallen.replay_share == pytest.approx(1.0)
+    fallen.learn([probe(0.1, 1.0)], [1.0])
+    assert fallen.drops[0] == pytest.approx(0.25) and fallen.replay_share == pytest.approx(0.5)
+    fallen.learn([probe(0.9, 0.0)] * 50, [0.0] * 50)
+    assert fallen.replay_share == pytest.approx(0.5)  # a band that never succeeded lost nothing
+    fallen.learn([probe(0.1, 1.0)] * 60, [1.0] * 60)
+    assert fallen.replay_share == 0.0
+    assert watch(0.6, 0.6, 0.6, 0.2, 0.2, strictness=0.9).drops[4] == pytest.approx(0.3)
+
+
+def test_chance_explains_so_many_standard_errors_and_a_lucky_best_fades():
+    # best 1, now 0.5: m = 0.75, standard error sqrt(0.75 * 0.25 * 0.5 / 1.5) = 0.25.
+    noisy = watch(1.0, 1.0, 0.0, config=replace(STARK, num_errors=1.5))
+    assert noisy.slacks[0] == pytest.approx(0.375) and noisy.replay_share == pytest.approx((0.5 - 0.375) / 0.5)
+    # best = 1 goes half of the way to now = 0.5.
+    assert watch(1.0, 1.0, 0.0, config=replace(STARK, fading=0.5)).drops[0] == pytest.approx(0.25)
+
+
+def test_the_ablation_never_replays_and_broken_probes_do_not_count():
+    off = watch(1.0, 1.0, *[0.0] * 5, config=replace(STARK, enabled=False))
+    assert off.replay_share == 0.0 and off.drops[0] > 0.9
+    before = off.state_dict()
+    off.learn([probe(0.1, 1.0)], [float("nan")])
+    assert off.state_dict() == before
+
+
+def test_frontier_replays_while_the_probes_show_forgetting_and_records_it():
+    teacher = make_any_teacher("frontier")
+    teacher.observe([probe(0.1, 1.0)] * 20)
+    assert not [task for task in teacher.propose(100, policy_version=0) if task.mode is Mode.REPLAY]
+    teacher.observe([probe(0.1, 0.0)] * 20)
+    decision = next(decision for decision in teacher.decisions() if decision["decision"] == "replay")
+    assert decision["share"] == teacher.metrics()["curriculum/replay_share"] == 1.0 and decision["drops"][0] > 0.5
+    tasks = teacher.propose(400, policy_version=0)
+    shares = {mode: sum(task.mode is mode for task in tasks) / 400 for mode in Mode}
+    assert shares[Mode.FRONTIER] == 0.0 and shares[Mode.UNIFORM] == pytest.approx(0.05, abs=0.03)
+    assert {task.propensity for task in tasks if task.mode is Mode.REPLAY} == {0.95}
+
+
+# Entropy guard
 
 FALLING = [(0.95**i, 0.6 * 0.95**i) for i in range(40)]
+"""Entropy and reward density."""
 
 
-def test_guard_leaves_learning_alone():
-    guard = EntropyGuard(GuardConfig())
-    assert feed_guard(guard, [(0.95**i, 0.6) for i in range(60)]) == [] and guard.shift == 0.0
+def feed(guard: EntropyGuard, series, *, success: float = 0.45, target: float = 0.45) -> list[dict]:
+    """The guard's decisions, each with its update."""
+    taken = []
+    for step, (entropy, density) in enumerate(series):
+        decision = guard.on_update(make_stats(step, entropy=entropy, reward_density=density), success=success, target=target)
+        if decision:
+            taken.append({**decision, "update": step})
+    return taken
 
 
-def test_guard_asks_for_stricter_users_when_success_is_easy_and_for_easier_ones_when_it_is_not():
-    lenient, starved = EntropyGuard(GuardConfig()), EntropyGuard(GuardConfig())
-    stricter, easier = feed_guard(lenient, FALLING, success=0.5), feed_guard(starved, FALLING, success=0.2)
-    assert {decision["action"] for decision in stricter} == {"stricter"} and lenient.shift == pytest.approx(-0.1)
-    assert {decision["action"] for decision in easier} == {"easier"} and starved.shift == pytest.approx(0.1)
-    assert {"entropy", "entropy_start", "reward_density", "success", "target", "shift"} <= set(stricter[0])
+def test_the_guard_asks_for_stricter_users_when_success_is_easy_and_for_easier_ones_when_it_is_not():
+    for success, action, shift in ((0.5, "stricter", -0.1), (0.2, "easier", 0.1)):
+        guard = EntropyGuard(GuardConfig())
+        decisions = feed(guard, FALLING, success=success)
+        assert {decision["action"] for decision in decisions} == {action} and guard.shift == pytest.approx(shift)
+        assert {"entropy", "entropy_start", "reward_density", "success", "target", "shift"} <= set(decisions[0])
+        assert {decision["action"] for decision in feed(guard, [(1.0, 0.6)] * 60)} == {"relax"}
+        assert guard.shift == pytest.approx(0.0, abs=1e-12)
 
 
-def test_guard_decides_at_most_every_fifth_update_and_takes_its_shift_back():
-    guard = EntropyGuard(GuardConfig())
-    assert len(feed_guard(guard, FALLING)) <= (40 - 5) // 5
-    relaxed = feed_guard(guard, [(1.0, 0.6)] * 60)
-    assert {decision["action"] for decision in relaxed} == {"relax"} and guard.shift == pytest.approx(0.0, abs=1e-12)
+def test_the_guard_acts_only_while_entropy_is_low_and_falling_and_groups_are_equal():
+    low = [(1.0, 0.6)] * 5 + [(0.3, 0.1)] * 6
+    cases = {
+        "density holds": [(0.95**i, 0.6) for i in range(60)],
+        "entropy holds": [(1.0, 0.6 * 0.95**i) for i in range(60)],
+        # Low, and rising ever after: the condition needs a fall.
+        "entropy rises": low + [(0.3 + 0.005 * i, 0.1) for i in range(1, 40)],
+    }
+    for name, series in cases.items():
+        actions = [decision["action"] for decision in feed(EntropyGuard(GuardConfig(smoothing=1.0)), series)]
+        assert actions == [], name
 
 
-def test_guard_can_be_switched_off_and_survives_updates_that_trained_on_nothing():
-    off = EntropyGuard(GuardConfig(enabled=False))
-    assert feed_guard(off, FALLING) == []
-    guard = EntropyGuard(GuardConfig())
-    gaps = [value for pair in FALLING for value in (pair, (float("nan"), float("nan")))]
-    assert len(feed_guard(guard, gaps)) == len(feed_guard(EntropyGuard(GuardConfig()), FALLING))
+def test_the_guard_decides_only_after_the_condition_held_and_so_long_after_its_last_decision():
+    config = GuardConfig(smoothing=1.0, hold_updates=5)
+    # The start is made of five updates, so that entropy is low and falling from the update after on: held for five at update 9.
+    falling = [(1.0, 0.6)] * 5 + [(0.5 * 0.99**i, 0.1) for i in range(20)]
+    updates = [decision["update"] for decision in feed(EntropyGuard(config), falling)]
+    assert updates == [9, 14, 19, 24]
+    # Interrupted every fourth update the condition never holds for five in a row.
+    broken = [(1.0, 0.6)] * 5 + [(0.5 * 0.99**i if i % 4 else 1.0, 0.1) for i in range(20)]
+    assert feed(EntropyGuard(config), broken) == []
 
 
-def test_guard_moves_the_target_and_the_teacher_notes_why():
+def test_the_guard_can_be_switched_off_and_passes_over_updates_without_measurements():
+    assert feed(EntropyGuard(GuardConfig(enabled=False)), FALLING) == []
+    gaps = [value for pair in FALLING for value in (pair, (float("nan"), float("inf")))]
+    assert len(feed(EntropyGuard(GuardConfig()), gaps)) == len(feed(EntropyGuard(GuardConfig()), FALLING))
+
+
+def test_the_guard_moves_the_target_and_the_teacher_records_why():
     teacher = make_teacher()
     for step, (entropy, density) in enumerate(FALLING):
-        stats = UpdateStats(
-            step=step,
-            policy_version=step,
-            entropy=entropy,
-            entropy_sampled=entropy,
-            reward_density=density,
-            zero_variance_share=0.0,
-            kl=0.0,
-        )
-        teacher.on_update(stats)
-    decisions = teacher.decisions()
-    assert decisions[0]["decision"] == "entropy_guard" and decisions[0]["action"] == "stricter"
-    assert teacher.target == pytest.approx(0.35) and teacher.metrics()["curriculum/target_success"] == pytest.approx(0.35)
-    assert teacher.decisions() == []
-
-
-def graded(task: TaskSpec, *rewards: float) -> GroupOutcome:
-    """A group with these rewards, of which those from .7 are successes."""
-    return GroupOutcome(
-        task=task,
-        rewards=rewards,
-        successes=tuple(reward >= 0.7 for reward in rewards),
-        num_tokens=(1,) * len(rewards),
-        statuses=(Status.OK,) * len(rewards),
-    )
-
-
-def test_graded_rewards_move_the_level_where_nobody_succeeds():
-    by_reward = make_teacher(start=0.5, target_success=0.4, measure=Measure.REWARD, group_size=2)
-    by_success = make_teacher(start=0.5, target_success=0.4, measure=Measure.SUCCESS, group_size=2)
-    group = graded(make_task(by_reward, 0.5), 0.5, 0.66)
-    assert by_reward.surprise(group) == pytest.approx((0.58 - 0.4) / 2)
-    assert by_success.surprise(group) == pytest.approx(-0.4 / 2)
-
-
-def test_both_measures_are_one_where_rewards_are_successes():
-    teachers = [make_teacher(start=0.5, measure=measure) for measure in Measure]
-    for teacher in teachers:
-        for _ in range(10):
-            tasks = teacher.propose(4, policy_version=0)
-            teacher.observe([make_outcome(task, 8 - round(8 * task.strictness)) for task in tasks])
-    by_reward, by_success = (teacher.state_dict() for teacher in teachers)
-    assert {**by_reward, "settings": None} == {**by_success, "settings": None}
+        teacher.on_update(make_stats(step, entropy=entropy, reward_density=density))
+    first = teacher.decisions()[0]
+    assert (first["decision"], first["action"]) == ("entropy_guard", "stricter") and teacher.decisions() == []
+    assert teacher.target == teacher.metrics()["curriculum/target_success"] == pytest.approx(0.35)

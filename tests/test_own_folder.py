@@ -1,7 +1,8 @@
-"""Temporary folders: what a killed process left goes with the next one; what is in use, or nobody's, stays."""
+"""Temporary folders, full disks and odd places: what a killed process left is removed, and errors name the folder."""
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import signal
@@ -11,8 +12,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from policy.files import LOCK, OwnFolder, remove_abandoned
+from policy import config
+from policy.files import LOCK, OwnFolder, as_os_error, first_writable, flush, remove_abandoned, share_like_folder, why_full
+from simulator.files import settle_home
 
 HOLDS_ONE = textwrap.dedent("""
     import sys, time
@@ -31,7 +36,6 @@ def holder(tmp_path):
     words = [sys.executable, "-c", HOLDS_ONE, tmp_path]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1])
     try:
-        assert process.stdout is not None
         name = process.stdout.readline().strip()
         assert name, "the process that holds a folder has not started"
         yield process, Path(name)
@@ -40,26 +44,15 @@ def holder(tmp_path):
         process.wait()
 
 
-def test_what_a_killed_process_left_goes_with_the_next(holder, tmp_path):
-    process, left = holder
+def test_a_folder_stays_while_its_process_lives_and_goes_with_the_next_process_after_it_was_killed(holder, tmp_path):
+    process, folder = holder
+    with OwnFolder("attune-", parent=tmp_path) as one, OwnFolder("attune-", parent=tmp_path) as other:
+        assert (folder / "weights").read_text() == "many" and Path(one).is_dir() and Path(other).is_dir()
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert (left / "weights").exists()
+    assert (folder / "weights").exists()
     with OwnFolder("attune-", parent=tmp_path) as own:
-        assert not left.exists()
-        assert Path(own).is_dir()
-
-
-def test_what_a_living_process_uses_stays(holder, tmp_path):
-    _, used = holder
-    with OwnFolder("attune-", parent=tmp_path):
-        assert (used / "weights").read_text() == "many"
-
-
-def test_two_in_one_process_leave_each_other_alone(tmp_path):
-    with OwnFolder("attune-", parent=tmp_path) as one, OwnFolder("attune-", parent=tmp_path) as other:
-        assert Path(one).is_dir()
-        assert Path(other).is_dir()
+        assert not folder.exists() and Path(own).is_dir()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -67,42 +60,20 @@ def test_two_in_one_process_leave_each_other_alone(tmp_path):
     ("name", "lock", "machine"),
     [
         ("attune-without-a-lock", None, ""),
-        # As uv leaves it in an environment.
-        ("attune-venv", ".lock", platform.node()),
+        ("attune-venv", ".lock", platform.node()),  # as uv leaves it in an environment
         ("attune-of-another-machine", LOCK, "elsewhere"),
         ("others-abandoned", LOCK, platform.node()),
     ],
 )
-def test_what_is_not_such_a_folder_of_this_machine_stays(name, lock, machine, tmp_path):
+def test_a_folder_that_is_not_of_this_machine_or_no_such_folder_stays(name, lock, machine, tmp_path):
     kept = tmp_path / name / "kept"
     kept.parent.mkdir()
     kept.touch()
     if lock:
         (kept.parent / lock).write_text(machine)
+    (tmp_path / "attune-link").symlink_to(kept.parent)
     with OwnFolder("attune-", parent=tmp_path):
         assert kept.exists()
-
-
-@pytest.mark.parametrize("who", ["its own process", "the next"])
-def test_the_lock_goes_last_so_that_a_removal_that_was_broken_off_can_go_on(who, holder, tmp_path, monkeypatch):
-    process, folder = holder
-    own = OwnFolder("attune-", parent=tmp_path)
-    place = Path(own.name) if who == "its own process" else folder
-    for number in range(50):
-        (place / f"weights-{number}").touch()
-    process.kill()
-    process.wait()
-    removed, unlink = [], os.unlink
-
-    def watched(path: str, **options: int) -> None:
-        removed.append(Path(path).name)
-        unlink(path, **options)
-
-    monkeypatch.setattr(os, "unlink", watched)
-    own.cleanup() if who == "its own process" else remove_abandoned("attune-", tmp_path)
-    own.cleanup()
-    assert removed.index(LOCK) >= 50
-    assert not place.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
@@ -115,15 +86,99 @@ def test_a_folder_of_another_user_stays(tmp_path):
         assert (theirs / LOCK).exists()
 
 
-def test_a_link_to_a_folder_is_not_followed(tmp_path):
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / LOCK).write_text(platform.node())
-    (tmp_path / "attune-link").symlink_to(elsewhere)
-    with OwnFolder("attune-", parent=tmp_path):
-        assert (elsewhere / LOCK).exists()
+@pytest.mark.parametrize("by", ["its own process", "the next"])
+def test_the_lock_goes_last_so_that_an_interrupted_removal_can_be_resumed(by, holder, tmp_path, monkeypatch):
+    process, folder = holder
+    own = OwnFolder("attune-", parent=tmp_path)
+    place = Path(own.name) if by == "its own process" else folder
+    for number in range(50):
+        (place / f"weights-{number}").touch()
+    process.kill()
+    process.wait()
+    removed, unlink = [], os.unlink
+    monkeypatch.setattr(os, "unlink", lambda path, **options: removed.append(Path(path).name) or unlink(path, **options))
+    own.cleanup() if by == "its own process" else remove_abandoned("attune-", tmp_path)
+    own.cleanup()
+    assert removed.index(LOCK) >= 50 and not place.exists()
 
 
-def test_a_place_where_nothing_can_be_made_is_named(tmp_path):
-    with pytest.raises(OSError, match="nowhere"):
-        OwnFolder("attune-", parent=tmp_path / "nowhere")
+# Disks -----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full(tmp_path):
+    """A folder of 1 MiB on a disk of its own."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True).returncode:
+        pytest.skip("mounting a small disk is not permitted")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def save_weights(folder):
+    with as_os_error():
+        save_file({"a": torch.zeros(1 << 20)}, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("write", [lambda folder: torch.save({"a": torch.zeros(1 << 20)}, folder / "state.pt"), save_weights])
+def test_a_full_disk_is_reported_with_its_folder(full, write):
+    with pytest.raises((RuntimeError, OSError)) as found:
+        write(full)
+    assert why_full(found.value, full).startswith("the disk must have room for ") and str(full) in why_full(found.value, full)
+
+
+def test_the_messages_of_torch_and_the_causes_of_errors_are_known_and_other_errors_are_not(tmp_path):
+    assert why_full(RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"), tmp_path)
+    error = RuntimeError("no checkpoint")
+    error.__cause__ = OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), str(tmp_path / "x"))
+    assert str(tmp_path / "x") in why_full(error, tmp_path)
+    assert why_full(RuntimeError("an engine died"), tmp_path) == why_full(OSError(errno.EACCES, "no"), tmp_path) == ""
+
+
+def test_a_file_system_that_flushes_files_alone_or_has_no_modes_is_enough(tmp_path, monkeypatch):
+    def fail(number):
+        def call(*_, **__):
+            raise OSError(number, os.strerror(number))
+
+        return call
+
+    (tmp_path / "weights").touch()
+    monkeypatch.setattr("pathlib.Path.chmod", fail(errno.EPERM))
+    share_like_folder(tmp_path / "weights")
+    monkeypatch.setattr("os.fsync", fail(errno.EINVAL))
+    flush(tmp_path)
+    with pytest.raises(OSError, match="Invalid argument"):
+        flush(tmp_path / "weights")
+    monkeypatch.setattr("os.fsync", fail(errno.ENOSPC))
+    with pytest.raises(OSError, match="No space left"):
+        flush(tmp_path)
+
+
+# Places ----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_home_that_cannot_be_written_is_replaced_and_another_stays(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    settle_home()
+    assert os.environ["HOME"] == str(tmp_path)
+    monkeypatch.setenv("HOME", "/proc/none")
+    monkeypatch.delenv("USER", raising=False)
+    settle_home()
+    home = Path(os.environ["HOME"])
+    assert home.is_dir() and home.stat().st_mode & 0o077 == 0 and os.environ["USER"]
+
+
+def test_the_first_temporary_folder_that_can_be_written_is_used(tmp_path):
+    assert first_writable(Path("/proc"), tmp_path) == tmp_path
+    with pytest.raises(ValueError, match="/proc"):
+        first_writable(Path("/proc"))
+
+
+def test_a_checkout_whose_path_ray_cannot_take_is_refused(monkeypatch):
+    monkeypatch.setattr(config.sys, "executable", "/a b (1)/python")
+    config.require_plain_python()
+    for path in ("/a/b'c/python", "/a/é/python", "/a:b/python"):
+        monkeypatch.setattr(config.sys, "executable", path)
+        with pytest.raises(ValueError, match="the checkout"):
+            config.require_plain_python()

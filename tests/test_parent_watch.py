@@ -82,25 +82,25 @@ def test_a_process_whose_parent_is_gone_before_it_looks_ends_at_once():
     assert subprocess.run([sys.executable, "-c", SLEEPS], env=bound, timeout=60, stdout=subprocess.DEVNULL).returncode == 1
 
 
-def test_a_process_that_nobody_bound_and_the_children_of_one_that_is_are_not_watched():
-    seen = textwrap.dedent("""
+def test_only_a_bound_process_is_watched_and_its_children_are_not():
+    script = textwrap.dedent("""
         import os, threading
         from policy.process import ENDS_WITH, end_with_parent
         end_with_parent()
         print(threading.active_count(), ENDS_WITH in os.environ)
     """)
 
-    def told(**environment: str) -> str:
-        return subprocess.run([sys.executable, "-c", seen], env={**os.environ, **environment}, capture_output=True, text=True).stdout
+    def output(**environment: str) -> str:
+        return subprocess.run([sys.executable, "-c", script], env={**os.environ, **environment}, capture_output=True, text=True).stdout
 
-    assert told() == "1 False\n" and told(**{ENDS_WITH: str(os.getpid())}) == "2 False\n"
+    assert output() == "1 False\n" and output(**{ENDS_WITH: str(os.getpid())}) == "2 False\n"
 
 
 def test_the_build_of_a_prior_ends_with_the_run_that_wanted_it(tmp_path: Path):
     with killed_with_a_child(
         "-c", BUILDS, named="policy.prior.prior", ready=has_loaded("tokenizers"), XDG_CACHE_HOME=str(tmp_path)
     ) as child:
-        child.wait(timeout=30)
+        child.wait(timeout=120)
     assert not list(tmp_path.glob("attune/prior-*"))
 
 

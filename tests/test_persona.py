@@ -1,38 +1,42 @@
-"""Consistency of simulated users: by rule for the embedded user, by a model behind a real server for the one that a model plays."""
+"""Consistency of simulated users: claims, moods and repeated lines by rule, a model that judges behind a real server, and the command."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, answer, completion, garbage, serving, status, text
+from fake_endpoint import KEY, Behaviour, FakeEndpoint, Reply, completion, garbage, serving, status, text
 
 from analysis.__main__ import main
-from analysis.persona import level_bands
+from analysis.persona import AT_EASE_FROM, HURT_BELOW, contradicts_emotion, drawn, level_bands, mood_of, played, repeated_lines
 from analysis.persona_judge import (
     ASSISTANT,
     ModelJudge,
     answer_in,
-    drawn,
+    card_of,
+    claims_in,
+    conflicts,
     lines_of,
+    number_of,
     numbered,
-    played,
     read_demands,
     read_line,
     says_outright,
 )
 from experiments.recorder import dialogue_record
-from simulator.adversaries import quiz_of
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
+from simulator.listener import facts_told
 from simulator.llm.client import Endpoints
 from simulator.llm.prompts import Unusable
+from simulator.llm.quiz import quiz_of
 from simulator.rule_user import RuleUser, RuleUserConfig
-from simulator.scenario import Difficulty, Split
-from simulator.world import load_bank
+from simulator.scenario import FAMILIES, Difficulty, Scenario, Split
+from simulator.world import load_bank, read_toml
 
 USER = RuleUser(RuleUserConfig())
 CARDS = load_bank().scenarios(Split.TRAIN)
@@ -243,13 +247,9 @@ def judged_by(url: str) -> list[str]:
 @pytest.mark.parametrize(
     "broken",
     [
-        text("YES"),
         text("not json {"),
-        text('{"why": "w"}'),
-        answer(),
         garbage,
         judging({**GOOD_LINE, "conflicts_with": [7]}),
-        judging({**GOOD_LINE, "contradicts_card": "no"}),
         text("", finish="length"),
     ],
 )
@@ -324,6 +324,7 @@ def test_what_cannot_be_judged_is_refused_before_anything_starts(tmp_path, capsy
     assert "--judge-model must name the model that judges" in refused(capsys, "--dialogues", one, "--judge", "llm")
     assert "--user-model must name the model that played" in refused(capsys, "--dialogues", one, "--user", "llm", "--judge", "rule")
     assert "--out must be a file in a folder" in refused(capsys, "--play", "1", "--out", f"{tmp_path}/gone/out.json")
+    assert "--judge-concurrency must be greater than 0" in refused(capsys, "--play", "1", "--judge-model", "m", "--judge-concurrency", "0")
     with serving(FakeEndpoint(always=status(404, "no such model"))) as server:
         assert refused(capsys, "--dialogues", one, "--judge", "llm", *judged_by(server.url)).startswith(
             "--judge-url must be base addresses"
@@ -333,9 +334,10 @@ def test_what_cannot_be_judged_is_refused_before_anything_starts(tmp_path, capsy
 def test_verdicts_are_read_strictly():
     good = read_line(json.dumps({**GOOD_LINE, "conflicts_with": [1, 0, 1]}), num_earlier=2)
     assert good.conflicts_with == {0, 1} and not good.contradicts_card
-    for broken in ([2], [-1], [True], ["0"], None, [0.5]):
-        with pytest.raises(Unusable, match="conflicts_with"):
-            read_line(json.dumps({**GOOD_LINE, "conflicts_with": broken}), num_earlier=2)
+    for name, values in {"conflicts_with": ([2], [-1], [True], ["0"], None, [0.5]), "contradicts_card": ("no", 1), "why": (None,)}.items():
+        for broken in values:
+            with pytest.raises(Unusable, match=name):
+                read_line(json.dumps({**GOOD_LINE, name: broken}), num_earlier=2)
     assert read_demands('{"why": "w", "demands": 7}') == 7.0
     for broken in ("{}", '{"demands": 11}', '{"demands": true}', '{"demands": "7"}'):
         with pytest.raises(Unusable):
@@ -351,3 +353,176 @@ def test_a_judge_sees_the_lines_before_the_one_it_judges_with_their_numbers():
         '{"other": true, "text": "And then?"}',
     ]
     assert numbered(dialogue, before=0) == "(nothing yet)"
+
+
+ADA = load_bank().scenario("train/burned_bread/motives-negative")
+
+
+def kinds(line: str, scenario: Scenario = ADA) -> tuple[str, ...]:
+    return conflicts(claims_in(line), [card_of(scenario)])
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("27", 27), ("twenty-seven", 27), ("forty", 40), ("nineteen", 19), ("the", None), ("sixty nine", 69)]
+)
+def test_numbers_are_read_in_figures_and_words(text, number):
+    assert number_of(text) == number
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "I am Ada.",
+        "I'm twenty-seven, you know.",
+        "I am a bakery assistant and I get up at three.",
+        "I forgot to set the timer because I was serving at the front.",
+        "If you say so. Why would somebody act like that?",
+        "My boss was twenty-eight when he began, and his name is Bruno.",
+        "I have covered the early shift alone for three weeks.",
+        "Hm.",
+    ],
+)
+def test_a_line_that_agrees_with_the_card_or_says_nothing_of_it_is_no_contradiction(line):
+    assert kinds(line) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("My name is Carmen.", "name"),
+        ("I'm fifty-five.", "age"),
+        ("I work as a nurse at the hospital.", "occupation"),
+        ("Hm, maybe. His mother wrote a long letter to the company.", "event"),
+        ("The nights are longer than they used to be.", "wish"),
+        ("Thank you, that is kind.", "manner"),
+        ("I have baked for forty years.", "years"),
+        ("I showed it to my grandson.", "years"),
+    ],
+)
+def test_a_contradiction_of_the_card_is_named_by_its_kind(line, kind):
+    assert kinds(line) == (kind,)
+
+
+def test_lines_disagree_with_each_other_in_the_same_way():
+    assert conflicts(claims_in("I am 55 years old."), claims_in("I'm sixty.")) == ("age",)
+    assert conflicts(claims_in("I am 20 years old."), claims_in("I have baked for forty years.")) == ("years",)
+    assert conflicts(claims_in("I am a nurse."), claims_in("I am 55 years old.")) == ()
+
+
+def test_no_card_of_the_built_in_world_contradicts_its_users_facts_and_another_card_does():
+    assert not [fact.text for card in load_bank().by_id.values() for fact in card.facts if kinds(fact.text, card)]
+    other = replace(load_bank().scenarios(Split.TRAIN)[40], scenario_id="train/elsewhere/x-y")
+    assert "event" in kinds(ADA.facts[3].text, other)
+    # A reaction that two persona types share speaks for none of them alone.
+    pools = read_toml("phrases")["reactions"]
+    shared = set(pools["negative"]["muted"]) & set(pools["avoidant"]["muted"])
+    assert shared and all(kinds(line) == () for line in shared)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_low", "is_high"),
+    [
+        ("I feel so alone with all this.", True, False),
+        ("What a waste of time.", True, False),
+        ("You don't understand a thing, forget it.", True, False),
+        ("It hurts every single day.", True, False),
+        ("Nobody cares anyway.", True, False),
+        ("I feel so much better now.", False, True),
+        ("That is a relief, really.", False, True),
+        ("I think I can sleep again.", False, True),
+        ("I was angry when it happened.", False, False),
+        ("It hurts less than it did.", False, False),
+        ("That is not as stupid as I feared.", False, False),
+        ("My brother came by on Sunday.", False, False),
+        ("They all talk before I am done with my sentence.", False, False),
+    ],
+)
+def test_moods_are_read_from_words(line, is_low, is_high):
+    assert tuple(map(bool, mood_of(line))) == (is_low, is_high)
+
+
+def test_words_contradict_an_emotion_only_at_its_ends_and_the_story_is_no_mood():
+    for line, emotion, words in (
+        ("This is pointless.", 85, ("pointless",)),
+        ("I feel lighter.", 15, ("lighter",)),
+        ("This is pointless.", 15, ()),
+        ("This is pointless.", 55, ()),
+        ("I feel lighter.", 30, ()),
+    ):
+        assert contradicts_emotion(Turn(speaker=Speaker.USER, text=line, emotion=emotion, change=0), ADA) == words
+    fact = replace(ADA.facts[1], text="She said that it was pointless and that I am useless.")
+    assert mood_of(f"Right. {fact.text}") == (("pointless", "i am useless"), ())
+    assert mood_of(f"Right. {fact.text}", replace(ADA, facts=(ADA.facts[0], fact))) == ((), ())
+
+
+GRID = {"strictness": (0.1, 0.35, 0.55, 0.75, 0.95), "reserve": (0.0, 0.3, 0.6, 1.0), "user": USER}
+
+
+def test_emotion_never_contradicts_words_of_the_embedded_user():
+    dialogues = list(played(500, **GRID, seed=11))
+    assert {dialogue.scenario.family for dialogue in dialogues} == set(FAMILIES)
+    turns = [(turn, dialogue) for dialogue in dialogues for _, turn in lines_of(dialogue)]
+    ends = [(turn, dialogue) for turn, dialogue in turns if turn.emotion >= AT_EASE_FROM or turn.emotion < HURT_BELOW]
+    assert len(ends) > 800 and not [turn.text for turn, dialogue in turns if contradicts_emotion(turn, dialogue.scenario)]
+    # The reader is not blind: with the scale turned round, lines at its ends are caught, most of all those of users who say much.
+    caught = {0.0: [], 0.3: [], 0.6: [], 1.0: []}
+    for turn, dialogue in ends:
+        caught[dialogue.difficulty.reserve].append(bool(contradicts_emotion(replace(turn, emotion=100 - turn.emotion), dialogue.scenario)))
+    assert sum(caught[0.0]) / len(caught[0.0]) > 0.4 > sum(caught[1.0]) / len(caught[1.0])
+
+
+def test_a_user_who_wants_to_say_no_more_tells_no_more():
+    closing = tuple(read_toml("phrases")["apart"]["telling"])
+    lines = [(turn.text, dialogue.scenario) for dialogue in played(200, **GRID, seed=11) for _, turn in lines_of(dialogue)[1:]]
+    refusing = [(text, scenario) for text, scenario in lines if text.startswith(closing)]
+    assert refusing and not any(facts_told(text, scenario.facts) for text, scenario in refusing)
+
+
+def test_lines_that_are_kept_apart_are_in_other_pools_too():
+    """A line that no pool holds would keep nothing apart, and a pool without a line left could not be drawn from."""
+    phrases = read_toml("phrases")
+    hints = [set(pool) for pools in phrases["hints"].values() for pool in pools.values()]
+    reactions = [set(pool) for pools in phrases["reactions"].values() for pool in pools.values()]
+    for pools, apart in ((hints, phrases["apart"]["at_ease"]), (reactions, phrases["apart"]["telling"])):
+        assert set(apart) <= set().union(*pools) and all(pool - set(apart) for pool in pools)
+
+
+def test_repeated_lines_are_counted_apart_from_openings_and_farewells():
+    dialogues = [
+        talk("a", "b", "c"),
+        talk("a", "b", "d", "bye").then(outcome=Outcome.LEFT),
+        talk("e", "d", "bye").then(outcome=Outcome.DELIGHTED),
+    ]
+    assert repeated_lines(dialogues) == {
+        "num_lines": 5,
+        "num_said_before": 2,
+        "num_repeated": 0,
+        "num_openings": 3,
+        "num_openings_before": 1,
+        "num_farewells": 2,
+        "num_farewells_before": 1,
+    }
+    # Within one dialogue it is another kind, and of three dialogues with the same line two repeat it.
+    assert repeated_lines([talk("a", "b", "b", "b")])["num_repeated"] == 2
+    assert repeated_lines([talk("a", "x"), talk("b", "x"), talk("c", "x")])["num_said_before"] == 2
+
+
+@pytest.mark.parametrize("reserve", [None, (0.0,), (1.0,)])
+def test_of_a_thousand_dialogues_hardly_two_users_say_the_same(reserve):
+    found = repeated_lines(played(1000, **{**GRID, "reserve": reserve}))
+    assert found["num_lines"] > 5000 and found["num_said_before"] / found["num_lines"] < 0.05 and found["num_repeated"] <= 2
+
+
+def test_a_remark_is_about_a_fact_that_was_told_and_comes_instead_of_something_new():
+    heads = {line.split("{")[0] for lines in read_toml("phrases")["remarks"].values() for line in lines}
+    remark = re.compile(rf"(?:{'|'.join(map(re.escape, heads))})((?:[a-z']+ )*[a-z']+)")
+    num = 0
+    for dialogue in played(60, strictness=(0.55, 0.95), user=USER):
+        facts, told = dialogue.scenario.facts, set()
+        for _, turn in lines_of(dialogue):
+            found, now = remark.search(turn.text), facts_told(turn.text, facts)
+            if found and not now:
+                num += 1
+                assert any(found[1].startswith(facts[index].cue.replace("your ", "my ")) for index in told), turn.text
+            told |= set(now)
+    assert num > 50

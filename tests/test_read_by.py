@@ -9,7 +9,7 @@ from compared import as_planned, compared, on
 from made_sweep import BUDGET, made_result, made_sweep
 
 from analysis.endpoints import AUC, RELIABILITY
-from analysis.sections import HEADINGS
+from analysis.sweep_report import RELIABILITY_HEADINGS
 from analysis.sweeps import Planned
 
 
@@ -40,7 +40,7 @@ def test_a_sweep_may_be_decided_by_what_training_cost_and_every_figure_of_the_pr
 
 
 def test_every_figure_of_the_probe_has_a_heading():
-    assert [name for headings in HEADINGS for name in headings] == list(RELIABILITY)
+    assert [name for headings in RELIABILITY_HEADINGS for name in headings] == list(RELIABILITY)
 
 
 def test_what_was_forgotten_is_an_endpoint_that_is_better_when_low_and_stands_in_contrasts_that_the_plan_reads_by_it(tmp_path):

@@ -1,26 +1,31 @@
-"""The run directory: what is written, and what a resume cuts away."""
+"""What a run writes: streams that a resume cuts back, TensorBoard, transcripts, the log, and the numbers of its summary."""
 
 from __future__ import annotations
 
+import io
 import json
+import math
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from policy_factories import rollout
+from policy_factories import group, rollout
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 from tiny_student import make_outcome, make_task, make_teacher
 
+from analysis.plan import Planned
 from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, THOUGHTS, last_record, read_lines, read_run, read_teaching
-from analysis.sweeps import Planned
 from curriculum.collapse.monitor import CollapseConfig, CollapseMonitor
 from curriculum.task import Mode
-from curriculum.teacher import task_to_record
+from experiments.evaluation import mean
+from experiments.progress import Progress
 from experiments.recorder import Recorder, as_markdown, cut_back, dialogue_record, name_among, rollout_record
-from experiments.train import TrainingRun
+from experiments.run_folder import closing_words, ends, series
 from policy.rollout.chat import Thought
 from simulator.dialogue import Dialogue
 from simulator.rule_user import RuleUser, RuleUserConfig
@@ -28,29 +33,48 @@ from simulator.scenario import Difficulty, Split
 from simulator.scripted import AGENTS, play
 from simulator.world import load_bank
 
+STREAMS = (METRICS, TEACHER, DIALOGUES, EVALUATION)
+
 
 def lines(folder: Path, name: str) -> list[dict]:
     return list(read_lines(folder / name))
 
 
-def record_steps(folder: Path, *, steps: range, cut_after: tuple[int, int] | None = None) -> None:
+def events_of(folder: Path) -> EventAccumulator:
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0, "scalars": 0, "images": 0})
+    events.Reload()
+    return events
+
+
+def issued(number: int, seed: int = 0):
+    """A teacher, and the tasks that it issues."""
+    teacher = make_teacher("uniform", seed=seed)
+    return teacher, teacher.propose(number, policy_version=0)
+
+
+def record_steps(folder: Path, *, steps: range, cut_after: tuple[int, int] | None = None, sign: int = 1) -> None:
+    """Two tasks, a dialogue and an evaluation a step."""
     recorder = Recorder(folder, cut_after=cut_after)
     for step in steps:
-        recorder.metrics(step, {"reward/mean": step / 10})
-        recorder.teacher(step, [{"event": "task", "uid": f"{step}a"}, {"event": "task", "uid": f"{step}b"}])
-        recorder.dialogues(step, [{"uid": step}])
-        recorder.evaluation(step, [{"look": step - 1, "emotion": 40}])
+        _, tasks = issued(2, seed=step)
+        recorder.metrics(step, {"reward/mean": sign * step / 10})
+        recorder.teaching(step, tasks, [], [], {}, [])
+        recorder.step_dialogues(step, [replace(group(rollout([1], [1])), task=tasks[0])], [])
+        recorder.evaluation(step, [{"look": step - 1, "emotion": 40, "family": "praise/negative", "strictness": 0.5, "outcome": "left"}])
     recorder.close()
 
 
-def test_every_stream_is_on_disk_as_soon_as_it_is_written(tmp_path):
+# Streams ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_records_are_on_disk_at_once_and_what_json_lacks_becomes_null(tmp_path):
     recorder = Recorder(tmp_path)
-    recorder.metrics(1, {"reward/mean": 0.5})
-    assert lines(tmp_path, METRICS) == [{"step": 1, "reward/mean": 0.5}]
+    recorder.metrics(1, {"actor/kl_loss": float("nan"), "actor/ratio_max": float("inf"), "reward/mean": np.float32(0.5)})
+    assert lines(tmp_path, METRICS) == [{"step": 1, "actor/kl_loss": None, "actor/ratio_max": None, "reward/mean": 0.5}]
     recorder.close()
 
 
-def test_a_full_disk_is_told_when_a_record_is_written_and_not_once_more_at_the_close(tmp_path):
+def test_a_full_disk_raises_when_a_record_is_written_and_not_again_at_the_close(tmp_path):
     (tmp_path / METRICS).symlink_to("/dev/full")
     recorder = Recorder(tmp_path)
     with pytest.raises(OSError, match="No space left"):
@@ -58,48 +82,23 @@ def test_a_full_disk_is_told_when_a_record_is_written_and_not_once_more_at_the_c
     recorder.close()
 
 
-def test_what_json_cannot_say_becomes_null(tmp_path):
-    recorder = Recorder(tmp_path)
-    recorder.metrics(1, {"actor/kl_loss": float("nan"), "actor/ratio_max": float("inf"), "reward/mean": np.float32(0.5)})
-    recorder.close()
-    assert lines(tmp_path, METRICS) == [{"step": 1, "actor/kl_loss": None, "actor/ratio_max": None, "reward/mean": 0.5}]
-
-
-def test_a_resume_keeps_the_steps_and_evaluations_of_the_checkpoint_and_nothing_later(tmp_path):
-    record_steps(tmp_path, steps=range(1, 6))
-    record_steps(tmp_path, steps=range(0), cut_after=(3, 2))
-    assert [line["step"] for line in lines(tmp_path, METRICS)] == [1, 2, 3]
-    assert [line["uid"] for line in lines(tmp_path, TEACHER)] == ["1a", "1b", "2a", "2b", "3a", "3b"]
-    assert [line["uid"] for line in lines(tmp_path, DIALOGUES)] == [1, 2, 3]
-    assert [line["look"] for line in lines(tmp_path, EVALUATION)] == [0, 1]
-
-
 def test_a_resumed_run_leaves_the_same_files_as_one_that_was_not_interrupted(tmp_path):
     record_steps(tmp_path / "whole", steps=range(1, 6))
     record_steps(tmp_path / "cut", steps=range(1, 5))
+    record_steps(tmp_path / "cut", steps=range(0), cut_after=(2, 2))
+    assert [[line["step"] for line in lines(tmp_path / "cut", name)] for name in STREAMS] == [[1, 2], [1, 1, 1, 2, 2, 2], [1, 2], [1, 2]]
     record_steps(tmp_path / "cut", steps=range(3, 6), cut_after=(2, 2))
-    for name in (METRICS, TEACHER, DIALOGUES, EVALUATION):
+    for name in STREAMS:
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
+    record_steps(tmp_path / "cut", steps=range(0), cut_after=(0, 0))
+    assert [lines(tmp_path / "cut", name) for name in STREAMS] == [[], [], [], []]
 
 
-def test_what_a_run_records_of_an_outcome_does_not_hang_on_what_was_read_of_it(tmp_path):
-    teacher = make_teacher("uniform")
-    recorder = Recorder(tmp_path)
-    run = SimpleNamespace(parts=SimpleNamespace(teacher=teacher), recorder=recorder, tally=SimpleNamespace(step=1))
-    unread, read, lost = teacher.propose(3, policy_version=0)
-    outcomes = [make_outcome(unread, 2), make_outcome(read, 4), make_outcome(lost, 8, rewards=[float("nan")] * 8)]
-    probe = make_outcome(replace(make_task(teacher, 0.25, mode=Mode.PROBE), group_size=1), 1)
-    assert outcomes[1].surviving and outcomes[1].success_share
-    TrainingRun.record_teaching(run, [unread, read, lost], outcomes, [probe], {})
-    recorder.close()
-
-    heard = [line for line in lines(tmp_path, TEACHER) if line["event"] in ("outcome", "probe")]
-    assert [line["success_share"] for line in heard] == [0.25, 0.5, None, 1.0]
-    assert [line["task"] for line in heard] == [unread.uid, read.uid, lost.uid, task_to_record(probe.task)]
-    columns = {"step", "event", "task", "rewards", "successes", "num_tokens", "statuses", "signals", "success_share"}
-    assert all(set(line) == columns for line in heard)
-    (tmp_path / "config.yaml").write_text("seed: 0\n", encoding="utf-8")
-    assert [group.success_share for group in read_teaching(read_run(tmp_path)).groups] == [0.25, 0.5, None]
+def test_a_resumed_run_replaces_its_later_points_in_tensorboard(tmp_path):
+    record_steps(tmp_path, steps=range(1, 6))
+    record_steps(tmp_path, steps=range(3, 5), cut_after=(2, 2), sign=-1)
+    drawn = [(event.step, pytest.approx(event.value)) for event in events_of(tmp_path).Scalars("reward/mean")]
+    assert drawn == [(1, 0.1), (2, 0.2), (3, -0.3), (4, -0.4)]
 
 
 @pytest.mark.parametrize("torn", [b'{"step": 3, "rew', b'{"step": 3, "text": "\xe2\x80', b'{"step": 3, "te\0\0\n'])
@@ -111,10 +110,35 @@ def test_a_line_torn_by_a_kill_is_dropped(tmp_path, torn):
     assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
 
 
-def test_a_run_without_a_checkpoint_starts_over_in_its_folder(tmp_path):
-    record_steps(tmp_path, steps=range(1, 3))
-    record_steps(tmp_path, steps=range(0), cut_after=(0, 0))
-    assert [lines(tmp_path, name) for name in (METRICS, TEACHER, DIALOGUES, EVALUATION)] == [[], [], [], []]
+def test_a_line_torn_in_the_middle_is_refused(tmp_path):
+    path = tmp_path / METRICS
+    path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
+    with pytest.raises(ValueError, match="line 2"):
+        cut_back(path, lambda record: True)
+
+
+def test_everything_that_a_teacher_issued_and_observed_is_recorded_in_its_order(tmp_path):
+    teacher, tasks = issued(2)
+    outcomes = [make_outcome(tasks[0], 2), make_outcome(tasks[1], 8, rewards=[float("nan")] * 8)]
+    probe = make_outcome(replace(make_task(teacher, 0.25, mode=Mode.PROBE), group_size=1), 1)
+    recorder = Recorder(tmp_path)
+    recorder.teaching(1, tasks, outcomes, [probe], {"entropy": 0.5}, [{"decision": "replay"}])
+    recorder.close()
+    written = lines(tmp_path, TEACHER)
+    assert [line["event"] for line in written] == ["task", "task", "outcome", "outcome", "probe", "update", "decision"]
+    assert [line["uid"] for line in written[:2]] == [line["task"] for line in written[2:4]] == [task.uid for task in tasks]
+    (tmp_path / "config.yaml").write_text("seed: 0\n", encoding="utf-8")
+    assert [taught.success_share for taught in read_teaching(read_run(tmp_path)).groups] == [0.25, None]
+    assert written[4]["task"]["strictness"] == 0.25 and written[5]["update"] == {"entropy": 0.5}
+
+
+def test_a_rollout_is_recorded_with_its_reward_and_the_versions_of_the_weights():
+    record = rollout_record(rollout([5, 6, 7], [0, 1, 1], reward=0.25, policy_versions=(3, 4)), kind="train", uid="u", sibling=1)
+    assert (record["kind"], record["uid"], record["sibling"], record["outcome"]) == ("train", "u", 1, "max_turns")
+    assert (record["reward"], record["num_tokens"], record["policy_versions"]) == (0.25, 2, (3, 4))
+
+
+# The summary and TensorBoard ----------------------------------------------------------------------------------------------------
 
 
 def test_the_summary_is_replaced_whole(tmp_path):
@@ -122,116 +146,7 @@ def test_the_summary_is_replaced_whole(tmp_path):
     recorder.summary({"steps": 1, "heldout": {"score": float("nan")}})
     recorder.summary({"steps": 2})
     recorder.close()
-    assert json.loads((tmp_path / "summary.json").read_text()) == {"steps": 2}
-    assert not list(tmp_path.glob(".*"))
-
-
-def test_a_rollout_is_recorded_with_its_reward_and_the_weights_that_spoke():
-    record = rollout_record(rollout([5, 6, 7], [0, 1, 1], reward=0.25, policy_versions=(3, 4)), kind="train", uid="u", sibling=1)
-    assert (record["kind"], record["uid"], record["sibling"]) == ("train", "u", 1)
-    assert (record["reward"], record["num_tokens"], record["policy_versions"]) == (0.25, 2, (3, 4))
-    assert record["outcome"] == "max_turns"
-
-
-def test_a_transcript_tells_a_person_who_spoke_what_was_felt_and_why():
-    scenario = load_bank().scenarios(Split.TRAIN)[0]
-    dialogue = play(AGENTS["L3"], scenario, Difficulty.along(0.4), seed=5, user=RuleUser(RuleUserConfig()))
-    text = as_markdown(dialogue_record(dialogue))
-    answer = dialogue.turns[2]
-    assert scenario.scenario_id in text and "strictness 0.40" in text
-    assert f"**user** [40]: {dialogue.turns[0].text}" in text
-    assert f"**agent**: {dialogue.turns[1].text}" in text
-    assert f"**user** [{answer.emotion} {answer.change:+d}] *{answer.thought.rstrip('.')}*: {answer.text}" in text
-
-
-def test_thoughts_stand_beside_the_turns_of_a_record_and_a_person_reads_them_with_the_words():
-    scenario = load_bank().scenarios(Split.TRAIN)[0]
-    dialogue = play(AGENTS["L3"], scenario, Difficulty.along(0.4), seed=5, user=RuleUser(RuleUserConfig()))
-    thoughts = tuple(Thought(text=f"thought {i}", num_tokens=3, well_formed=True, cut_off=False) for i in range(dialogue.num_replies))
-    record = rollout_record(replace(rollout([5, 6, 7], [0, 1, 1]), dialogue=dialogue, thoughts=thoughts))
-    assert record["thoughts"] == [thought.text for thought in thoughts]
-    assert Dialogue.from_dict(record, scenario=scenario) == dialogue
-    assert f"**agent** *thought 0*: {dialogue.turns[1].text}" in as_markdown(record)
-    assert f"**agent** *thought 1*: {dialogue.turns[3].text}" in as_markdown(record)
-    assert THOUGHTS not in rollout_record(rollout([5, 6, 7], [0, 1, 1]))
-
-
-def test_a_recorder_leaves_maps_and_the_table_of_settings(tmp_path):
-    (tmp_path / "config.yaml").write_text("seed: 1\nteacher:\n  kind: fixed\n", encoding="utf-8")
-    task = {"event": "task", "uid": "a", "family": "praise/negative", "strictness": 0.5}
-    recorder = Recorder(tmp_path)
-    recorder.teacher(9, [task])
-    recorder.close()
-    resumed = Recorder(tmp_path, cut_after=(9, 0))
-    resumed.teacher(10, [task])
-    looked = {"look": 0, "grid": "full", "outcome": "left", "family": "praise/negative", "strictness": 0.5, "emotion": 8}
-    resumed.evaluation(10, [looked])
-    resumed.summary({"steps": 10, "heldout": {"auc": 42.0}})
-    resumed.close()
-    events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0, "scalars": 0, "images": 0})
-    events.Reload()
-    assert set(events.Tags()["images"]) == {
-        "curriculum/strictness_by_family",
-        "curriculum/strictness_by_intention",
-        "curriculum/groups_by_family",
-        "curriculum/groups_by_intention",
-        "eval/full_grid",
-    }
-    assert [event.value for event in events.Scalars("eval/auc")] == [42.0]
-    # What the run issued before it was resumed is in the map, too.
-    assert [group.step for group in resumed._taught.groups] == [9, 10]
-    assert "_hparams_/session_start_info" in events.summary_metadata
-
-
-def test_a_run_of_a_sweep_has_the_settings_that_its_arms_differ_in_beside_its_score(tmp_path):
-    cell = tmp_path / "runs/rlver_matrix/sweep/ppo_think/seed_0"
-    plan = Planned(contrasts=(), primary="heldout.auc", varied=("algorithm.kind", "policy.thinking", "rollout.gone_since"))
-    plan.keep(cell.parents[1])
-    recorder = Recorder(cell)
-    (cell / "config.yaml").write_text("seed: 0\nalgorithm:\n  kind: ppo\npolicy:\n  thinking: true\n", encoding="utf-8")
-    recorder.summary({"steps": 1})
-    recorder.close()
-    events = EventAccumulator(str(cell), size_guidance={"tensors": 0})
-    events.Reload()
-    content = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
-    hparams = metadata.parse_session_start_info_plugin_data(content).hparams
-    assert hparams["policy.thinking"].bool_value and hparams["algorithm.kind"].string_value == "ppo" and "rollout.gone_since" not in hparams
-    content = events.summary_metadata["_hparams_/experiment"].plugin_data.content
-    assert "policy.thinking" in {info.name for info in metadata.parse_experiment_plugin_data(content).hparam_infos}
-
-
-def name_in_tensorboard(folder: Path) -> str:
-    events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
-    events.Reload()
-    content = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
-    return str(metadata.parse_session_start_info_plugin_data(content).group_name)
-
-
-@pytest.mark.parametrize("named", ["", "runs: {runs}\n", "runs: elsewhere\n"])
-def test_runs_of_different_experiments_have_different_names_in_the_table_of_settings(tmp_path, monkeypatch, named):
-    monkeypatch.chdir(tmp_path)
-    cells = [tmp_path / "runs" / experiment / "sweep/frontier/seed_0" for experiment in ("noise", "forgetting")]
-    for cell in cells:
-        recorder = Recorder(cell)
-        (cell / "config.yaml").write_text("seed: 0\n" + named.format(runs=tmp_path / "runs"), encoding="utf-8")
-        recorder.summary({"steps": 1})
-        recorder.close()
-    assert [name_in_tensorboard(cell) for cell in cells] == ["noise/sweep/frontier/seed_0", "forgetting/sweep/frontier/seed_0"]
-
-
-def test_a_run_by_itself_is_named_by_its_experiment_and_its_name():
-    assert name_among(Path("runs/smoke/first"), runs=Path("runs")) == "smoke/first"
-
-
-def test_alarms_are_texts_under_a_name_that_no_metric_has(tmp_path):
-    recorder = Recorder(tmp_path)
-    recorder.metrics(1, CollapseMonitor(CollapseConfig()).metrics())
-    recorder.alarm(1, "**mismatch** rang")
-    recorder.close()
-    events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
-    events.Reload()
-    texts = set(events.PluginTagToContent("text"))
-    assert texts == {"alarms"} and not texts & set(events.Tags()["scalars"])
+    assert json.loads((tmp_path / "summary.json").read_text()) == {"steps": 2} and not list(tmp_path.glob(".*"))
 
 
 def test_a_run_whose_last_entries_cannot_be_written_has_not_ended(tmp_path, monkeypatch):
@@ -245,3 +160,165 @@ def test_a_run_whose_last_entries_cannot_be_written_has_not_ended(tmp_path, monk
         recorder.summary({"steps": 1})
     recorder.close()
     assert not (tmp_path / "summary.json").exists()
+
+
+def test_tensorboard_has_maps_of_a_resumed_run_whole_and_a_table_of_settings(tmp_path):
+    (tmp_path / "config.yaml").write_text("seed: 1\nteacher:\n  kind: fixed\n", encoding="utf-8")
+    record_steps(tmp_path, steps=range(9, 10))
+    resumed = Recorder(tmp_path, cut_after=(9, 9))
+    resumed.teaching(10, issued(1)[1], [], [], {}, [])
+    resumed.summary({"steps": 10, "heldout": {"auc": 42.0}})
+    resumed.close()
+    events = events_of(tmp_path)
+    maps = {f"curriculum/{what}_by_{whom}" for what in ("strictness", "groups") for whom in ("family", "intention")}
+    assert maps | {"eval/full_grid"} == set(events.Tags()["images"])
+    assert [event.value for event in events.Scalars("eval/auc")] == [42.0]
+    assert [taught.step for taught in resumed._taught.groups] == [9, 9, 10]
+    assert "_hparams_/session_start_info" in events.summary_metadata
+
+
+def hparams_of(folder: Path) -> SimpleNamespace:
+    content = events_of(folder).summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    started = metadata.parse_session_start_info_plugin_data(content)
+    return SimpleNamespace(name=started.group_name, settings=started.hparams)
+
+
+def test_a_run_of_a_sweep_has_the_settings_that_arms_differ_in_beside_its_score(tmp_path):
+    cell = tmp_path / "runs/rlver_matrix/sweep/ppo_think/seed_0"
+    plan = Planned(contrasts=(), primary="heldout.auc", varied=("algorithm.kind", "policy.thinking", "rollout.gone_since"))
+    plan.keep(cell.parents[1])
+    recorder = Recorder(cell)
+    (cell / "config.yaml").write_text("seed: 0\nalgorithm:\n  kind: ppo\npolicy:\n  thinking: true\n", encoding="utf-8")
+    recorder.summary({"steps": 1})
+    recorder.close()
+    settings = hparams_of(cell).settings
+    assert (
+        settings["policy.thinking"].bool_value and settings["algorithm.kind"].string_value == "ppo" and "rollout.gone_since" not in settings
+    )
+
+
+@pytest.mark.parametrize("named", ["", "runs: {runs}\n", "runs: elsewhere\n"])
+def test_runs_of_different_experiments_have_different_names_in_the_table_of_settings(tmp_path, monkeypatch, named):
+    monkeypatch.chdir(tmp_path)
+    cells = [tmp_path / "runs" / experiment / "sweep/frontier/seed_0" for experiment in ("noise", "forgetting")]
+    for cell in cells:
+        recorder = Recorder(cell)
+        (cell / "config.yaml").write_text("seed: 0\n" + named.format(runs=tmp_path / "runs"), encoding="utf-8")
+        recorder.summary({"steps": 1})
+        recorder.close()
+    assert [hparams_of(cell).name for cell in cells] == ["noise/sweep/frontier/seed_0", "forgetting/sweep/frontier/seed_0"]
+    assert name_among(Path("runs/smoke/first"), runs=Path("runs")) == "smoke/first"
+
+
+def test_alarms_are_texts_under_a_name_that_no_metric_has(tmp_path):
+    recorder = Recorder(tmp_path)
+    recorder.metrics(1, CollapseMonitor(CollapseConfig()).metrics())
+    recorder.alarm(1, "**mismatch** fired")
+    recorder.close()
+    events = events_of(tmp_path)
+    texts = set(events.PluginTagToContent("text"))
+    assert texts == {"alarms"} and not texts & set(events.Tags()["scalars"])
+
+
+# Transcripts --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_transcript_has_every_turn_with_its_emotion_and_thought():
+    scenario = load_bank().scenarios(Split.TRAIN)[0]
+    dialogue = play(AGENTS["L3"], scenario, Difficulty.along(0.4), seed=5, user=RuleUser(RuleUserConfig()))
+    text, answer = as_markdown(dialogue_record(dialogue)), dialogue.turns[2]
+    assert scenario.scenario_id in text and "strictness 0.40" in text
+    assert f"**user** [40]: {dialogue.turns[0].text}" in text and f"**agent**: {dialogue.turns[1].text}" in text
+    assert f"**user** [{answer.emotion} {answer.change:+d}] *{answer.thought.rstrip('.')}*: {answer.text}" in text
+
+    thoughts = tuple(Thought(text=f"thought {i}", num_tokens=3, well_formed=True, cut_off=False) for i in range(dialogue.num_replies))
+    record = rollout_record(replace(rollout([5, 6, 7], [0, 1, 1]), dialogue=dialogue, thoughts=thoughts))
+    assert record[THOUGHTS] == [thought.text for thought in thoughts] and Dialogue.from_dict(record, scenario=scenario) == dialogue
+    assert f"**agent** *thought 1*: {dialogue.turns[3].text}" in as_markdown(record)
+    assert THOUGHTS not in rollout_record(rollout([5, 6, 7], [0, 1, 1]))
+
+
+# Terminal and log ---------------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_every_tenth_step_gets_a_line_and_a_log(tmp_path, capsys):
+    progress = Progress(tmp_path, fraction=0.0)
+    for step in range(1, 21):
+        progress.step(step, {"reward/mean": 0.5}, fraction=step / 40)
+    progress.close()
+    shown = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in shown] == ["10", "20"] and "25%" in shown[0] and "reward 0.50" in shown[0]
+    assert len((tmp_path / "log.txt").read_text().splitlines()) == 2
+
+
+def test_the_time_left_follows_the_pace_of_this_process(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("experiments.progress.time.monotonic", lambda: now[0])
+    progress = Progress(tmp_path, fraction=0.5)
+    now[0] += 30.0
+    assert progress.left(0.5) == "?" and progress.left(0.6) == "2:00"
+
+
+def test_a_closed_terminal_ends_no_run(tmp_path, monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    progress = Progress(tmp_path, fraction=0.0)
+    progress.say("step 10")
+    progress.close()
+    assert "step 10" in (tmp_path / "log.txt").read_text(encoding="utf-8")
+
+
+def test_a_full_disk_takes_no_line_of_the_log_and_the_terminal_shows_it(tmp_path, capsys):
+    (tmp_path / "log.txt").symlink_to("/dev/full")
+    progress = Progress(tmp_path, fraction=0.0)
+    progress.say("stopped in step 3: no space left on device")
+    progress.close()
+    assert capsys.readouterr().err == "stopped in step 3: no space left on device\n"
+
+
+# Numbers of the summary ---------------------------------------------------------------------------------------------------------
+
+
+def test_start_and_end_are_means_of_five_steps_that_measured_something():
+    values = series([{"step": i, "x": None if i == 2 else float(i)} for i in range(12)], "x")
+    assert values == [0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11] and ends(values) == {"start": 13 / 5, "end": 9.0}
+    assert math.isnan(mean(series([{"step": 1}], "never measured")))
+
+
+@pytest.fixture
+def closing(tmp_path) -> Callable[..., str]:
+    """The closing words of a run with these scores."""
+
+    def closing(start: float, end: float, reference: dict | None = None, report: str | None = "report.html", cut_short: float = 0.0) -> str:
+        scored = {"score_ci95": [0.0, 0.0], "worst_cell": 5.0, "cut_short": cut_short}
+        summary = {
+            "start": {**scored, "score": start},
+            "heldout": {**scored, "score": end},
+            "reference": {"L6": {"score": 80.0}, "L0": {"score": 15.0}} if reference is None else reference,
+            "collapse": {"alarms": [{"name": "repetition", "step": 7}]},
+            "cut_short": cut_short,
+        }
+        counts = {"steps": 9, "policy_tokens": 12345, "wall_s": 60.0, "cpu_s": 90.0}
+        return closing_words({**summary, **counts}, folder=tmp_path, report=report and tmp_path / report, runs="runs")
+
+    return closing
+
+
+def test_a_run_closes_with_its_scores_its_share_of_the_way_to_l6_and_its_alarms(closing, tmp_path):
+    words = closing(20.0, 50.0)
+    assert "20.0 [0.0, 0.0] before, 50.0 [0.0, 0.0] after" in words and "L0 15.0, L6 80.0" in words
+    assert "of the way to L6  50%" in words and "repetition at step 7" in words and str(tmp_path) in words and "CUT SHORT" not in words
+    assert "CUT SHORT   50% of the held-out dialogues before" in closing(20.0, 50.0, cut_short=0.5)
+
+
+@pytest.mark.parametrize(("start", "end"), [(80.0, 80.0), (95.0, 90.0), (50.0, 20.0), (20.0, math.nan)])
+def test_without_a_way_to_go_there_is_no_share_of_it(closing, start, end):
+    assert "L6 80.0)\nworst cell 5.0 -> 5.0\n" in closing(start, end)
+
+
+def test_closing_words_without_references_or_report(closing, tmp_path):
+    assert "\nworst cell 5.0 -> 5.0\n" in (words := closing(20.0, 50.0, reference={})) and "nan" not in words
+    assert f"\nreport      make report RUN={tmp_path}\n" in closing(20.0, 50.0, report=None)

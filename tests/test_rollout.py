@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
-from omegaconf.errors import ConfigKeyError
 
 from policy.config import RolloutConfig
 from policy.engine.engine import Completion, Request
 from policy.rollout.chat import Chat
-from policy.rollout.dialogue import Conduct, roll_out, roll_out_group, sampling_seed
+from policy.rollout.dialogue import RolloutContext, SamplingOverrides, roll_out, roll_out_group, sampling_seed
 from policy.rollout.outage import Outage
 from policy.rollout.worker import Lockstep
 from simulator.dialogue import Dialogue, Outcome, Speaker, Turn
@@ -78,22 +77,18 @@ class FakeEngine:
         )
 
 
-def play(*, user=None, engine=None, chat=CHAT, sibling=0, conduct=None, outage=None, **settings):
+def context(*, user=None, engine=None, chat=CHAT, **settings):
+    named = {name: settings.pop(name) for name in ("outage", "overrides", "on_finished") if name in settings}
     config = RolloutConfig(**{"retry_backoff_s": 0.0, **settings})
-    return asyncio.run(
-        roll_out(
-            make_scenario(),
-            Difficulty.along(0.5),
-            11,
-            user=user or FakeUser(),
-            generate=engine or FakeEngine(),
-            chat=chat,
-            config=config,
-            outage=outage,
-            sibling=sibling,
-            conduct=conduct,
-        )
-    )
+    return RolloutContext(user=user or FakeUser(), generate=engine or FakeEngine(), chat=chat, config=config, **named)
+
+
+def play(**parts):
+    return asyncio.run(roll_out(context(**parts), make_scenario(), Difficulty.along(0.5), 11))
+
+
+def group_of(task, **parts):
+    return asyncio.run(roll_out_group(context(**parts), task, make_scenario()))
 
 
 def test_arrays_of_two_replies_are_as_documented():
@@ -104,32 +99,19 @@ def test_arrays_of_two_replies_are_as_documented():
     assert rollout.turn_ids.tolist() == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2]
     assert rollout.loss_mask.tolist() == [i in (4, 5, 10, 11) for i in range(15)]
     assert rollout.rollout_logprobs.tolist() == [{4: -0.5, 5: -1.5, 10: -0.5, 11: -1.5}.get(i, 0.0) for i in range(15)]
-    assert [
-        array.dtype for array in (rollout.token_ids, rollout.role_ids, rollout.turn_ids, rollout.loss_mask, rollout.rollout_logprobs)
-    ] == [
-        np.int32,
-        np.int8,
-        np.int16,
-        np.bool_,
-        np.float32,
-    ]
+    arrays = (rollout.token_ids, rollout.role_ids, rollout.turn_ids, rollout.loss_mask, rollout.rollout_logprobs)
+    assert [array.dtype for array in arrays] == [np.int32, np.int8, np.int16, np.bool_, np.float32]
 
 
 def test_dialogue_reward_and_versions_go_with_the_tokens():
     rollout = play(user=FakeUser(ends_after=2))
     assert rollout.dialogue.outcome is Outcome.FAREWELL
-    assert [(turn.speaker, turn.text) for turn in rollout.dialogue.turns] == [
-        ("user", "a"),
-        ("agent", "x"),
-        ("user", "b"),
-        ("agent", "x"),
-        ("user", "c"),
-    ]
-    assert rollout.reward.total == pytest.approx(0.5)
-    assert rollout.turn_rewards == (0.5, 0.5)
+    assert [(str(turn.speaker), turn.text) for turn in rollout.dialogue.turns] == list(
+        zip(["user", "agent"] * 2 + ["user"], "axbxc", strict=True)
+    )
+    assert rollout.reward.total == pytest.approx(0.5) and rollout.turn_rewards == (0.5, 0.5)
     assert rollout.policy_versions == (1, 2) and rollout.reply_versions == (1, 2)
-    assert rollout.token_versions.tolist() == [1, 1, 2, 2]
-    assert rollout.num_sampled == 4
+    assert rollout.token_versions.tolist() == [1, 1, 2, 2] and rollout.num_sampled == 4
 
 
 def test_prompt_of_each_reply_is_everything_before_it_verbatim():
@@ -175,7 +157,7 @@ def test_dialogue_ends_after_max_turns():
 
 def test_evaluation_may_be_longer_and_colder():
     engine = FakeEngine()
-    rollout = play(engine=engine, max_turns=3, conduct=Conduct(temperature=0.0, max_turns=5))
+    rollout = play(engine=engine, max_turns=3, overrides=SamplingOverrides(temperature=0.0, max_turns=5))
     assert rollout.dialogue.num_replies == 5
     assert {request.sampling.temperature for request in engine.asked} == {0.0}
 
@@ -190,6 +172,12 @@ def test_dialogue_is_truncated_when_a_whole_reply_no_longer_fits():
     assert (rollout.dialogue.outcome, rollout.dialogue.num_replies) == (Outcome.TRUNCATED, 2)
     assert rollout.dialogue.turns[-1].speaker is Speaker.USER
     assert rollout.reward.total == pytest.approx(0.5)
+
+
+def test_a_reply_needs_room_for_the_end_of_turn_that_it_may_lack():
+    """The prompt has 4 tokens: a reply of 8 and an end of turn fit into 13 tokens, not into 12."""
+    assert play(max_new_tokens=8, max_context=12).dialogue.num_replies == 0
+    assert play(max_new_tokens=8, max_context=13).dialogue.num_replies == 1
 
 
 def test_no_rollout_is_longer_than_its_context():
@@ -215,20 +203,19 @@ def test_failure_that_stays_is_data_with_its_traceback():
     assert rollout.num_sampled == 4
 
 
-def test_failure_of_the_engine_is_data_too():
-    async def broken(prompt_ids, *, sampling, seed):
-        raise MemoryError("no cache left")
-
-    rollout = play(engine=broken)
-    assert rollout.dialogue.outcome is Outcome.ERROR
-    assert "no cache left" in rollout.dialogue.error
-
-
 def test_dialogue_that_hangs_times_out():
     rollout = play(user=FakeUser(delay_s=30), dialogue_timeout_s=0.05, retries=1)
     assert rollout.dialogue.outcome is Outcome.ERROR
-    assert "TimeoutError" in rollout.dialogue.error
-    assert "a dialogue must end within rollout.dialogue_timeout_s=0.05 s, got 0 of " in rollout.dialogue.error
+    assert "TimeoutError" in rollout.dialogue.error and "rollout.dialogue_timeout_s=0.05 s" in rollout.dialogue.error
+
+
+def test_a_reward_that_is_not_finite_is_an_error():
+    class Endless(FakeUser):
+        async def react(self, dialogue, reply):
+            return Reaction(turn=Turn(speaker=Speaker.USER, text="b", emotion=math.nan, change=1.0), outcome=Outcome.LEFT)
+
+    rollout = play(user=Endless())
+    assert rollout.dialogue.outcome is Outcome.ERROR and "finite" in rollout.dialogue.error and np.isnan(rollout.reward.total)
 
 
 def test_the_time_of_a_dialogue_stands_still_while_its_user_answers_nobody():
@@ -261,21 +248,14 @@ def test_a_dialogue_that_hangs_times_out_in_spite_of_an_outage(answers):
 
 def test_cancelling_is_not_swallowed():
     async def cancel():
-        config = RolloutConfig()
-        rolling = asyncio.create_task(
-            roll_out(make_scenario(), Difficulty.along(0.5), 1, user=FakeUser(delay_s=30), generate=FakeEngine(), chat=CHAT, config=config)
-        )
+        parts = context(user=FakeUser(delay_s=30))
+        rolling = asyncio.create_task(roll_out(parts, make_scenario(), Difficulty.along(0.5), 1))
         await asyncio.sleep(0.01)
         rolling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await rolling
 
     asyncio.run(cancel())
-
-
-def group_of(task, *, user, engine, **settings):
-    config = RolloutConfig(retry_backoff_s=0.0, **settings)
-    return asyncio.run(roll_out_group(task, make_scenario(), user=user, generate=engine, chat=CHAT, config=config))
 
 
 def test_siblings_share_the_user_and_differ_in_sampling():
@@ -320,69 +300,44 @@ def lockstep_rounds(delays, *, breaks_at=None):
         engine = FakeEngine()
         return [await engine(request.prompt_ids, sampling=request.sampling, seed=request.seed) for request in requests]
 
-    async def run():
-        task = FakeTask(group_size=4)
-        lockstep = Lockstep(generate_all, num_dialogues=4)
-        user = SlowUser(delays, ends_after=3, breaks_at=breaks_at)
-        config = RolloutConfig(retries=0)
-        await roll_out_group(task, make_scenario(), user=user, generate=lockstep, chat=CHAT, config=config, on_finished=lockstep.leave)
-
-    asyncio.run(run())
+    lockstep = Lockstep(generate_all, num_dialogues=4)
+    user = SlowUser(delays, ends_after=3, breaks_at=breaks_at)
+    group_of(FakeTask(group_size=4), user=user, engine=lockstep, on_finished=lockstep.leave, retries=0)
     return rounds
 
 
-def test_lockstep_samples_the_same_batches_whatever_the_timing():
-    in_time = lockstep_rounds([])
+def test_lockstep_samples_the_same_batches_at_any_timing_and_does_not_wait_for_a_broken_dialogue():
     late = lockstep_rounds([0.02, 0.0, 0.01, 0.0, 0.03, 0.01])
-    assert in_time == late == [sorted(sampling_seed(11, sibling, turn) for sibling in range(4)) for turn in range(3)]
+    assert lockstep_rounds([]) == late == [sorted(sampling_seed(11, sibling, turn) for sibling in range(4)) for turn in range(3)]
+    assert [len(round_) for round_ in lockstep_rounds([], breaks_at={1: 1})] == [4, 3, 3]
 
 
-def test_lockstep_does_not_wait_for_a_dialogue_that_broke():
-    rounds = lockstep_rounds([], breaks_at={1: 1})
-    assert [len(round_) for round_ in rounds] == [4, 3, 3]
-
-
-def test_lockstep_tells_everyone_when_sampling_breaks():
+def test_every_dialogue_of_a_round_gets_the_error_of_its_sampling():
     async def broken(requests):
         raise MemoryError("no cache left")
 
-    async def run():
-        lockstep = Lockstep(broken, num_dialogues=3)
-        config = RolloutConfig(retries=0)
-        task = FakeTask(group_size=3)
-        return await roll_out_group(
-            task, make_scenario(), user=FakeUser(), generate=lockstep, chat=CHAT, config=config, on_finished=lockstep.leave
-        )
-
-    assert all("no cache left" in rollout.dialogue.error for rollout in asyncio.run(run()).rollouts)
+    lockstep = Lockstep(broken, num_dialogues=3)
+    group = group_of(FakeTask(group_size=3), engine=lockstep, on_finished=lockstep.leave, retries=0)
+    assert all("no cache left" in rollout.dialogue.error for rollout in group.rollouts)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    "settings",
     [
-        ({"num_engines": 0}, "rollout.num_engines must be at least 1, got 0"),
-        ({"temperature": 0.0}, "rollout.temperature must be at least 0.01, got 0.0"),
-        ({"max_context": 20}, "rollout.max_context must leave room"),
-        ({"dialogue_timeout_s": 0.0}, "rollout.dialogue_timeout_s must be above 0, got 0.0"),
-        ({"max_error_share": 1.5}, r"rollout.max_error_share must be in \[0, 1\], got 1.5"),
-        ({"retries": -1}, "rollout.retries"),
-        ({"max_staleness": -1}, "rollout.max_staleness must not be negative, got -1"),
-        ({"hang_timeout_s": 0.0}, "rollout.hang_timeout_s must be above 0, got 0.0"),
-        ({"max_restarts": -1}, "rollout.max_restarts must not be negative, got -1"),
-        ({"outage_s": -1.0}, "rollout.outage_s must not be negative, got -1.0"),
+        {"num_engines": 0},
+        {"temperature": 0.0},
+        {"max_context": 20},
+        {"max_error_share": 1.5},
+        {"retries": -1},
+        {"reward_terms": {"a": 2.0}},
     ],
 )
-def test_settings_out_of_range_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
+def test_settings_out_of_range_are_refused_by_name(settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
         RolloutConfig(**settings)
 
 
 @pytest.mark.parametrize("key", ["top_p", "top_k", "repetition_penalty"])
 def test_settings_that_would_bias_the_ratio_do_not_exist(key):
-    with pytest.raises(ConfigKeyError):
-        OmegaConf.merge(OmegaConf.structured(RolloutConfig), OmegaConf.from_dotlist([f"{key}=0.9"]))
-
-
-def test_a_task_is_handed_back_with_its_group():
-    task = replace(FakeTask(), uid="mine", group_size=1)
-    assert group_of(task, user=FakeUser(ends_after=1), engine=FakeEngine()).task is task
+    with pytest.raises(ValueError, match=key):
+        RolloutConfig(**{key: 0.9})

@@ -1,8 +1,7 @@
-"""Reading what a run left, whole, torn or not a run at all; and the table of metric keys against the code that logs them."""
+"""Reading a run's folder, whole, torn or not a run at all; and the table of metric keys against the code that logs them."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -11,14 +10,17 @@ import pytest
 from documented_metrics import documented_keys, pattern_of, undocumented
 from made_trace import usable_settings
 
-from analysis.runs import leaves, read_lines, read_run, setting
-from analysis.transcripts import before_after, extremes, mean_gain, paired, typical
+from analysis.before_after import before_after, extremes, mean_gain, paired, typical
+from analysis.runs import read_lines, read_run, read_torn_run
 from curriculum import TEACHERS
-from curriculum.collapse.monitor import INDICATORS, CollapseConfig, CollapseMonitor
+from curriculum.collapse.history import INDICATOR_METRICS as INDICATORS
+from curriculum.collapse.history import CollapseConfig
+from curriculum.collapse.monitor import CollapseMonitor
 from experiments.evaluation import SHOWN
 from experiments.metrics import dialogue_metrics, probe_metrics, retrieval_metrics, signal_metrics
 from simulator.llm.user import LLMUser, LLMUserConfig
 from simulator.scenario import FAMILIES
+from simulator.settings import leaves, setting
 
 
 def write_lines(path: Path, *lines: str) -> Path:
@@ -80,37 +82,21 @@ def test_a_last_line_torn_by_a_kill_is_left_out(tmp_path, torn):
     assert list(read_lines(write_lines(tmp_path / "metrics.jsonl", '{"step": 1}\n', torn))) == [{"step": 1}]
 
 
-def test_a_broken_line_before_the_last_is_named(tmp_path):
+def test_a_broken_line_before_the_last_is_named_and_a_missing_stream_is_empty(tmp_path):
     path = write_lines(tmp_path / "metrics.jsonl", '{"step": 1}\n', "{nonsense\n", '{"step": 3}\n')
     with pytest.raises(ValueError, match=r"metrics.jsonl must hold a JSON object with a step in line 2, got b'{nonsense"):
         list(read_lines(path))
-
-
-def test_a_stream_that_is_not_there_is_empty(tmp_path):
     assert list(read_lines(tmp_path / "evaluation.jsonl")) == []
 
 
-def test_a_folder_that_is_not_there_is_no_run(tmp_path):
-    with pytest.raises(ValueError, match=r"run must be a run's folder, got .*nowhere'; there is no such folder"):
-        read_run(tmp_path / "nowhere")
-
-
-def test_an_empty_folder_is_no_run(tmp_path):
-    with pytest.raises(ValueError, match=r"it has no config.yaml and no metrics.jsonl"):
-        read_run(tmp_path)
-
-
-def test_a_folder_of_runs_names_the_runs_beneath_it(tmp_path):
-    small_run(tmp_path / "seed1")
-    with pytest.raises(ValueError, match=f"runs beneath it: {re.escape(str(tmp_path / 'seed1'))}$"):
-        read_run(tmp_path)
-
-
-def test_runs_with_steps_are_named_before_sweeps_and_those_before_evaluations(tmp_path):
-    small_run(tmp_path / "evaluate" / "agent")
-    (tmp_path / "evaluate" / "agent" / "metrics.jsonl").write_text("")
-    with pytest.raises(ValueError, match=r"runs beneath it: .*evaluate/agent$"):
-        read_run(tmp_path)
+def test_a_folder_that_is_no_run_is_refused_with_the_runs_or_sweeps_beneath_it(tmp_path):
+    for folder, complaint in (
+        (tmp_path / "nowhere", "there is no such folder"),
+        (tmp_path, "it has no config.yaml and no metrics.jsonl"),
+        (write_lines(tmp_path / "file", "a: 1\n"), "must be a run's folder"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            read_run(folder)
     small_run(tmp_path / "made" / "sweep" / "frontier" / "seed_0")
     with pytest.raises(ValueError, match=r"sweeps beneath it: .*made/sweep$"):
         read_run(tmp_path)
@@ -119,25 +105,38 @@ def test_runs_with_steps_are_named_before_sweeps_and_those_before_evaluations(tm
         read_run(tmp_path)
 
 
-def test_a_file_is_no_run(tmp_path):
-    with pytest.raises(ValueError, match="must be a run's folder"):
-        read_run(write_lines(tmp_path / "config.yaml", "a: 1\n"))
-
-
 @pytest.mark.parametrize(
-    ("config", "complaint"), [("a: 1\nb: [1\n", r"must be YAML, got .* in line 3"), ("- 1\n", "must hold settings by name, got list")]
+    ("file", "content", "complaint"),
+    [
+        ("config.yaml", "a: 1\nb: [1\n", r"must be YAML, got .* in line 3"),
+        ("config.yaml", "- 1\n", "must hold settings by name, got list"),
+        ("summary.json", "{", "must be a JSON object"),
+        ("summary.json", "[1]", "must be a JSON object"),
+        ("summary.json", '{"steps": 8}', "metrics.jsonl ends at step 1 of the 8"),
+    ],
 )
-def test_a_config_that_holds_no_settings_is_named(tmp_path, config, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        read_run(small_run(tmp_path / "run", config=config))
-
-
-@pytest.mark.parametrize("text", ["{", "[1]"])
-def test_a_summary_that_is_no_object_is_named(tmp_path, text):
+def test_a_file_that_cannot_be_read_is_named_or_taken_for_empty(tmp_path, file, content, complaint):
     folder = small_run(tmp_path / "run")
-    (folder / "summary.json").write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"summary.json must be a JSON object"):
+    (folder / file).write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=complaint):
         read_run(folder)
+    assert list(read_torn_run(folder).torn) == [{'{"steps": 8}': "metrics.jsonl"}.get(content, file)]
+
+
+def test_a_teachers_log_that_ends_before_its_run_is_named_at_its_end(tmp_path):
+    folder = small_run(tmp_path / "run", metrics='{"step": 1}\n{"step": 2}\n')
+    write_lines(folder / "teacher.jsonl", '{"step": 1, "event": "update"}\n')
+    assert len(list(read_run(folder).teacher())) == 1
+    (folder / "summary.json").write_text('{"steps": 2}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"teacher.jsonl ends at step 1 of the 2"):
+        list(read_run(folder).teacher())
+
+
+def test_runs_of_the_first_edition_are_read_under_present_names(tmp_path):
+    run = read_run(small_run(tmp_path / "run", metrics='{"step": 1, "actor/ppo_kl": 0.5}\n'))
+    assert run.series("actor/approx_kl") == ([1], [0.5]) and run.world == ""
+    assert replace(run, provenance={"world_hash": "5ad6837599ae0863"}).world == "world-1"
+    assert replace(run, summary={"world": "open-2"}).world == "open-2"
 
 
 def test_looks_score_the_shared_scenarios_alone():
@@ -218,11 +217,11 @@ def logged_keys() -> set[str]:
 
     adapted = Grpo(GrpoConfig(kl_coef=0.1, kl_in=KlPlace.REWARD, importance_correction=Correction.TOKEN))
     batch = random_batch(seed=0)
-    told = adapted.observe(replace(batch, reference_logprobs_BT=batch.rollout_logprobs_BT), {})
+    told = adapted.observe(replace(batch, ref_logprobs_BT=batch.rollout_logprobs_BT), {})
     keys = {*METRICS, *CRITIC_METRICS, *told, *dialogue_metrics([], success_emotion=70.0), *signal_metrics([]), *probe_metrics([])}
     keys |= set(retrieval_metrics([], lambda ids: [], num_contexts=16))
     for kind, (_, teacher) in TEACHERS.items():
-        with patch("curriculum.density.require_sklearn"):
+        with patch("curriculum.density.find_spec"):
             made = teacher(usable_settings(kind), scenarios={family: ["a"] for family in FAMILIES}, group_size=2, seed=0)
         made.propose(1, policy_version=0)
         keys |= set(made.metrics())

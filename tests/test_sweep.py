@@ -1,4 +1,4 @@
-"""A sweep as it is run, refused beside what is there already, and taken up again."""
+"""A sweep as it runs, is resumed, and is refused for what its folder holds."""
 
 from __future__ import annotations
 
@@ -11,75 +11,148 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
-from made_sweep import begin_with, made_result, made_sweep
+from made_sweep import made_result, made_sweep
 from sweep_file import PLAN, planned
 
 from analysis.compare import plan_of
-from analysis.sweeps import read_planned, read_sweep
+from analysis.plan import read_planned
+from analysis.sweeps import read_sweep
 from experiments.__main__ import main
-from experiments.config import to_plain
+from experiments.config import to_plain, to_yaml
 from experiments.errors import ConfigError
-from experiments.resume import differences
 from experiments.run_lock import Interruption, only_writer
 from experiments.sweep import (
-    SETTINGS,
     RunningCell,
     SweepRunner,
     check_same_run,
     compare_arms,
-    digest_of,
-    goes_first,
     keep_plan,
+    resumed_config,
     run_cell,
     run_sweep,
-    settings_to_go_on,
+    start,
     torn_runs,
 )
-from experiments.sweep_plan import Cell, Sweep, describe
+from experiments.sweep_plan import Cell, Sweep
 from simulator.files import ExitCode
 from simulator.version import world_name
 
+FIXED = Cell("fixed", 3)
 
-def test_a_run_by_itself_waits_for_the_run_that_it_replays(write, tmp_path):
+
+@pytest.fixture
+def runs(write, tmp_path) -> str:
+    """The override for the folder of all runs, beside a sweep's file."""
     write()
-    sweep = planned(f"runs={tmp_path}")
-    with pytest.raises(ConfigError, match=r"replayed seed 3 replays frontier seed 5, which must have ended before; .* --cell frontier 5"):
-        run_cell(sweep, Cell("replayed", 3))
-    assert not sweep.folder.exists()
+    return f"runs={tmp_path / 'runs'}"
 
 
-@pytest.mark.parametrize(("name", "content"), [("summary.json", '{"seed": 3'), ("metrics.jsonl", "\0\0\n{}\n"), ("config.yaml", "")])
-def test_a_run_that_cannot_be_read_is_named_and_the_others_count(write, tmp_path, capsys, name, content):
+def begun(sweep: Sweep, cell: Cell, *, finished: bool = False, **facts) -> Path:
+    """A run of the sweep with its whole settings, without a step or finished."""
+    if finished:
+        folder = made_result(sweep.folder, cell.arm, cell.seed, world=world_name(), **facts)
+    else:
+        (folder := sweep.run_folder(cell)).mkdir(parents=True)
+    (folder / "config.yaml").write_text(to_yaml(sweep.config(cell), {"format": 2, "git_commit": "c0ffee", "world": world_name()}))
+    return folder
+
+
+def steps_of(*numbers: int) -> str:
+    line = {"timing_s/step": 10.0, "timing_s/gen": 8.0}
+    return "".join(json.dumps({"step": i, "perf/policy_tokens": 100 * i, **line}) + "\n" for i in numbers)
+
+
+# A whole sweep ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_runs_every_cell_compares_them_and_is_done_when_asked_again(write, tmp_path, monkeypatch, capsys):
+    """Its runs are made in this process, one after another."""
+    from parts_in_process import SMALL, InProcessPool
+    from tiny_policy import save_tiny_policy
+
     write()
-    sweep = planned(f"runs={tmp_path}", "arms=frontier,fixed", "seeds=3")
+    model, started = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1), []
+
+    def in_this_process(sweep: Sweep, cell: Cell):
+        started.append(str(cell))
+        code = main([sweep.experiment, *sweep.words, "--cell", cell.arm, str(cell.seed)])
+        return SimpleNamespace(returncode=code, poll=lambda: code)
+
+    monkeypatch.setattr("experiments.sweep.start", in_this_process)
+    monkeypatch.setattr("experiments.sweep.POLL_S", 0.0)
+    monkeypatch.setattr("experiments.build.RolloutPool", InProcessPool)
+    monkeypatch.setattr("experiments.run.write_report", lambda folder: folder / "report.html")
+    words = ["made", f"runs={tmp_path / 'runs'}", f"policy.model={model}", *SMALL, "budget.steps=2", "parallel=1", "seeds=3"]
+    assert main(words) == 0
+    folder, err = tmp_path / "runs" / "made" / "sweep", capsys.readouterr().err
+    assert sorted(started) == ["fixed seed 3", "frontier seed 3", "frontier seed 5", "replayed seed 3"]
+    assert started.index("frontier seed 5") < started.index("replayed seed 3")
+    assert "4 runs to do, 0 done" in err and "first step after" in err and "done fixed seed 3: held-out" in err
+
+    summaries = {str(path.parent.relative_to(folder)): json.loads(path.read_text()) for path in folder.glob("*/seed_*/summary.json")}
+    assert len(summaries) == 4 and summaries["fixed/seed_3"]["strictness"]["trace"] == [0.5, 0.5]
+    replayed, source = (
+        [json.loads(line) for line in (folder / arm / "teacher.jsonl").read_text().splitlines()]
+        for arm in ("replayed/seed_3", "frontier/seed_5")
+    )
+    copied = [[record["strictness"] for record in records if record["event"] == "task"] for records in (replayed, source)]
+    assert copied[0] == copied[1] and len(copied[0]) == 4
+    assert {yaml.safe_load(path.read_text())["provenance"]["overrides"] for path in folder.glob("*/*/config.yaml")} == {None}
+    comparison = json.loads((folder / "comparison.json").read_text())
+    assert set(comparison["arms"]) == {"frontier", "fixed", "replayed"}
+    assert json.loads((folder / "plan.json").read_text())["seeds"] == [3, 5]
+
+    started.clear()
+    assert main(words) == 0 and started == [] and "0 runs to do, 4 done" in capsys.readouterr().err
+    assert main([*words, "algorithm.turn_credit=0.5"]) == 2
+    assert "was run with algorithm.turn_credit=0.0, this sweep wants 0.5" in capsys.readouterr().err
+
+
+def test_runs_side_by_side_share_the_cores_and_are_out_of_reach_of_the_terminal(runs, monkeypatch):
+    given: dict = {}
+    monkeypatch.setattr("experiments.sweep.subprocess.Popen", lambda words, **facts: given.update(words=words, **facts))
+    monkeypatch.setattr("experiments.sweep.os.sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    sweep = planned(runs, "learner.lr=0.01")
+    start(sweep, FIXED)
+    assert given["words"][1:] == ["-m", "experiments", "made", runs, "learner.lr=0.01", "--cell", "fixed", "3"]
+    assert given["env"]["OMP_NUM_THREADS"] == "4" and given["start_new_session"] is True
+    assert (sweep.folder / "fixed" / "seed_3.txt").is_file()
+
+
+def test_a_run_that_cannot_be_read_fails_and_the_others_count(runs, capsys):
+    sweep = planned(runs, "arms=frontier,fixed", "seeds=3")
     for cell in sweep.cells():
-        place = made_result(sweep.folder, cell.arm, cell.seed, world=world_name(), metrics=[{"step": 1, "perf/policy_tokens": 5000}])
-        begin_with(place, sweep.config(cell))
-    (sweep.run_folder(Cell("fixed", 3)) / name).write_text(content)
-    assert run_sweep(sweep) == ExitCode.FAILED
-    said = capsys.readouterr().err
-    assert "fixed seed 3 " in said and f"delete {sweep.run_folder(Cell('fixed', 3))} to run it anew" in said
-    assert "0 runs to do, 1 done" in said and (sweep.folder / "comparison.json").is_file()
+        begun(sweep, cell, finished=True, metrics=[{"step": 1, "perf/policy_tokens": 5000}])
+    for name, content in (("summary.json", '{"seed": 3'), ("metrics.jsonl", "\0\0\n{}\n"), ("config.yaml", "")):
+        path = sweep.run_folder(FIXED) / name
+        before = path.read_text()
+        path.write_text(content)
+        assert run_sweep(sweep) == ExitCode.FAILED
+        said = capsys.readouterr().err
+        assert "fixed seed 3 " in said and f"delete {sweep.run_folder(FIXED)}" in said and "0 runs to do, 1 done" in said
+        path.write_text(before)
+    assert (sweep.folder / "comparison.json").is_file()
 
 
-def test_the_planned_family_stays_whole_whichever_arms_are_asked_for(write, tmp_path):
+# The plan -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_contrasts_with_arms_that_were_not_run_count_in_the_correction(write, tmp_path):
     write(PLAN.replace('["frontier:fixed"]', '["frontier:fixed", "frontier:replayed"]'))
     part = planned("arms=frontier,fixed", f"runs={tmp_path}")
-    assert part.planned.contrasts == (("frontier", "fixed"), ("frontier", "replayed"))
-    assert "# contrast frontier against replayed; replayed was not asked for, so it counts with p = 1 until it is run" in describe(part)
-    finals = {"frontier": [70.0 + i for i in range(6)], "fixed": [50.0 + i / 2 for i in range(6)]}
-    made_sweep(part.folder, finals)
+    made_sweep(part.folder, {"frontier": [70.0 + i for i in range(6)], "fixed": [50.0 + i / 2 for i in range(6)]})
     keep_plan(part)
     compare_arms(part)
-    found = json.loads((part.folder / "comparison.json").read_text())
-    assert found["contrasts"][0]["endpoints"]["heldout.auc"]["p_holm"] == 2 * 2 / 2**6
-    assert found["contrasts"][1]["cannot"] == "replayed has no run that can be used." and found["plan"]["chosen_by"] == "plan"
+    first, second = json.loads((part.folder / "comparison.json").read_text())["contrasts"]
+    assert first["endpoints"]["heldout.auc"]["p_holm"] == 2 * 2 / 2**6 and second["cannot"]
 
 
-def test_a_sweep_leaves_its_plan_and_refuses_another_one(write, tmp_path):
+def test_a_sweep_keeps_its_plan_and_is_refused_another_one(write, tmp_path):
     write(f"{PLAN}tuning: {{frontier: much, fixed: a grid, replayed: none}}\n")
     keep_plan(planned("arms=fixed,frontier", f"runs={tmp_path}"))
     kept = json.loads((tmp_path / "made" / "sweep" / "plan.json").read_text())
@@ -87,20 +160,22 @@ def test_a_sweep_leaves_its_plan_and_refuses_another_one(write, tmp_path):
     assert kept["tuning"] == {"frontier": "much", "fixed": "a grid", "replayed": "none"}
     keep_plan(planned(f"runs={tmp_path}"))
     write(PLAN.replace("frontier:fixed", "fixed:frontier"))
-    with pytest.raises(ConfigError, match=r"must have the experiment's contrasts .*fixed:frontier on heldout.auc.*, got frontier:fixed"):
+    with pytest.raises(ConfigError, match=r"fixed:frontier on heldout\.auc.*, got frontier:fixed"):
         keep_plan(planned(f"runs={tmp_path}"))
 
 
-def test_the_score_whose_first_reaching_is_timed_is_the_files_and_no_reason_to_refuse_a_plan(write, tmp_path):
+def test_a_resumed_sweep_adds_seeds_to_its_plan_and_takes_none_away(runs, tmp_path):
+    for words in ([], ["seeds=9", "arms=fixed"], ["seeds=3"]):
+        keep_plan(planned(runs, *words))
+    found = read_planned(tmp_path / "runs" / "made" / "sweep")
+    assert (found.seeds, found.arms) == ((3, 5, 9), ("frontier", "fixed", "replayed"))
+
+
+def test_the_threshold_of_the_file_is_no_part_of_the_plan_that_must_stay(write, tmp_path):
     write()
     keep_plan(planned(f"runs={tmp_path}"))
-    path = tmp_path / "made" / "sweep" / "plan.json"
-    assert json.loads(path.read_text())["threshold"] == 60
-    path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "threshold"}))
-    assert read_planned(path.parent).threshold == 60
     write(f"{PLAN}threshold: 35\n")
     keep_plan(timed := planned(f"runs={tmp_path}"))
-    assert json.loads(path.read_text())["threshold"] == 35
     made_sweep(timed.folder, {"frontier": [50.0], "fixed": [40.0]})
     compare_arms(timed)
     found = json.loads((timed.folder / "comparison.json").read_text())
@@ -108,201 +183,53 @@ def test_the_score_whose_first_reaching_is_timed_is_the_files_and_no_reason_to_r
     assert plan_of(read_sweep(timed.folder)).threshold == 35 and plan_of(read_sweep(timed.folder), threshold=70.0).threshold == 70
 
 
-def test_a_run_of_other_settings_is_not_taken_for_one_of_this_sweep(write):
-    write()
-    config = planned().config(Cell("fixed", 3))
-    saved = {"seed": 3, "teacher": {"kind": "fixed", "strictness": 0.7}, "runs": "elsewhere"}
-    found = {name: (before, now) for name, before, now in differences(saved, config)}
-    assert found["teacher.strictness"] == (0.7, 0.5)
-    assert "runs" not in found and "seed" not in found
+# Existing runs ------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_says_that_a_run_which_is_there_is_another_one_or_has_ended(write, tmp_path, capsys):
-    write()
-    runs = f"runs={tmp_path / 'runs'}"
-    folder = finished(planned(runs), Cell("fixed", 3))
-    refused = f"{folder} was run with learner.lr="
-    assert main(["made", runs, "learner.lr=0.1", "--dry-run"]) == 0
-    assert f"# it would be refused: {refused}" in capsys.readouterr().out
-    assert main(["made", runs, "learner.lr=0.1", "--cell", "fixed", "3", "--dry-run"]) == 2 and refused in capsys.readouterr().err
-    assert main(["made", runs, "--cell", "fixed", "3", "--dry-run"]) == 0
-    assert capsys.readouterr().out == f"# {folder} has ended: held-out 60.0\n"
-    (folder / "summary.json").unlink()
-    assert main(["made", runs, "--cell", "fixed", "3", "--dry-run"]) == 2 and "with a whole checkpoint" in capsys.readouterr().err
-    (folder / "metrics.jsonl").unlink()
-    assert main(["made", runs, "--cell", "fixed", "3", "--dry-run"]) == 0 and f"# continues {folder}" in capsys.readouterr().out
-    (folder / "config.yaml").unlink()
-    assert main(["made", runs, "--dry-run"]) == 0
-    assert f"# fixed seed 3 has no config.yaml: it was broken off before, or it was deleted; delete {folder}" in capsys.readouterr().out
+def test_an_existing_run_of_other_settings_is_refused_requested_or_not(runs):
+    begun(planned(runs), Cell("frontier", 3))
+    torn_runs(planned(runs, "arms=fixed"))
+    for words in (["group_size=3"], ["arms=fixed", "group_size=3"]):
+        with pytest.raises(ConfigError, match=r"frontier/seed_3 was run with group_size=.*wants 3"):
+            torn_runs(planned(runs, *words))
 
 
-def test_a_run_that_copies_another_goes_on_where_all_were_moved(write, tmp_path):
-    write()
-    finished(planned(f"runs={tmp_path / 'runs'}"), cell := Cell("replayed", 3))
+def test_an_existing_run_of_another_world_is_refused(runs):
+    sweep = planned(runs)
+    folder = begun(sweep, FIXED)
+    (folder / "config.yaml").write_text(to_yaml(sweep.config(FIXED), {"format": 2, "world": "0123"}))
+    with pytest.raises(ConfigError, match="was run in world 0123"):
+        check_same_run(sweep, FIXED)
+
+
+def test_a_run_begun_before_a_setting_existed_has_its_default(runs):
+    sweep = planned(runs)
+    folder, saved = begun(sweep, FIXED), to_plain(sweep.config(FIXED))
+    del saved["resampling"], saved["rollout"]["reward_terms"], saved["callbacks"]
+    (folder / "config.yaml").write_text(yaml.safe_dump({**saved, "provenance": {"world": world_name()}}), encoding="utf-8")
+    check_same_run(sweep, FIXED)
+    with pytest.raises(ConfigError, match=r"was run with resampling\.max_rounds=0"):
+        check_same_run(planned(runs, "arms=fixed,frontier", "resampling.max_rounds=2"), FIXED)
+
+
+@pytest.mark.parametrize("text", ["", "{", "just words\n"])
+def test_a_run_whose_settings_cannot_be_read_is_named_with_the_remedy(runs, text):
+    sweep = planned(runs)
+    folder = begun(sweep, FIXED)
+    (folder / "config.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=f"fixed seed 3 .*delete {folder}"):
+        check_same_run(sweep, FIXED)
+
+
+def test_a_run_that_replays_another_is_resumed_where_all_were_moved(runs, tmp_path):
+    cell = Cell("replayed", 3)
+    begun(planned(runs), cell)
     (tmp_path / "runs").rename(tmp_path / "moved")
     sweep = planned(f"runs={tmp_path / 'moved'}")
     check_same_run(sweep, cell)
-    config = settings_to_go_on(sweep, cell)
+    config = resumed_config(sweep, cell)
     assert config.teacher.trace == str(tmp_path / "moved" / "made" / "sweep" / "frontier" / "seed_5" / "teacher.jsonl")
     assert config.runs == str(tmp_path / "moved") and config.resume == str(sweep.run_folder(cell))
-
-
-def test_a_run_begun_before_a_setting_existed_is_of_this_sweep_still(write, tmp_path):
-    write()
-    sweep = planned(f"runs={tmp_path}")
-    saved = to_plain(sweep.config(Cell("fixed", 3)))
-    del saved["resampling"], saved["rollout"]["reward_terms"], saved["callbacks"]
-    folder = sweep.run_folder(Cell("fixed", 3))
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump({**saved, "provenance": {"world": world_name()}}), encoding="utf-8")
-    check_same_run(sweep, Cell("fixed", 3))
-    with pytest.raises(ConfigError, match=r"was run with resampling.max_rounds=0, this sweep wants 2"):
-        check_same_run(planned(f"runs={tmp_path}", "arms=fixed,frontier", "resampling.max_rounds=2"), Cell("fixed", 3))
-
-
-def test_a_run_of_a_sweep_that_lost_its_checkpoints_is_refused_and_keeps_its_records(write, tmp_path, capsys):
-    write()
-    sweep = planned(f"runs={tmp_path / 'runs'}")
-    folder = sweep.run_folder(Cell("fixed", 3))
-    folder.mkdir(parents=True)
-    saved = {**to_plain(sweep.config(Cell("fixed", 3))), "provenance": {"world": world_name()}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(saved), encoding="utf-8")
-    (folder / "metrics.jsonl").write_text('{"step": 4}\n', encoding="utf-8")
-    assert main(["made", f"runs={tmp_path / 'runs'}", "--cell", "fixed", "3"]) == 2
-    assert "resume must name a run with a whole checkpoint" in capsys.readouterr().err
-    assert (folder / "metrics.jsonl").read_text(encoding="utf-8") == '{"step": 4}\n'
-
-
-def test_the_cost_is_told_from_the_first_steps_own_clock(write, tmp_path, monkeypatch):
-    write()
-    sweep = planned(f"runs={tmp_path}", "budget.policy_tokens=1000", "evaluation.num_scenarios=1", "evaluation.during_scenarios=1")
-    folder = sweep.run_folder(Cell("frontier", 3))
-    folder.mkdir(parents=True)
-    step = {"step": 2, "perf/policy_tokens": 200, "timing_s/step": 10.0, "timing_s/gen": 8.0}
-    (folder / "metrics.jsonl").write_text(json.dumps(step) + "\n", encoding="utf-8")
-    sitting, said = SweepRunner(sweep, Interruption()), []
-    monkeypatch.setattr(sitting, "say", said.append)
-    assert sitting.estimate(sitting.spent()) == "?"
-    sitting.tell_cost(Cell("frontier", 3), sitting.spent())
-    # Ten steps of 10 s, of which four make the budget of steps; 33 held-out dialogues of 1 s; six runs of 73 s less half of one.
-    assert sitting.run_s == pytest.approx(4 * 10.0 + 11 * 3 * 1.0)
-    assert sitting.spent() == 0.5
-    assert said[0].endswith(
-        "3:21 to 6:42 for the rest, as 2 runs slow each other down little or much, if the others cost what frontier does"
-    )
-
-
-def step_of(number: int) -> str:
-    return json.dumps({"step": number, "perf/policy_tokens": 100 * number, "timing_s/step": 10.0, "timing_s/gen": 8.0}) + "\n"
-
-
-def test_a_run_that_goes_on_from_a_checkpoint_goes_alone_for_its_first_new_step_only(write, tmp_path, monkeypatch):
-    write()
-    sweep = planned(f"runs={tmp_path}")
-    folder = sweep.run_folder(Cell("frontier", 3))
-    folder.mkdir(parents=True)
-    metrics = folder / "metrics.jsonl"
-    metrics.write_text("".join(map(step_of, (1, 2, 3, 4))), encoding="utf-8")
-    monkeypatch.setattr("experiments.sweep.start", lambda sweep, cell: None)
-    sitting = SweepRunner(sweep, Interruption())
-    seen = []
-    # Broken off hard after its fourth step, it goes back to the checkpoint of its second.
-    for steps in ((1, 2, 3, 4), (1, 2), (1, 2, 3)):
-        sitting.start_what_can()
-        metrics.write_text("".join(map(step_of, steps)), encoding="utf-8")
-        sitting.show()
-        seen.append((len(sitting.running), sitting.run_s is not None))
-    sitting.start_what_can()
-    assert seen == [(1, False), (1, False), (1, True)] and len(sitting.running) == 2
-
-
-def test_runs_that_failed_are_not_to_be_made(write, tmp_path, monkeypatch):
-    write()
-    sweep = planned(f"runs={tmp_path}", "parallel=1")
-    sitting, said = SweepRunner(sweep, Interruption(), torn=[Cell("fixed", 3)]), []
-    monkeypatch.setattr(sitting, "say", said.append)
-    sitting.left.remove(Cell("frontier", 3))
-    sitting.failed.append(Cell("frontier", 3))
-    sitting.run_s = 100.0
-    assert sitting.rest() == 4 and sitting.estimate(sitting.spent()) == "6:40"
-    assert sitting.so_far() == "0 of 6, 2 failed, about 6:40 left"
-
-
-def test_the_first_run_is_named_with_what_it_builds_and_where_it_can_be_watched(write, tmp_path, monkeypatch):
-    write()
-    sitting, said = SweepRunner(planned(f"runs={tmp_path}"), Interruption()), []
-    monkeypatch.setattr(sitting, "say", said.append)
-    monkeypatch.setattr("experiments.sweep.start", lambda sweep, cell: None)
-    monkeypatch.setattr("experiments.sweep.prior_folder", lambda config: tmp_path / "prior")
-    sitting.start_what_can()
-    output = tmp_path / "made" / "sweep" / "frontier" / "seed_3.txt"
-    assert said == [
-        "first frontier seed 3 alone, until its first step is over; it builds the prior, which the cache lacks and which takes minutes: "
-        f"how it goes is in {output}"
-    ]
-    (tmp_path / "prior").mkdir()
-    assert goes_first(sitting.sweep, Cell("frontier", 3)).endswith(f"its first step is over: how it goes is in {output}")
-
-
-def test_a_run_that_ends_is_told_with_how_many_are_done_and_how_long_the_rest_takes(write, tmp_path, monkeypatch):
-    write()
-    sweep = planned(f"runs={tmp_path}", "parallel=1")
-    sitting, said = SweepRunner(sweep, Interruption()), []
-    monkeypatch.setattr(sitting, "say", said.append)
-    sitting.run_s = 100.0
-    for cell in sweep.cells()[:2]:
-        sitting.left.remove(cell)
-        made_result(sweep.folder, cell.arm, cell.seed)
-        sitting.running = [RunningCell(cell, subprocess.Popen([sys.executable, "-c", ""]))]
-        sitting.running[0].process.wait()
-        sitting.began, sitting.spent_before = time.monotonic(), sitting.spent()
-        sitting.collect()
-    # Each of the others as long as a run goes alone.
-    assert said == [
-        "done frontier seed 3: held-out 60.0 (1 of 6, about 8:20 left)",
-        "done fixed seed 3: held-out 60.0 (2 of 6, about 6:40 left)",
-    ]
-
-
-def test_an_arm_that_cannot_be_run_here_is_named_before_any_other_is_run(write, tmp_path, monkeypatch, capsys):
-    write(PLAN.replace("{kind: fixed, strictness: 0.5}", "{kind: alp_gmm}"))
-    monkeypatch.setattr("curriculum.density.find_spec", lambda name: None)
-    runs = f"runs={tmp_path / 'runs'}"
-    assert main(["made", "--dry-run", runs]) == 0
-    assert "# arm fixed: teacher.kind=alp_gmm needs scikit-learn, which is not installed" in capsys.readouterr().out
-    assert main(["made", runs]) == 2
-    assert "arm fixed: teacher.kind=alp_gmm needs scikit-learn" in (told := capsys.readouterr().err)
-    assert told.rstrip().endswith("Or go without: arms=frontier,replayed")
-    assert not (tmp_path / "runs").exists()
-
-
-def test_later_sittings_add_seeds_to_the_plan_and_take_none_away(write, tmp_path):
-    write()
-    keep_plan(planned(f"runs={tmp_path}"))
-    keep_plan(planned(f"runs={tmp_path}", "seeds=9", "arms=fixed"))
-    assert read_planned(tmp_path / "made" / "sweep").seeds == (3, 5, 9)
-    keep_plan(planned(f"runs={tmp_path}", "seeds=3"))
-    found = read_planned(tmp_path / "made" / "sweep")
-    assert (found.seeds, found.arms) == ((3, 5, 9), ("frontier", "fixed", "replayed"))
-
-
-def finished(sweep: Sweep, cell: Cell) -> Path:
-    """A run that has ended, with its whole settings."""
-    folder = made_result(sweep.folder, cell.arm, cell.seed, world=world_name())
-    config = {**to_plain(sweep.config(cell)), "provenance": {"world": world_name()}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    return folder
-
-
-def test_a_run_that_has_ended_is_not_ended_again(write, tmp_path, capsys):
-    write()
-    runs = f"runs={tmp_path / 'runs'}"
-    sweep = planned(runs)
-    folder = finished(sweep, Cell("fixed", 3))
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    assert main(["made", runs, "--cell", "fixed", "3"]) == 0
-    assert f"{folder} has ended: held-out 60.0" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
 @pytest.mark.parametrize(
@@ -311,126 +238,188 @@ def test_a_run_that_has_ended_is_not_ended_again(write, tmp_path, capsys):
         ("cluster.address=ray://new:1", ['cluster.address="ray://new:1"']),
         ("cluster={address: here, object_store_mb: 99}", ['cluster.address="here"', "cluster.object_store_mb=99"]),
         ("cluster.address=ray://\U0001f600:1", ['cluster.address="ray://\U0001f600:1"']),
-        ("learner.micro_batch_rows=2", ["learner.micro_batch_rows=2"]),
         ("checkpoint.every=3", ["checkpoint.every=3"]),
         ("learner.lr=0.1", []),
     ],
 )
-def test_a_later_sitting_says_where_things_are_now(write, tmp_path, changed, taken):
-    write()
-    sweep = planned(f"runs={tmp_path / 'runs'}", changed)
-    finished(planned(f"runs={tmp_path / 'runs'}"), cell := Cell("fixed", 3))
-    assert sweep.for_resumed(cell) == taken
-    if taken:
-        check_same_run(sweep, cell)
-        assert settings_to_go_on(sweep, cell).cluster == sweep.config(cell).cluster
-    else:
+def test_a_resumed_run_takes_the_machine_of_now_and_no_other_settings(runs, changed, taken):
+    begun(planned(runs), FIXED)
+    sweep = planned(runs, changed)
+    assert sweep.resume_words(FIXED) == taken
+    if not taken:
         with pytest.raises(ConfigError, match=r"was run with learner\.lr"):
-            check_same_run(sweep, cell)
+            check_same_run(sweep, FIXED)
+        return
+    check_same_run(sweep, FIXED)
+    assert resumed_config(sweep, FIXED).cluster == sweep.config(FIXED).cluster
 
 
-def test_runs_that_are_not_asked_for_must_have_the_settings_too(write, tmp_path):
-    # Else arms of one sweep would differ in what must be equal, each by the words of its own sitting.
-    write()
-    runs = f"runs={tmp_path / 'runs'}"
-    finished(planned(runs), Cell("frontier", 3))
-    torn_runs(planned(runs, "arms=fixed"))
-    with pytest.raises(ConfigError, match=r"frontier/seed_3 was run with group_size=.*, this sweep wants 3"):
-        torn_runs(planned(runs, "arms=fixed", "group_size=3"))
-
-
-def test_a_run_whose_file_was_changed_under_its_sweep_is_refused(write, tmp_path, monkeypatch):
-    write()
-    sweep, cell = planned(f"runs={tmp_path / 'runs'}"), Cell("fixed", 3)
-    monkeypatch.setenv(SETTINGS, digest_of(sweep.config(cell)))
-    write(PLAN.replace("policy_tokens: 5000", "policy_tokens: 9000"))
-    with pytest.raises(ConfigError, match="fixed seed 3 must have the settings that its sweep began with"):
-        run_cell(planned(f"runs={tmp_path / 'runs'}"), cell)
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_dry_run_says_how_many_runs_are_left(write, tmp_path, capsys):
-    write()
-    runs = f"runs={tmp_path / 'runs'}"
-    finished(planned(runs), Cell("fixed", 3))
-    assert main(["made", runs, "--dry-run"]) == 0
-    assert f"# 1 of 6 runs are done in {tmp_path / 'runs' / 'made' / 'sweep'}, 5 are left to run" in capsys.readouterr().out
-
-
-def test_a_sweep_that_cannot_run_here_is_refused_before_its_first_run(write, tmp_path, capsys):
-    write()
-    (tmp_path / "file").write_text("")
-    for words, said in (
-        ([f"runs={tmp_path / 'file'}"], "runs must be a folder that can be written"),
-        ([f"runs={tmp_path / 'runs'}", "policy.model=no/such/folder"], "policy.model must"),
-    ):
-        assert main(["made", *words]) == 2 and said in capsys.readouterr().err
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_later_sitting_says_to_each_run_what_its_own_kind_of_user_knows(write, tmp_path):
+def test_a_resumed_run_takes_only_what_its_kind_of_user_has(write, tmp_path):
     asked = PLAN.replace("settings: {", "settings: {simulator: {kind: llm, model: m}, ")
     write(f"{asked.replace('fixed: {', 'fixed: {simulator: {kind: rule}, ')}differ: [simulator.]\n")
     sweep = planned(f"runs={tmp_path / 'runs'}", "simulator.timeout_s=9")
-    assert sweep.for_resumed(Cell("frontier", 3)) == ["simulator.timeout_s=9.0"] and sweep.for_resumed(Cell("fixed", 3)) == []
+    assert sweep.resume_words(Cell("frontier", 3)) == ["simulator.timeout_s=9.0"] and sweep.resume_words(FIXED) == []
 
 
-def test_a_dry_run_says_what_the_sweep_or_its_run_would_be_refused_for_here(write, tmp_path, capsys):
-    write()
-    runs, gone = f"runs={tmp_path / 'runs'}", "policy.model=no/such/folder"
-    assert main(["made", runs, gone, "--dry-run"]) == 0
-    assert "# it would be refused: policy.model must" in capsys.readouterr().out
-    assert main(["made", runs, gone, "--cell", "fixed", "5", "--dry-run"]) == 2 and "policy.model must" in capsys.readouterr().err
-    folder = planned(runs).run_folder(Cell("fixed", 5))
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").touch()
-    with only_writer(folder):
-        assert main(["made", runs, "--dry-run"]) == 0
-    assert f"# it would be refused: {folder} must be written by one process at a time" in capsys.readouterr().out
+# One cell -----------------------------------------------------------------------------------------------------------------------
 
 
-def test_one_run_of_a_sweep_is_planned_by_itself(write, tmp_path, capsys):
-    write()
-    runs = f"runs={tmp_path / 'runs'}"
+def test_a_run_by_itself_waits_for_the_run_that_it_replays(runs):
+    sweep = planned(runs)
+    with pytest.raises(ConfigError, match=r"replayed seed 3 replays frontier seed 5, .* --cell frontier 5"):
+        run_cell(sweep, Cell("replayed", 3))
+    assert not sweep.folder.exists()
+
+
+def test_one_run_of_a_sweep_is_planned_by_itself(runs, capsys):
     assert main(["made", runs, "--cell", "fixed", "5", "--dry-run"]) == 0
     assert "strictness: 0.5" in (out := capsys.readouterr().out) and "seed: 5" in out
-    assert main(["made", runs, "--cell", "fixed", "99", "--dry-run"]) == 2
+    for words, said in (
+        (["made", "--cell", "fixed", "9"], "a cell must be one of"),
+        (["smoke", "--cell", "a", "9"], "--cell needs a sweep"),
+    ):
+        assert main(words) == 2 and said in capsys.readouterr().err
 
 
-def test_a_sweep_waits_for_nobody_who_still_writes_one_of_its_runs(write, tmp_path):
-    write()
-    sweep = planned(f"runs={tmp_path}")
-    folder = sweep.run_folder(Cell("fixed", 5))
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").touch()
-    with only_writer(folder), pytest.raises(ConfigError, match=r"fixed/seed_5 must be written by one process at a time"):
-        run_sweep(sweep)
+def test_a_run_that_has_ended_is_not_ended_again(runs, capsys):
+    folder = begun(planned(runs), FIXED, finished=True)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert main(["made", runs, "--cell", "fixed", "3"]) == 0 and f"{folder} has ended: held-out 60.0" in capsys.readouterr().err
+    assert main(["made", runs, "--cell", "fixed", "3", "--dry-run"]) == 0 and f"# {folder} has ended" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_run_that_lost_its_checkpoints_is_refused_and_keeps_its_records(runs, capsys):
+    folder = begun(planned(runs), FIXED)
+    (folder / "metrics.jsonl").write_text('{"step": 4}\n', encoding="utf-8")
+    for options in ([], ["--dry-run"]):
+        assert main(["made", runs, "--cell", "fixed", "3", *options]) == 2
+        assert "resume must name a run with a whole checkpoint" in capsys.readouterr().err
+    assert (folder / "metrics.jsonl").read_text(encoding="utf-8") == '{"step": 4}\n'
+    (folder / "metrics.jsonl").unlink()
+    assert main(["made", runs, "--cell", "fixed", "3", "--dry-run"]) == 0 and f"# continues {folder}" in capsys.readouterr().out
+
+
+# Refused on this machine --------------------------------------------------------------------------------------------------------
+
+
+def test_an_arm_whose_teacher_cannot_teach_here_is_named_before_any_run(write, tmp_path, monkeypatch, capsys):
+    write(PLAN.replace("{kind: fixed, strictness: 0.5}", "{kind: alp_gmm}"))
+    monkeypatch.setattr("curriculum.density.find_spec", lambda name: None)
+    runs = f"runs={tmp_path / 'runs'}"
+    assert main(["made", "--dry-run", runs]) == 0
+    assert "# arm fixed: teacher.kind=alp_gmm needs scikit-learn" in capsys.readouterr().out
+    assert main(["made", runs]) == 2
+    assert (said := capsys.readouterr().err).startswith("error: arm fixed: teacher.kind=alp_gmm")
+    assert said.rstrip().endswith("arms=frontier,replayed") and not (tmp_path / "runs").exists()
+
+
+def test_a_sweep_that_cannot_run_here_is_refused_before_its_first_run(runs, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    gone = "policy.model=no/such/folder"
+    for words, said in (([f"runs={tmp_path / 'file'}"], "runs must be a folder"), ([runs, gone], "policy.model must")):
+        assert main(["made", *words]) == 2 and said in capsys.readouterr().err
+        assert main(["made", *words, "--dry-run"]) == 0 and f"# it would be refused: {said}" in capsys.readouterr().out
+    assert main(["made", runs, gone, "--cell", "fixed", "5", "--dry-run"]) == 2
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_sweep_does_not_start_while_another_process_writes_one_of_its_runs(runs, capsys):
+    sweep = planned(runs)
+    with only_writer(begun(sweep, FIXED)):
+        with pytest.raises(ConfigError, match="fixed/seed_3 must be written by one process at a time"):
+            run_sweep(sweep)
+        assert main(["made", runs, "--dry-run"]) == 0 and "# it would be refused: " in capsys.readouterr().out
     assert not (sweep.folder / "plan.json").exists()
 
 
-PATIENT = "import time; from experiments.run_folder import Interruption\nwith Interruption(): print('runs', flush=True); time.sleep(600)"
-"""A run in the middle of a long step: the first signal is remembered, the second ends it."""
+def test_a_dry_run_tells_finished_and_unreadable_runs(runs, capsys):
+    sweep = planned(runs)
+    folder = begun(sweep, FIXED, finished=True)
+    assert main(["made", runs, "--dry-run"]) == 0 and f"# 1 of 6 runs are done in {sweep.folder}, 5 are left" in capsys.readouterr().out
+    (folder / "config.yaml").unlink()
+    assert main(["made", runs, "--dry-run"]) == 0 and f"delete {folder} to run it again" in capsys.readouterr().out
 
 
-def test_who_asks_twice_to_stop_a_sweep_leaves_no_run_behind(write, tmp_path, monkeypatch):
-    write()
-    started = []
+# Progress and cost --------------------------------------------------------------------------------------------------------------
 
-    def start(sweep: Sweep, cell: Cell) -> subprocess.Popen:
-        started.append(subprocess.Popen([sys.executable, "-c", PATIENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
-        assert started[-1].stdout.readline() == b"runs\n"
-        return started[-1]
 
-    monkeypatch.setattr("experiments.sweep.start", start)
+@pytest.fixture
+def runner(runs, monkeypatch):
+    """Makes a runner that starts nothing, and what it says."""
+    monkeypatch.setattr("experiments.sweep.start", lambda sweep, cell: SimpleNamespace(poll=lambda: None))
     monkeypatch.setattr("experiments.sweep.POLL_S", 0.01)
-    with Interruption() as interruption:
-        sitting = SweepRunner(planned(f"runs={tmp_path}"), interruption)
-        monkeypatch.setattr(sitting, "show", lambda: [os.kill(os.getpid(), signal.SIGINT) for _ in range(2)])
-        with pytest.raises(KeyboardInterrupt):
-            sitting.run()
-    assert [process.poll() is not None for process in started] == [True]
-    started[0].stdout.close()
 
+    def runner(*words: str, **facts) -> tuple[SweepRunner, list[str]]:
+        made, said = SweepRunner(planned(runs, *words), Interruption(), **facts), []
+        monkeypatch.setattr(made, "say", said.append)
+        return made, said
+
+    return runner
+
+
+def test_the_cost_is_predicted_from_the_first_step(runner):
+    made, said = runner("budget.policy_tokens=1000", "evaluation.num_scenarios=1", "evaluation.during_scenarios=1")
+    folder = made.sweep.run_folder(Cell("frontier", 3))
+    folder.mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text(steps_of(2), encoding="utf-8")
+    assert made.estimate() == "?"
+    made.predict(Cell("frontier", 3))
+    # Of ten steps of 10 s the budget allows four; 33 held-out dialogues of 1 s; six runs of 73 s less half of one.
+    assert made.run_s == pytest.approx(4 * 10.0 + 11 * 3 * 1.0) and made.runs_made() == 0.5
+    assert "about 3:21 to 6:42 for the rest" in said[0] and "frontier" in said[0]
+
+
+def test_a_resumed_run_goes_alone_until_its_first_new_step(runner):
+    made, _ = runner()
+    folder = made.sweep.run_folder(Cell("frontier", 3))
+    folder.mkdir(parents=True)
+    metrics, seen = folder / "metrics.jsonl", []
+    metrics.write_text(steps_of(1, 2, 3, 4), encoding="utf-8")
+    # Killed after its fourth step, it goes back to the checkpoint of its second.
+    for steps in ((1, 2, 3, 4), (1, 2), (1, 2, 3)):
+        made.start_runs()
+        metrics.write_text(steps_of(*steps), encoding="utf-8")
+        made.show()
+        seen.append((len(made.running), made.run_s is not None))
+    made.start_runs()
+    assert seen == [(1, False), (1, False), (1, True)] and len(made.running) == 2
+
+
+def test_failed_runs_are_not_left_to_be_made(runner):
+    made, _ = runner("parallel=1", torn=[FIXED])
+    made.left.remove(Cell("frontier", 3))
+    made.failed.append(Cell("frontier", 3))
+    made.run_s = 100.0
+    assert made.runs_left() == 4 and made.estimate() == "6:40" and made.num_done == 0 and made.and_failed() == ", 2 failed"
+
+
+def test_the_first_run_is_announced_with_the_prior_it_builds_and_its_output(runner, tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.sweep.prior_folder", lambda config: tmp_path / "prior")
+    output = str(tmp_path / "runs" / "made" / "sweep" / "frontier" / "seed_3.txt")
+    for is_built in (False, True):
+        made, said = runner()
+        made.start_runs()
+        assert said[0].startswith("first frontier seed 3 alone") and output in said[0] and ("prior" in said[0]) is not is_built
+        (tmp_path / "prior").mkdir(exist_ok=True)
+
+
+def test_a_run_that_ends_is_told_with_how_many_are_done_and_the_time_left(runner):
+    made, said = runner("parallel=1")
+    made.run_s = 100.0
+    for cell, code in ((Cell("frontier", 3), 0), (FIXED, 0), (Cell("frontier", 5), 1)):
+        made.left.remove(cell)
+        if code == 0:
+            made_result(made.sweep.folder, cell.arm, cell.seed)
+        made.running = [RunningCell(cell, SimpleNamespace(poll=lambda code=code: code, returncode=code))]
+        made.began, made.done_before = time.monotonic(), made.runs_made()
+        made.collect()
+    assert said[0] == "done frontier seed 3: held-out 60.0 (1 of 6, about 8:20 left)"
+    assert said[1] == "done fixed seed 3: held-out 60.0 (2 of 6, about 6:40 left)"
+    assert said[2].startswith("FAILED frontier seed 5 (1)") and made.failed == [Cell("frontier", 5)]
+
+
+# Stopping -----------------------------------------------------------------------------------------------------------------------
 
 COUNTING = """
 import signal, time
@@ -445,16 +434,15 @@ while len(received) < 2:
     time.sleep(0.01)
 time.sleep(0.3)
 """
-"""A run that says how many signals it has received and clears away for a moment once there were two."""
+"""A run that counts its signals and takes a moment to end after the second."""
 
 
-def test_a_run_that_was_asked_to_end_is_sent_one_more_signal_when_it_shall_abandon_its_step(write, tmp_path, monkeypatch):
-    write()
+def test_a_sweep_that_is_interrupted_twice_lets_runs_finish_and_then_abandon_their_step(runs, monkeypatch):
     monkeypatch.setattr("experiments.sweep.POLL_S", 0.01)
     with Interruption() as interruption, subprocess.Popen([sys.executable, "-c", COUNTING], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "runs\n"
-        sitting = SweepRunner(planned(f"runs={tmp_path}"), interruption)
-        sitting.running = [RunningCell(Cell("frontier", 3), process)]
+        made = SweepRunner(planned(runs), interruption)
+        made.running = [RunningCell(Cell("frontier", 3), process)]
 
         def ask_again() -> None:
             assert process.stdout.readline() == "1\n"
@@ -464,9 +452,9 @@ def test_a_run_that_was_asked_to_end_is_sent_one_more_signal_when_it_shall_aband
         again = threading.Thread(target=ask_again)
         again.start()
         with pytest.raises(KeyboardInterrupt):
-            sitting.run()
+            made.run()
         again.join()
-        assert process.stdout.read() == "2\n"
+        assert process.stdout.read() == "2\n" and process.poll() == 0
 
 
 class Gone(io.StringIO):
@@ -476,37 +464,9 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
-def test_no_run_is_abandoned_because_nobody_reads_any_more(write, tmp_path, monkeypatch):
-    write()
+def test_a_closed_terminal_stops_no_sweep(runs, monkeypatch):
     monkeypatch.setattr("experiments.sweep.POLL_S", 0.01)
     monkeypatch.setattr(sys, "stderr", Gone())
-    with Interruption() as interruption, subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]) as ended:
-        sitting = SweepRunner(planned(f"runs={tmp_path}"), interruption)
-        sitting.left, sitting.running = [], [RunningCell(Cell("frontier", 3), ended)]
-        assert sitting.run() == [Cell("frontier", 3)]
-
-
-@pytest.mark.engine
-def test_a_sweep_runs_compares_and_is_done_when_asked_again(tmp_path):
-    small = ["budget.steps=2", "groups_per_step=2", "group_size=2", "evaluation.num_scenarios=2", "evaluation.during_scenarios=1"]
-    small += ["evaluation.strictness=[0.5]", "probe.num_dialogues=2", "rollout.num_engines=1", "parallel=1", "seeds=0"]
-    # A prior that hardly speaks is built in seconds.
-    tiny = ["num_tokens=20000", "vocab_size=600", "hidden_size=64", "num_heads=1", "num_layers=1", "intermediate_size=64"]
-    small += [f"policy.prior.{setting}" for setting in tiny]
-    words = [sys.executable, "-m", "experiments", "fixed_vs_adaptive", "arms=frontier,fixed_0.5", f"runs={tmp_path / 'runs'}", *small]
-    first = subprocess.run(words, capture_output=True, text=True, timeout=600)
-    assert first.returncode == 0, first.stderr
-    assert "2 runs to do, 0 done" in first.stderr and "done frontier seed 0: held-out" in first.stderr
-    folder = tmp_path / "runs" / "fixed_vs_adaptive" / "sweep"
-    summaries = {arm: json.loads((folder / arm / "seed_0" / "summary.json").read_text()) for arm in ("frontier", "fixed_0.5")}
-    assert summaries["fixed_0.5"]["strictness"]["trace"] == [0.5, 0.5] and summaries["frontier"]["teacher"] == "frontier"
-    assert summaries["frontier"]["world"] == summaries["fixed_0.5"]["world"]
-    starts = {yaml.safe_load((folder / arm / "seed_0" / "config.yaml").read_text())["provenance"]["initial_policy"] for arm in summaries}
-    assert len(starts) == 1 and len(starts.pop()) == 16
-    comparison = json.loads((folder / "comparison.json").read_text())
-    assert set(comparison["arms"]) == {"frontier", "fixed_0.5"}
-
-    again = subprocess.run(words, capture_output=True, text=True, timeout=120)
-    assert again.returncode == 0 and "0 runs to do, 2 done" in again.stderr
-    other = subprocess.run([*words, "algorithm.turn_credit=0.5"], capture_output=True, text=True, timeout=120)
-    assert other.returncode == 2 and "was run with algorithm.turn_credit=0.9, this sweep wants 0.5" in other.stderr
+    made = SweepRunner(planned(runs), Interruption())
+    made.left, made.running = [], [RunningCell(Cell("frontier", 3), SimpleNamespace(poll=lambda: 3, returncode=3))]
+    assert made.run() == [Cell("frontier", 3)]

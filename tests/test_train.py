@@ -1,296 +1,373 @@
-"""Whole small runs with every real part: what they leave, and that a killed one goes on as if nothing had happened."""
+"""Training steps of a tiny policy, all real but for Ray: what is proposed, trained on, observed and recorded, and what stops a run."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-import time
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 
-import psutil
 import pytest
-from safetensors.torch import load_file, save_file
+import torch
+from parts_in_process import SMALL, InProcessPool, components_in_process, tiny_run
+from policy_factories import group, rollout
+from tiny_policy import save_tiny_policy
+from tiny_student import make_outcome, make_task, make_teacher
 
-from analysis.runs import DIALOGUES, EVALUATION, METRICS, TEACHER, read_lines
-from policy.checkpoint import newest_checkpoint
-from policy.config import PriorConfig
-from policy.prior.prior import build_prior
+from curriculum.task import Mode, UpdateStats
+from experiments.callbacks import CALLBACKS, Callback
+from experiments.checks import ErrorBudget
+from experiments.config import Contrast, load
+from experiments.prefetch import LANE, RolloutPrefetcher
+from experiments.run_state import RunState
+from experiments.train import TrainingRun, has_contrast, trainable
+from policy.checkpoint import save_checkpoint
+from simulator.dialogue import Outcome
 
-pytestmark = pytest.mark.engine
-
-ROOT = Path(__file__).resolve().parent.parent
-NUM_STEPS = 6
-SUMMARY_KEYS = (
-    "experiment, name, seed, steps, wall_s, cpu_s, policy_tokens, simulator_calls, world, algorithm, teacher",
-    "heldout, start, reference, entropy, reward_density, strictness, collapse, mismatch, errors, versions, cut_short",
-)
-HELDOUT_KEYS = "score, score_ci95, auc, by_strictness, worst_cell, cvar20, success_rate, failure_rate, n_dialogues, cut_short"
-OF_THE_PROCESS = ("timing_s/", "perf/update_", "rollout/tokens_per_s", "rollout/engine_busy_share", "rollout/num_dispatched")
-
-
-def keys(*lists: str) -> set[str]:
-    return {key for names in lists for key in names.split(", ")}
+CONTRAST_OF_REWARD = ("resampling.max_rounds=2", "resampling.contrast=reward", "teacher.kind=fixed", "teacher.strictness=0.3")
+"""A random policy succeeds with nobody, so its groups lack contrast of success; most have it of reward."""
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
-    """A folder with a prior in it that is taught for seconds only."""
-    folder = tmp_path_factory.mktemp("runs")
-    before = os.environ.get("XDG_CACHE_HOME")
-    os.environ["XDG_CACHE_HOME"] = str(folder)
-    try:
-        prior = build_prior(PriorConfig(num_tokens=40_000, hidden_size=64, num_layers=1, num_heads=2, intermediate_size=64), progress=False)
-    finally:
-        os.environ.pop("XDG_CACHE_HOME") if before is None else os.environ.update(XDG_CACHE_HOME=before)
-    prior.rename(folder / "prior")
-    return folder
+def steps(run: TrainingRun, number: int) -> list[dict[str, float]]:
+    return [run.step()[0] for _ in range(number)]
 
 
-def start(place: Path, *overrides: str) -> subprocess.Popen[str]:
-    settings = [
-        f"runs={place}",
-        f"policy.model={place}/prior",
-        "policy.engine=hf",
-        "rollout.deterministic=true",
-        "rollout.max_turns=3",
-        f"budget.steps={NUM_STEPS}",
-        *overrides,
-    ]
-    return subprocess.Popen(
-        [sys.executable, "-m", "experiments", "smoke", *settings],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+def weights_of(run: TrainingRun) -> torch.Tensor:
+    """All weights of the policy in one row."""
+    return torch.cat([tensor.detach().flatten().clone() for _, tensor in run.components.learner.weights()])
+
+
+def uids(items: Iterable) -> list[str]:
+    return [item.uid for item in items]
+
+
+def test_two_steps_answer_every_task_count_every_token_and_play_the_panel_in_the_second(training):
+    run = training()
+    _, metrics = steps(run, 2)
+    kept = run.recorder
+    assert uids(kept.tasks) == [f"step{step:07d}-group{number:04d}" for step in (1, 2) for number in (0, 1)]
+    assert uids(kept.tasks) == [outcome.task.uid for outcome in kept.outcomes] == [played.task.uid for played in kept.groups]
+    assert list(kept.panels) == [2] and [probe.task.uid for probe in kept.probes] == ["step0000002-probe000", "step0000002-probe001"]
+    everything = [each for played in [*kept.groups, *kept.panels[2]] for each in played.rollouts]
+    assert run.state.policy_tokens == metrics["perf/policy_tokens"] == sum(each.num_sampled for each in everything)
+    assert run.state.simulator_calls == sum(1 + each.dialogue.num_replies for each in everything)
+    assert metrics["curriculum/outcomes_probes"] == 2 and metrics["curriculum/outcomes_observed"] == 4
+    assert metrics["rollout/arrival_logprob_diff"] < 1e-5 and metrics["training/rollout_logprob_abs_diff_max"] < 1e-4
+    assert run.components.pool.sent == [1, 2] and metrics["training/policy_version"] == 2
+    assert "probe/reward" in metrics and "rollout/num_rounds" not in metrics
+
+
+def test_the_same_seed_gives_the_same_steps_and_another_seed_others(training):
+    once, again, other = (steps(training("rollout.deterministic=true", f"seed={seed}"), 2)[1] for seed in (0, 0, 1))
+    timed = ("timing_s/", "perf/update_")
+    assert {k: v for k, v in once.items() if not k.startswith(timed)} == pytest.approx(
+        {k: v for k, v in again.items() if not k.startswith(timed)}, nan_ok=True, rel=0, abs=0
     )
+    assert once["reward/mean"] != other["reward/mean"]
 
 
-def finish(process: subprocess.Popen[str], *, code: int = 0) -> str:
-    output, _ = process.communicate(timeout=240)
-    assert process.returncode == code, output
-    return output
+def test_the_teacher_observes_each_update_of_the_learner(training, monkeypatch):
+    run, heard = training(), []
+    monkeypatch.setattr(run.components.teacher, "on_update", heard.append)
+    first, second = steps(run, 2)
+    assert [(type(stats), stats.step, stats.policy_version) for stats in heard] == [(UpdateStats, 1, 1), (UpdateStats, 2, 2)]
+    assert [stats.entropy for stats in heard] == [first["actor/entropy"], second["actor/entropy"]]
+    assert run.recorder.updates == [asdict(stats) for stats in heard]
 
 
-@pytest.fixture(scope="module")
-def whole(place) -> tuple[Path, str]:
-    """A run that nobody disturbed, and what it said."""
-    output = finish(start(place, "name=whole"))
-    return place / "smoke" / "whole", output
+def test_the_learning_rate_falls_with_the_budget(training):
+    rates = [metrics["actor/lr"] for metrics in steps(training("learner.lr=0.001", "learner.lr_end=0.2", "budget.steps=4"), 4)]
+    # Before the updates 0, 1/4, 2/4 and 3/4 of the budget are used.
+    assert rates == pytest.approx([0.001, 0.0008, 0.0006, 0.0004], rel=1e-3)
 
 
-def test_a_run_leaves_every_file_of_its_directory(whole):
-    folder, _ = whole
-    names = {path.name for path in folder.iterdir()}
-    assert {"config.yaml", METRICS, TEACHER, DIALOGUES, EVALUATION, "summary.json", "report.html", "checkpoints", "log.txt"} <= names
-    assert any(name.startswith("events.out.tfevents.") for name in names)
-    assert (newest_checkpoint(folder) / "config.json").is_file()
+def test_the_panel_need_not_teach_and_may_be_played_at_the_start(training):
+    run = training("probe.teaches=false", "probe.at_start=true")
+    assert [metrics["curriculum/outcomes_probes"] for metrics in steps(run, 2)] == [0, 0]
+    assert list(run.recorder.panels) == [1, 2] and not run.recorder.probes
 
 
-def test_the_summary_has_exactly_the_stable_keys(whole):
-    summary = json.loads((whole[0] / "summary.json").read_text())
-    assert set(summary) == keys(*SUMMARY_KEYS)
-    assert set(summary["heldout"]) == set(summary["start"]) == keys(HELDOUT_KEYS)
-    assert set(summary["reference"]) == {"L0", "L6"} and set(summary["reference"]["L6"]) == {"score"}
-    assert set(summary["entropy"]) == set(summary["reward_density"]) == {"start", "end"}
-    assert set(summary["strictness"]) == {"start", "end", "trace"} and len(summary["strictness"]["trace"]) == NUM_STEPS
-    assert set(summary["collapse"]) == {"alarms", "first_step"} and set(summary["mismatch"]) == {"kl", "mean_abs_logprob"}
-    assert summary["errors"] == {"simulator": 0, "engine": 0, "excluded_dialogues": 0}
-    assert summary["steps"] == NUM_STEPS and summary["heldout"]["n_dialogues"] == 18
+def test_a_callback_acts_between_the_update_and_the_engines(training, monkeypatch):
+    versions = []
+
+    @dataclass
+    class Shrink(Callback):
+        share: float = 0.5
+
+        def after_update(self, run):
+            versions.append((run.components.learner.policy_version, list(run.components.pool.sent)))
+            for tensor in run.components.learner.model.parameters():
+                tensor.data.mul_(1.0 - self.share)
+
+    monkeypatch.setitem(CALLBACKS, "shrink", Shrink)
+    plain, shrunk = training(), training("callbacks.shrink.share=0.25")
+    for run in (plain, shrunk):
+        run.step()
+    assert versions == [(1, [])]
+    torch.testing.assert_close(weights_of(shrunk), 0.75 * weights_of(plain))
 
 
-def test_engines_and_trainer_agree_and_every_update_arrives(whole):
-    lines = list(read_lines(whole[0] / METRICS))
-    measured = [diff for line in lines if (diff := line["training/rollout_logprob_abs_diff_mean"]) is not None]
-    assert measured and max(measured) < 1e-5
-    assert max(line["rollout/arrival_logprob_diff"] for line in lines) < 1e-4
-    assert lines[-1]["training/policy_version"] > 0
+@pytest.mark.parametrize(("where", "expected"), [((), ["trained", "sent"]), (("cluster.address=auto",), ["trained", "freed", "sent"])])
+def test_memory_is_freed_before_weights_are_sent_where_engines_may_share_the_gpu(training, where, expected, monkeypatch):
+    run, order = training(*where), []
+    for owner, method, name in (
+        (run.components.learner, "update", "trained"),
+        (run.components.learner, "give_back_memory", "freed"),
+        (run.components.pool, "load_weights", "sent"),
+    ):
+        call = getattr(owner, method)
+        monkeypatch.setattr(owner, method, lambda *a, call=call, name=name, **k: (order.append(name), call(*a, **k))[1])
+    run.step()
+    assert order == expected
 
 
-def test_every_task_is_answered_and_every_token_billed(whole):
-    records = list(read_lines(whole[0] / TEACHER))
-    issued = [record["uid"] for record in records if record["event"] == "task"]
-    assert len(issued) == 2 * NUM_STEPS
-    assert issued == [record["task"] for record in records if record["event"] == "outcome"]
-    dialogues = list(read_lines(whole[0] / DIALOGUES))
-    assert [line["kind"] for line in dialogues].count("probe") == 4 * NUM_STEPS // 2
-    assert sum(line["num_tokens"] for line in dialogues) == json.loads((whole[0] / "summary.json").read_text())["policy_tokens"]
+# Which groups are trained on ----------------------------------------------------------------------------------------------------
 
 
-def test_the_run_ends_by_saying_how_it_went_and_where_it_lies(whole):
-    folder, output = whole
-    assert "held-out score" in output and "L6" in output
-    assert f"results     {folder}" in output and "make tensorboard" in output
+def test_groups_issued_for_their_score_alone_are_not_trained_on():
+    teacher = make_teacher("plr")
+    tasks = [make_task(teacher, 0.5, mode=mode) for mode in (Mode.UNLEARNED, Mode.REPLAY, Mode.UNIFORM)]
+    groups = [replace(group(rollout([1, i], [0, 1])), task=task) for i, task in enumerate(tasks)]
+    assert [kept.task for kept in trainable(groups)] == tasks[1:]
 
 
-def kill_without_orphans(process: subprocess.Popen[str]) -> None:
-    """Kills a run's driver alone; all that it started must end by itself. Ray's two agents hold nothing and may take minutes."""
-    family = psutil.Process(process.pid).children(recursive=True)
-    started = [child for child in family if not child.name().endswith("Agent")]
-    assert any("RolloutWorker" in child.name() for child in started) and len(started) > 2
-    process.kill()
-    process.communicate()
-    deadline = time.monotonic() + 60
-    while (orphans := [child for child in started if is_alive(child)]) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not orphans
+def test_contrast_is_of_success_or_of_reward_among_rollouts_that_did_not_break():
+    teacher = make_teacher("uniform")
+    outcomes = [make_outcome(make_task(teacher, 0.5), number, rewards=[number / 10 + i / 100 for i in range(8)]) for number in (0, 3)]
+    assert [has_contrast(outcome, Contrast.SUCCESS) for outcome in outcomes] == [False, True]
+    assert [has_contrast(outcome, Contrast.REWARD) for outcome in outcomes] == [True, True]
+    one_sound = make_outcome(make_task(teacher, 0.5), 1, rewards=[1.0] + [float("nan")] * 7)
+    assert not has_contrast(one_sound, Contrast.REWARD)
 
 
-def is_alive(process: psutil.Process) -> bool:
-    """Whether it still does something; one that is dead and only waits to be buried does not."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def test_groups_without_contrast_are_replaced_counted_and_observed_but_not_trained_on(training):
+    run = training("resampling.max_rounds=2", "teacher.kind=uniform")
+    before = weights_of(run)
+    metrics, _ = run.step()
+    assert (metrics["rollout/num_rounds"], metrics["rollout/num_groups"]) == (2, 6)
+    assert len(run.recorder.tasks) == 6 and uids(run.recorder.tasks) == [outcome.task.uid for outcome in run.recorder.outcomes]
+    assert run.state.policy_tokens == sum(sum(outcome.num_tokens) for outcome in run.recorder.outcomes)
+    assert metrics["curriculum/outcomes_observed"] == 6 and metrics["perf/trained_num_tokens"] == 0
+    assert torch.equal(before, weights_of(run)) and run.components.learner.policy_version == 0
 
 
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(place, whole):
-    folder = place / "smoke" / "killed"
-    process = start(place, "name=killed")
-    deadline = time.monotonic() + 200
-    while len(list(read_lines(folder / METRICS))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    kill_without_orphans(process)
-    goes_on_from = newest_checkpoint(folder).name.replace("_", " ")
-    assert goes_on_from != "step 0" and not (folder / "summary.json").exists()
-    assert f"after {goes_on_from}" in finish(start(place, f"resume={folder}"))
-
-    for name in (TEACHER, DIALOGUES, EVALUATION):
-        assert (folder / name).read_text() == (whole[0] / name).read_text()
-    pairs = list(zip(read_lines(folder / METRICS), read_lines(whole[0] / METRICS), strict=True))
-    assert len(pairs) == NUM_STEPS
-    for ours, theirs in pairs:
-        assert untimed(ours) == untimed(theirs)
-    ended, undisturbed = (json.loads((path / "summary.json").read_text()) for path in (folder, whole[0]))
-    of_a_sitting = {"name", "wall_s", "cpu_s"}
-    assert {name: ended[name] for name in ended if name not in of_a_sitting} == {
-        name: undisturbed[name] for name in undisturbed if name not in of_a_sitting
-    }
+def test_only_as_many_groups_are_replaced_as_lack_contrast(training, monkeypatch):
+    run, asked = training("resampling.max_rounds=5", "teacher.kind=uniform", "groups_per_step=3"), []
+    # One of the first three has contrast, then one of two more, then the last.
+    with_contrast = ("step0000001-group0000", "step0000002-group0001", "step0000003-group0000")
+    monkeypatch.setattr("experiments.train.has_contrast", lambda outcome, _: outcome.task.uid in with_contrast)
+    propose = run.components.teacher.propose
+    monkeypatch.setattr(run.components.teacher, "propose", lambda n, **k: (asked.append(n), propose(n, **k))[1])
+    metrics, _ = run.step()
+    assert asked == [3, 2, 1] and (metrics["rollout/num_rounds"], metrics["rollout/num_groups"]) == (2, 6)
 
 
-def test_a_run_whose_newest_checkpoint_is_torn_goes_on_from_the_one_before_and_says_so(place, whole):
-    folder = place / "smoke" / "torn"
-    shutil.copytree(whole[0], folder)
-    (folder / "summary.json").unlink()
-    torn = newest_checkpoint(folder)
-    (torn / "state.pt").write_bytes(b"")
-    older = newest_checkpoint(folder)
-    output = finish(start(place, f"resume={folder}"))
-    skipped = f"SKIPPED a newer checkpoint: checkpoint {torn} must be whole, got a missing or changed state.pt"
-    assert f"after {older.name.replace('_', ' ')}" in output and skipped in output
-    assert skipped in (folder / "log.txt").read_text()
-    assert (folder / TEACHER).read_text() == (whole[0] / TEACHER).read_text()
+def test_groups_with_contrast_are_trained_on(training):
+    metrics, _ = training(*CONTRAST_OF_REWARD).step()
+    assert metrics["perf/trained_num_tokens"] > 0 and metrics["training/policy_version"] == 1
 
 
-def test_a_killed_run_that_rolls_out_ahead_loses_no_task_and_hears_of_none_twice(place):
-    folder = place / "smoke" / "ahead"
-    process = start(place, "name=ahead", "rollout.max_staleness=2", "rollout.deterministic=false", "checkpoint.every=1")
-    deadline = time.monotonic() + 200
-    while len(list(read_lines(folder / METRICS))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    kill_without_orphans(process)
-    finish(start(place, "rollout.deterministic=false", f"resume={folder}"))
-
-    records = list(read_lines(folder / TEACHER))
-    issued = [record["uid"] for record in records if record["event"] == "task"]
-    assert len(set(issued)) == len(issued) == 2 * NUM_STEPS
-    assert issued == [record["task"] for record in records if record["event"] == "outcome"]
-    steps = list(read_lines(folder / METRICS))
-    assert [line["step"] for line in steps] == list(range(1, NUM_STEPS + 1))
-    assert 1 <= max(line["off_policy/max"] for line in steps) <= 2
-    assert all(line["off_policy/dropped"] == 0 for line in steps)
-    dialogues = list(read_lines(folder / DIALOGUES))
-    assert sum(line["num_tokens"] for line in dialogues) == json.loads((folder / "summary.json").read_text())["policy_tokens"]
-    for line in dialogues:
-        versions = line.get("reply_versions", line["policy_versions"])
-        assert line["policy_versions"] == [min(versions), max(versions)] and versions == sorted(versions)
+# Steps rolled out ahead ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["rloo", "reinforce_pp"])
-def test_other_algorithms_train_by_their_name_alone(place, kind):
-    finish(start(place, f"algorithm.kind={kind}", "algorithm.turn_credit=0.5", f"name={kind}", "budget.steps=2", "probe.num_dialogues=0"))
-    lines = list(read_lines(place / "smoke" / kind / METRICS))
-    assert lines[-1]["training/policy_version"] == 2 and lines[-1]["actor/grad_norm"] > 0
-    assert json.loads((place / "smoke" / kind / "summary.json").read_text())["algorithm"] == kind
+@pytest.mark.parametrize("max_staleness", [0, 1, 3])
+def test_no_token_is_older_than_the_bound_and_nothing_is_begun_beyond_the_budget(training, max_staleness):
+    run = training(f"rollout.max_staleness={max_staleness}", "budget.steps=6")
+    course = steps(run, 6)
+    ages = [metrics["off_policy/max"] for metrics in course]
+    assert max(ages) == max_staleness and ages[0] == 0 and not any(metrics["off_policy/dropped"] for metrics in course)
+    assert len(run.recorder.tasks) == 12 and uids(run.recorder.tasks) == [outcome.task.uid for outcome in run.recorder.outcomes]
+    assert sorted(run.recorder.panels) == [2, 4, 6]
+    assert run.components.teacher.metrics()["curriculum/outstanding"] == 0 and run.prefetcher.records() == []
 
 
-def test_a_run_with_a_critic_goes_on_where_it_stopped(place):
-    """The critic's weights and optimiser are in no model folder, so they must come back with the state."""
-    ppo = ("algorithm.kind=ppo", "algorithm.turn_credit=0.5", "algorithm.critic_warmup_steps=1", "probe.num_dialogues=0")
-    finish(start(place, *ppo, "name=ppo", "budget.steps=4"))
-    finish(start(place, *ppo, "name=ppo-halves", "budget.steps=2"))
-    halfway = json.loads((place / "smoke" / "ppo-halves" / "summary.json").read_text())
-    finish(start(place, f"resume={place}/smoke/ppo-halves", "budget.steps=4"))
-    assert json.loads((place / "smoke" / "ppo-halves" / "summary.earlier.json").read_text()) == halfway
-    pairs = list(zip(*(read_lines(place / "smoke" / name / METRICS) for name in ("ppo", "ppo-halves")), strict=True))
-    assert len(pairs) == 4
-    for whole_line, ours in pairs:
-        assert untimed(ours) == untimed(whole_line)
-    lines = [line for line, _ in pairs]
-    # The evaluation with which the half ended has gone; one at the same step has its place on the curve.
-    looks = [{line["step"] for line in read_lines(place / "smoke" / name / "evaluation.jsonl")} for name in ("ppo", "ppo-halves")]
-    assert looks == [{0, 1, 2, 3, 4}] * 2
-    assert [line["training/policy_version"] for line in lines] == [0, 1, 2, 3]
-    assert all(line["critic/grad_norm"] > 0 for line in lines) and lines[-1]["critic/values/mean"] != 0.0
+def test_steps_in_flight_survive_a_checkpoint_and_are_played_counted_and_observed_once(training):
+    words = ("rollout.max_staleness=2", "budget.steps=6")
+    before = training(*words)
+    steps(before, 3)
+    saved = json.loads(json.dumps({**asdict(before.state), "in_flight": before.prefetcher.records()}))
+    assert [record["step"] for record in saved["in_flight"]] == [4, 5]
+    after = training(*words, state=RunState(**saved))
+    after.components.teacher.load_state_dict(json.loads(json.dumps(before.components.teacher.state_dict())))
+    after.components.learner.load_state_dict(before.components.learner.state_dict())
+    after.components.pool.load_weights(before.components.learner.live_weights(), before.components.learner.policy_version)
+    assert after.components.pool.lanes == {}  # not before the engines have the checkpoint's weights
+    course = steps(after, 3)
+    issued = uids([*before.recorder.tasks, *after.recorder.tasks])
+    observed = [outcome.task.uid for outcome in [*before.recorder.outcomes, *after.recorder.outcomes]]
+    assert issued == observed and len(set(issued)) == 12
+    assert course[0]["off_policy/max"] == 0 and course[-1]["curriculum/outcomes_ignored"] == 0
+    counted = sum(sum(outcome.num_tokens) for outcome in [*before.recorder.outcomes, *after.recorder.outcomes])
+    panels = [each for run in (before, after) for played in run.recorder.panels.values() for each in played]
+    assert after.state.policy_tokens == counted + sum(played.rollouts[0].num_sampled for played in panels)
 
 
-def untimed(line: dict) -> dict:
-    return {key: value for key, value in line.items() if not key.startswith(OF_THE_PROCESS)}
+class AgedPool(InProcessPool):
+    """Its engines lag five versions behind."""
+
+    def ready(self, num_groups, *, lane=""):
+        return [replace(each, rollouts=tuple(map(aged, each.rollouts))) for each in super().ready(num_groups, lane=lane)]
 
 
-def test_an_interrupted_run_finishes_its_step_and_says_how_to_go_on(place):
-    folder = place / "smoke" / "interrupted"
-    process = start(place, "name=interrupted", "budget.steps=1000")
-    deadline = time.monotonic() + 200
-    while len(list(read_lines(folder / METRICS))) < 1 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert "must be written by one process at a time" in finish(start(place, f"resume={folder}"), code=2)
-    process.terminate()
-    output = finish(process, code=130)
-    assert f"to go on: python -m experiments smoke resume={folder}" in output
-    last = list(read_lines(folder / METRICS))[-1]["step"]
-    assert newest_checkpoint(folder).name == f"step_{last}"
+def aged(played):
+    return replace(played, policy_versions=(-5, -5), reply_versions=(-5,) * len(played.reply_versions))
 
 
-def test_a_model_whose_weights_no_engine_takes_is_refused_in_a_sentence_and_leaves_nothing(place):
-    model = place / "no-numbers"
-    shutil.copytree(place / "prior", model)
-    tensors = load_file(model / "model.safetensors")
-    tensors["model.norm.weight"][0] = float("nan")
-    save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
-    output = finish(start(place, f"policy.model={model}", "name=refused"), code=2)
-    assert "Traceback" not in output
-    assert output.splitlines()[-1] == "error: policy weights must be finite, got NaN or infinity in 'model.norm.weight' of version 0"
-    assert not (place / "smoke" / "refused").exists()
+def test_groups_that_are_too_old_expire_recorded_and_counted_and_ten_such_steps_stop_a_run(training):
+    run = training("rollout.max_staleness=1", pool=AgedPool)
+    with pytest.raises(RuntimeError, match="10 steps in a row"):
+        steps(run, 10)
+    kept = run.recorder
+    assert [metrics["off_policy/dropped"] for metrics in kept.steps.values()] == [2] * 9
+    assert kept.groups == kept.outcomes == [] and len(kept.stale) == 20 and run.state.policy_tokens > 0
+    expired = [decision for decision in kept.decisions if decision["decision"] == "expire"]
+    assert [decision["uid"] for decision in expired] == uids(kept.tasks)[:18]
+    assert "rollout.max_staleness=1" in expired[0]["reason"]
 
 
-def test_a_run_that_cannot_write_its_checkpoint_stops_in_a_sentence(whole, place):
-    folder = shutil.copytree(whole[0], place / "smoke" / "unsaved")
-    (folder / "checkpoints" / ".step_99.new").touch()  # a file where half of a checkpoint would be
-    output = finish(start(place, f"resume={folder}", f"budget.steps={NUM_STEPS + 1}"), code=1)
-    assert f"stopped in step {NUM_STEPS + 1}: [Errno 20] Not a directory" in output and "Traceback" not in output
-    assert f"to go on: python -m experiments smoke resume={folder}" in output
+class NotedPool:
+    """Notes what is submitted in which lane."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[str, list] = {}
+
+    def submit(self, tasks, *, lane=""):
+        self.lanes.setdefault(lane, []).extend(tasks)
+
+    def ready(self, num_groups, *, lane=""):
+        taken, self.lanes[lane] = self.lanes[lane][:num_groups], self.lanes[lane][num_groups:]
+        return taken
 
 
-BREAKS = ("rollout.deterministic=false", "rollout.dialogue_timeout_s=0.001", "rollout.retries=0")
+def test_steps_are_taken_in_their_order_from_a_lane_of_their_own():
+    pool, names = NotedPool(), iter("abcdefgh")
+    ahead = RolloutPrefetcher(
+        pool, max_staleness=1, last_step=3, propose=lambda: [next(names), next(names)], panel=lambda step: ["probe"] * (step == 2)
+    )
+    assert ahead.fill(1) == ["a", "b", "c", "d"] and pool.lanes == {LANE: ["a", "b", "c", "d", "probe"]}
+    pool.submit(["evaluation"])
+    assert ahead.take() == (["a", "b"], [])
+    assert ahead.fill(2) == ["e", "f"] and ahead.take() == (["c", "d"], ["probe"])
+    assert ahead.fill(3) == [] and ahead.take() == (["e", "f"], [])
+    assert pool.ready(1) == ["evaluation"]
 
 
-def test_a_run_whose_evaluation_breaks_stops_with_the_first_traceback_and_records_nothing_of_it(place):
-    folder = place / "smoke" / "unjudged"
-    output = finish(start(place, "name=unjudged", *BREAKS), code=1)
-    assert "at most 1 of 18 held-out dialogues may break, got 18; nothing was recorded" in output and "the first:\nTraceback" in output
-    assert f"to go on: python -m experiments smoke resume={folder}" in output
-    assert list(read_lines(folder / EVALUATION)) == [] and newest_checkpoint(folder) is None
+def test_what_users_cost_outside_of_steps_goes_into_the_checkpoint(training):
+    run = training()
+    run.components.pool.cost = 5.0
+    run.usage.count_cost()
+    assert run.state.simulator_cost == 5.0
+    resumed = training(state=RunState(simulator_cost=5.0))
+    resumed.components.pool.cost = 1.0
+    assert resumed.step()[0]["simulator/cost"] == 6.0 == resumed.state.simulator_cost
 
 
-def test_a_run_whose_dialogues_break_stops_with_the_first_traceback_and_can_go_on(place):
-    folder = place / "smoke" / "broken"
-    output = finish(start(place, "name=broken", *BREAKS, "rollout.max_error_share=1", "budget.steps=20"), code=1)
-    assert "10 steps in a row must not come back empty" in output and "the first error:\nTraceback" in output
-    assert f"to go on: python -m experiments smoke resume={folder}" in output
-    assert newest_checkpoint(folder).name == "step_8"
-    step = next(read_lines(folder / METRICS))
-    assert step["dialogue/error_share"] == 1.0 and step["reward/mean"] is None and step["training/policy_version"] == 0
+# What stops a run ----------------------------------------------------------------------------------------------------------------
+
+
+def stops(run: TrainingRun, match: str) -> None:
+    """The next step raises, leaves its dialogues and nothing else."""
+    before, played = run.state.step, len(run.recorder.groups)
+    with pytest.raises(RuntimeError, match=match):
+        run.step()
+    assert len(run.recorder.groups) > played and run.state.step == before and before + 1 not in run.recorder.steps
+
+
+def test_engines_that_sample_by_other_weights_stop_a_run(training):
+    class Doubting(InProcessPool):
+        def ready(self, num_groups, *, lane=""):
+            return [replace(each, rollouts=tuple(map(doubted, each.rollouts))) for each in super().ready(num_groups, lane=lane)]
+
+    def doubted(played):
+        return replace(played, rollout_logprobs=played.rollout_logprobs - 0.01 * played.loss_mask)
+
+    stops(training(pool=Doubting), "engines must sample by the learner's weights of version 0")
+    for inexact in ("rollout.max_staleness=1", "learner.autocast=true"):
+        training(inexact, pool=Doubting).step()
+
+
+def test_weights_that_do_not_arrive_stop_a_run(training, monkeypatch):
+    run = training()
+    monkeypatch.setattr(run.components.pool, "score", lambda ids: [[logprob - 1.0 for logprob in run.components.learner.score(ids)]])
+    stops(run, "weights of version 1 must reach every engine")
+
+
+def test_broken_dialogues_stop_a_run(training, monkeypatch):
+    run = training("rollout.max_error_share=0", "rollout.retries=0", "rollout.dialogue_timeout_s=0.0001")
+    stops(run, "at most 0 of the last 200 dialogues may break, got 6.*rollout.max_error_share")
+
+
+def test_weights_that_are_no_numbers_stop_a_run(training, monkeypatch):
+    run = training("learner.num_minibatches=3", *CONTRAST_OF_REWARD)
+    observe = run.components.teacher.observe
+
+    def spoil_the_weights(outcomes):
+        observe(outcomes)
+        torch.nn.init.constant_(run.components.learner.model.lm_head.weight, torch.nan)
+
+    monkeypatch.setattr(run.components.teacher, "observe", spoil_the_weights)
+    stops(run, "skipped 3 optimiser steps in a row")
+
+
+# Components from a checkpoint ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A checkpoint after a step whose components differ from new ones in every respect."""
+    run = tiny_run(tmp_path / "tiny", "algorithm.kl_coef=0.1")
+    run.step()
+    parts = run.components
+    parts.collapse.observe(2, {"entropy": 0.5, "reward_density": 0.25})
+    parts.errors.observe([group(*(rollout([1], [1], outcome=Outcome.ERROR) for _ in range(3)))])
+    with torch.no_grad():
+        for tensor in parts.learner.model.parameters():
+            tensor.add_(1.0)
+    names = {"learner": "learner", "teacher": "teacher", "collapse": "collapse", "errors": "faults"}
+    state = {"run": asdict(run.state), **{key: getattr(parts, name).state_dict() for name, key in names.items()}}
+    place = tmp_path / "checkpoints" / "step_1"
+    save_checkpoint(place, model=parts.learner.model, tokenizer=parts.tokenizer, state=state)
+    parts.pool.close()
+    return run, place
+
+
+def test_a_resumed_run_has_its_learner_teacher_alarms_and_errors_and_the_first_weights_as_reference(checkpoint):
+    run, place = checkpoint
+    before, again = run.components, components_in_process(run.config, checkpoint=place)
+    for name in ("teacher", "collapse", "errors"):
+        assert getattr(again, name).state_dict() == getattr(before, name).state_dict(), name
+    assert again.learner.policy_version == 1 and again.errors.counts()["excluded_dialogues"] == 3
+    assert again.collapse.state_dict() != components_in_process(run.config).collapse.state_dict()
+    for name, tensor in before.learner.model.named_parameters():
+        assert torch.equal(again.learner.model.get_parameter(name), tensor), name
+    for name, tensor in before.learner.reference.named_parameters():
+        assert torch.equal(again.learner.reference.get_parameter(name), tensor), name
+
+
+def test_workers_are_given_the_system_prompt_and_the_learner_the_temperature(training, tmp_path):
+    folder = save_tiny_policy(tmp_path / "other", hidden=32, layers=1)
+    given = {}
+
+    class Asked(InProcessPool):
+        def __init__(self, *configs, **facts):
+            given.update(facts)
+
+    components_in_process(load("smoke", [f"policy.model={folder}", *SMALL, "policy.system_prompt=Listen."]), pool=Asked)
+    assert given["system_prompt"] == "Listen." and given["model_folder"] == folder and given["seed"] == 0
+    # At another temperature the learner would not agree with the engine.
+    assert training("rollout.temperature=0.7").step()[0]["training/rollout_logprob_abs_diff_max"] < 1e-4
+
+
+@pytest.mark.parametrize(("kind", "is_stopped"), [("grpo", True), ("ppo", False)])
+def test_a_lone_survivor_of_a_group_is_of_use_only_where_siblings_are_not_compared(tmp_path, kind, is_stopped):
+    folder = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
+    words = [f"policy.model={folder}", *SMALL, f"algorithm.kind={kind}", "rollout.max_error_share=1"]
+    errors = components_in_process(load("smoke", words)).errors
+    assert isinstance(errors, ErrorBudget)
+    lone = group(rollout([1, 2], [0, 1]), rollout([1, 2], [0, 1], outcome=Outcome.ERROR))
+    for _ in range(9):
+        errors.observe([lone])
+    if not is_stopped:
+        errors.observe([lone])
+        return
+    with pytest.raises(RuntimeError, match="10 steps in a row"):
+        errors.observe([lone])

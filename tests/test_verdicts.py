@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from analysis.compare import compare, plan_of
-from analysis.table import load_sweep
+from analysis.sweeps import read_sweep
 from simulator.files import jsonable
 from studies.rlver_replication.rlver import read_marks
 
@@ -20,7 +20,7 @@ RLVER = json.loads((ROOT / "tests/data/rlver_findings.json").read_text(encoding=
 
 
 def recomputed(study: str) -> dict[str, Any]:
-    sweep = load_sweep(ROOT / "studies" / study / "results.csv")
+    sweep = read_sweep(ROOT / "studies" / study / "results.csv")
     # No figure of a contrast is resampled.
     return dict(jsonable(compare(sweep, replace(plan_of(sweep), num_resamples=1))))
 

@@ -91,8 +91,7 @@ def test_the_fixed_dialogues_cover_families_difficulties_and_ways_to_end():
     ("module", "name", "value"),
     [
         ("simulator.rule_user", "REMARK_PROB", 0.8),
-        ("simulator.rule_user", "HURT_BELOW", 45),
-        ("simulator.rule_user", "is_rebuff", lambda dialogue: False),
+        ("simulator.emotion", "is_rebuff", lambda dialogue: False),
     ],
 )
 def test_a_change_of_behaviour_changes_the_fingerprint(module: str, name: str, value: object, monkeypatch: pytest.MonkeyPatch):

@@ -1,12 +1,8 @@
-"""Tokenizers, random models and scenarios small enough to build inside a test."""
+"""Tokenizers, random models and users small enough to build inside a test."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import threading
-import time
 from pathlib import Path
 
 import torch
@@ -14,8 +10,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from simulator.dialogue import Dialogue, Speaker, Turn
-from simulator.scenario import Fact, Family, HiddenIntention, Persona, PersonaType, Scenario, Split
 from simulator.user import Reaction
+from tests.tiny_scenario import make_scenario
 
 TINY_TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -88,24 +84,6 @@ def save_tiny_policy(
     return folder
 
 
-def make_scenario(*, scenario_id: str = "s") -> Scenario:
-    """A scenario that names everything and means nothing."""
-    return Scenario(
-        scenario_id=scenario_id,
-        family=Family(intention=HiddenIntention.EMPATHY, persona=PersonaType.PASSIVE),
-        persona=Persona(name="Ada", age=30, occupation="nurse", persona_type=PersonaType.PASSIVE),
-        background="a hard week",
-        facts=(Fact(text="my sister left", cue="your sister"),),
-        other="sister",
-        feelings=("sad",),
-        goal="to be heard",
-        hidden_intention="wants comfort",
-        opening="i had a hard week.",
-        language="en",
-        split=Split.TRAIN,
-    )
-
-
 class FakeScenarios:
     """Makes up whatever is looked up."""
 
@@ -128,44 +106,3 @@ class NumberingUser:
             await asyncio.sleep(0.3)
         text = f"i heard thing number {dialogue.num_replies}."
         return Reaction(turn=Turn(speaker=Speaker.USER, text=text, emotion=dialogue.emotion + 2, change=2))
-
-
-class NotedUser(NumberingUser):
-    """Takes a while to be made, and notes when that was."""
-
-    def __init__(self, notes: Path) -> None:
-        began = time.time()
-        time.sleep(1.0)
-        (notes / f"{os.getpid()}.json").write_text(json.dumps([began, time.time()]))
-
-
-class GatedUser(NumberingUser):
-    """In slow dialogues it says that it was reached, by a file with its process's number, and answers once `go` lies in the folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    async def react(self, dialogue, reply):
-        if dialogue.scenario.scenario_id == "slow":
-            (self._folder / f"reached-{os.getpid()}").touch()
-            while not (self._folder / "go").exists():
-                await asyncio.sleep(0.02)
-        return await super().react(dialogue, reply)
-
-
-class HangingUser(GatedUser):
-    """Makes the engine beside it hang in a step, once for each file that says so."""
-
-    def __init__(self, order: Path) -> None:
-        super().__init__(order.parent)
-        self._order = order
-
-    async def react(self, dialogue, reply):
-        try:
-            self._order.unlink()
-        except FileNotFoundError:
-            return await super().react(dialogue, reply)
-        from policy.engine.hf import HFEngine
-
-        HFEngine._step = lambda engine: threading.Event().wait()
-        return await super().react(dialogue, reply)

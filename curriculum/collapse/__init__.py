@@ -1,1 +1,1 @@
-"""Is training about to collapse: indicators, the alarms they ring, the monitor of a run and the quality of alarms."""
+"""Indicators of policy collapse, alarms on them, and the quality of those alarms."""

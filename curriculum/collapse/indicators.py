@@ -1,24 +1,12 @@
-"""What the agent does, in strategies rather than words: how many it still uses, and whether it chooses them by whom it talks to.
+"""Indicators that change when a policy collapses: pure functions of tokens, texts, strategies, outcomes and short series.
 
-A label is a strategy seen in a reply, a context what the reply answered (the user's hidden intention, persona, third of strictness).
+Each is marked as one that *leads* collapse, is *coincident* with it, or *lags*: a judgement of the literature, and ours unless a source is
+named. Indicators of groups of rewards are in `curriculum.signals`.
 
-What a fixed panel and the issued difficulty say: what was unlearned, and whether strictness still does what it is for.
-
-How alike the agent's replies are: to its own earlier ones, to its siblings', to what it says to others.
-
-Words are lower-cased, each Han character is one; n-grams never cross replies.
-
-Where a short series is heading: slopes, spikes, cliffs, and how much reward the entropy that is left can still buy.
-
-Numbers that change when a policy collapses: pure functions of tokens, texts, strategies, outcomes and short series.
-
-Each says whether it *leads* collapse, comes *with* it, or *lags*; that is a judgement of the literature and ours unless a source is
-named. What groups of rewards say stands in `curriculum.signals`; what is watched, and when it rings, in `curriculum.collapse.alarms`.
-
-What the sampled tokens say of a policy: how undecided it is, what the update will do to that, and how far two policies are apart.
-
-Everywhere N are the T agent tokens of a step, the policy is pi, the one that sampled mu, logprobs are in nats at the sampling temperature.
-`policy.algorithms.loss` computes the same in torch where the tensors are; a test holds the two together.
+Tokens: N are the T agent tokens of a step, the policy is pi, the one that sampled mu, logprobs are in nats at the sampling temperature;
+`policy.algorithms.loss` computes the same in torch where the tensors are. Texts: words are lower-cased, each Han character is one; n-grams
+never cross replies. Strategies: a label is a strategy recognised in a reply, a context the user it answered (hidden intention, persona,
+third of strictness).
 """
 
 from __future__ import annotations
@@ -27,419 +15,11 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
-
-def strategy_entropy(labels: Iterable[Hashable]) -> float:
-    """H = -sum p log p of the labels' shares, with Miller and Madow's correction (K - 1) / 2N. Leads: a shortcut wins here first.
-
-    Returns:
-        Nats, 0 for one strategy, about log K for K even ones; NaN without labels.
-
-    Source: correction, Miller 1955, "Note on the bias of information estimates".
-    """
-    return _entropy(Counter(labels))
-
-
-def mutual_information(labels: Sequence[Hashable], contexts: Sequence[Hashable]) -> float:
-    """I(M; X) = H(M) + H(X) - H(M, X) of label and context, each corrected by Miller and Madow: input dependence. Leads.
-
-    It falls to 0 when the agent answers everybody alike, which entropy need not show (template collapse). With bands of strictness for
-    contexts it is the Jensen-Shannon divergence between the bands, weighted by their size. Labels of one dialogue hang together, which
-    leaves some upward bias: compare values of one run, not of runs of different size.
-
-    Source: RAGEN-2 (arXiv 2604.06268), template collapse; correction, Miller 1955.
-
-    Args:
-        contexts: one for each label.
-
-    Returns:
-        Nats, at most the smaller of H(M) and H(X); about 0, and possibly below, where they are independent. NaN without labels.
-    """
-    joint = Counter(zip(labels, contexts, strict=True))
-    return _entropy(Counter(labels)) + _entropy(Counter(contexts)) - _entropy(joint)
-
-
-def retrieval_accuracy(logprobs_NN: np.ndarray) -> float:
-    """Share of the replies that are likelier in the context they answer than in any other: argmax_j log pi(y_i | x_j) = i. Leads.
-
-    It falls to 1 / N when the agent answers everybody alike, in whatever words, and needs no labels of strategies.
-
-    Source: RAGEN-2 (arXiv 2604.06268), its test for template collapse.
-
-    Args:
-        logprobs_NN: logprob of reply i (rows) in context j (columns), nats.
-
-    Returns:
-        In [0, 1]; where k contexts are equally likely a reply counts 1 / k. NaN with fewer than two.
-    """
-    if len(logprobs_NN) < 2:
-        return math.nan
-    likeliest_NN = logprobs_NN >= logprobs_NN.max(axis=1, keepdims=True)
-    return float(np.mean(np.diag(likeliest_NN) / likeliest_NN.sum(axis=1)))
-
-
-def _entropy(counts: Counter[Any]) -> float:
-    counts_K = np.array(list(counts.values()), dtype=float)
-    if not counts_K.size:
-        return math.nan
-    total = counts_K.sum()
-    return float(np.log(total) - counts_K @ np.log(counts_K) / total + (len(counts_K) - 1) / (2.0 * total))
-
-
-def largest_fall(best_C: Sequence[float], now_C: Sequence[float]) -> float:
-    """By how much the worst-hit cell of a fixed panel lies below the best it has been: max over C cells of best - now. Lags, but decides.
-
-    Returns:
-        In the unit of the scores, >= 0 where `best_C` includes the present; NaN where no cell has both.
-    """
-    falls_C = np.subtract(best_C, now_C, dtype=float)
-    falls_C = falls_C[np.isfinite(falls_C)]
-    return float(falls_C.max()) if falls_C.size else math.nan
-
-
-def at_bounds_share(strictness_N: Sequence[float], *, margin: float = 0.02) -> float:
-    """Share of the issued strictnesses within `margin` of 0 or 1, where a teacher can no longer follow the agent. Leads.
-
-    Returns:
-        In [0, 1]; NaN without tasks.
-    """
-    strictness = np.asarray(strictness_N, dtype=float)
-    return float(np.mean((strictness <= margin) | (strictness >= 1.0 - margin))) if strictness.size else math.nan
-
-
-def spearman(x_N: Sequence[float], y_N: Sequence[float]) -> float:
-    """Pearson correlation of ranks, ties sharing their mean rank; pairs with a NaN are dropped. Leads, of strictness and reward.
-
-    Between the strictness d that was issued and how dialogues went it must be negative, or difficulty is not what the teacher thinks.
-    Take it from a panel whose d is spread evenly: a teacher that finds everybody's frontier makes it vanish in training.
-
-    Returns:
-        In [-1, 1]; NaN with fewer than three pairs, or where one side does not vary.
-    """
-    pairs_N2 = np.column_stack([np.asarray(x_N, dtype=float), np.asarray(y_N, dtype=float)])
-    pairs_N2 = pairs_N2[np.isfinite(pairs_N2).all(axis=1)]
-    if len(pairs_N2) < 3 or (np.ptp(pairs_N2, axis=0) == 0.0).any():
-        return math.nan
-    return float(np.corrcoef(_ranks(pairs_N2[:, 0]), _ranks(pairs_N2[:, 1]))[0, 1])
-
-
-def realised_strictness(score: float, strictness_K: Sequence[float], calibration_K: Sequence[float]) -> float:
-    """The strictness at which these frozen transcripts used to get `score`. Leads.
-
-    Less the commanded strictness, it is how far the simulator has drifted. The same transcripts, judged at several strictnesses when
-    the run began, give a falling curve (made monotone from below and interpolated); judged again later at a commanded strictness, they
-    should lie on it.
-
-    Args:
-        score: mean change of emotion, or any score that falls with strictness, of the transcripts judged now.
-        strictness_K: at least two, rising.
-        calibration_K: the scores of the same transcripts at the beginning.
-
-    Returns:
-        In the range of `strictness_K`, at whose ends it stays.
-    """
-    falling_K = np.minimum.accumulate(np.asarray(calibration_K, dtype=float))
-    return float(np.interp(-score, -falling_K, np.asarray(strictness_K, dtype=float)))
-
-
-def _ranks(values_N: np.ndarray) -> np.ndarray:
-    # Means that are equal by algebra may differ in their last bit.
-    _, inverse_N, counts_U = np.unique(np.round(values_N, 9), return_inverse=True, return_counts=True)
-    return (np.cumsum(counts_U) - (counts_U - 1) / 2.0)[inverse_N]
-
-
-WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\u4e00-\u9fff]+(?:'[^\W\u4e00-\u9fff]+)*")
-
-
-def words(text: str) -> list[str]:
-    """Lower-case words; each Han character is one."""
-    return WORD.findall(text.lower())
-
-
-def ngrams(text: str, n: int) -> list[tuple[str, ...]]:
-    """All runs of `n` words, repeats included."""
-    tokens = words(text)
-    return list(zip(*(tokens[i:] for i in range(n)), strict=False))
-
-
-def repetition(replies: Sequence[str], n: int = 4) -> float:
-    """Share of the agent's n-grams, from its second reply on, that an earlier reply of the same dialogue already held.
-
-    Returns:
-        In [0, 1]; NaN when no later reply is `n` words long. Coincident with collapse, not ahead of it.
-    """
-    said: set[tuple[str, ...]] = set()
-    num_later = num_repeated = 0
-    for i, reply in enumerate(replies):
-        grams = ngrams(reply, n)
-        if i > 0:
-            num_later += len(grams)
-            num_repeated += sum(gram in said for gram in grams)
-        said.update(grams)
-    return num_repeated / num_later if num_later else math.nan
-
-
-def distinct(replies: Sequence[str], n: int = 2, *, max_words: int = 2000) -> float:
-    """Distinct n-grams over all n-grams of the first `max_words` words of all replies; n-grams do not cross replies. Lags collapse.
-
-    The share falls with the amount of text, so compare only values of the same `max_words`, with at least that many words.
-
-    Source: Li et al. 2016 (arXiv 1510.03055).
-
-    Returns:
-        In (0, 1]; NaN when there is no n-gram.
-    """
-    grams: list[tuple[str, ...]] = []
-    budget = max_words
-    for reply in replies:
-        tokens = words(reply)[:budget]
-        budget -= len(tokens)
-        grams.extend(zip(*(tokens[i:] for i in range(n)), strict=False))
-        if budget <= 0:
-            break
-    return len(set(grams)) / len(grams) if grams else math.nan
-
-
-def own_overlap(replies: Sequence[str]) -> float:
-    """Mean over the replies of a dialogue, from the second on, of the largest ROUGE-L to an earlier one of the agent's own. Coincident.
-
-    ROUGE-L is the F1 of the longest common subsequence L of words: 2 L / (words of the one + words of the other).
-
-    Source: Lin 2004.
-
-    Returns:
-        In [0, 1]; NaN below two replies with words.
-    """
-    spoken = [tokens for tokens in map(words, replies) if tokens]
-    largest = [
-        max(2.0 * longest_common_subsequence(tokens, before) / (len(tokens) + len(before)) for before in spoken[:i])
-        for i, tokens in enumerate(spoken)
-        if i > 0
-    ]
-    return sum(largest) / len(largest) if largest else math.nan
-
-
-def longest_common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
-    """Length of the longest sequence of words that both hold in order, not necessarily side by side.
-
-    Source: bit-parallel, Hyyro 2004: one row of the table is one integer, so a pair of replies takes microseconds.
-    """
-    places: dict[str, int] = {}
-    for i, word in enumerate(a):
-        places[word] = places.get(word, 0) | 1 << i
-    row = full = (1 << len(a)) - 1
-    for word in b:
-        matched = row & places.get(word, 0)
-        row = ((row + matched) | (row - matched)) & full
-    return len(a) - row.bit_count()
-
-
-def self_bleu(replies: Sequence[str], *, max_n: int = 4) -> float:
-    """Mean BLEU of each reply against all the others. Lags: within a group it rises when siblings say the same, across prompts when all do.
-
-    BLEU = exp(mean of log p_n) x brevity penalty, with p_n the share of the reply's n-grams found in another one, each as often as it
-    occurs in that one, for n up to `max_n` as far as the reply has such n-grams; p_n is smoothed to (matches + 1) / (n-grams + 1) for
-    n > 1. The penalty exp(1 - r / c) is for replies of c words shorter than the r words of the other closest in length.
-
-    Source: Zhu et al. 2018 (arXiv 1802.01886), Papineni et al. 2002, smoothing Lin and Och 2004.
-
-    Returns:
-        In [0, 1], 1 where all are alike; NaN below two replies with words.
-    """
-    spoken = [tokens for tokens in map(words, replies) if tokens]
-    if len(spoken) < 2:
-        return math.nan
-    counts = [[Counter(_runs(tokens, n)) for tokens in spoken] for n in range(1, max_n + 1)]
-    log_precisions = [0.0] * len(spoken)
-    for n, of_replies in enumerate(counts, start=1):
-        others = _largest_elsewhere(of_replies)
-        for i, own in enumerate(of_replies):
-            matches = sum(min(count, others(gram, i)) for gram, count in own.items())
-            smooth = int(n > 1)
-            shown = (matches + smooth) / (own.total() + smooth) if own else 1.0
-            log_precisions[i] += math.log(shown) / min(max_n, len(spoken[i])) if shown else -math.inf
-    lengths = Counter(map(len, spoken))
-    return sum(math.exp(p + _brevity(len(tokens), lengths)) for p, tokens in zip(log_precisions, spoken, strict=True)) / len(spoken)
-
-
-def compression_ratio(replies: Iterable[str], *, num_bytes: int = 10_000) -> float:
-    """Bytes over deflated bytes of the first `num_bytes` of all replies, one a line: what repeats, at any length. Coincident to lagging.
-
-    It grows with the amount of text, so shorter texts than `num_bytes` give NaN.
-
-    Source: Shaib et al. 2024 (arXiv 2403.00553).
-
-    Returns:
-        About 2 to 4 for natural replies, without bound where they are all alike.
-    """
-    text = "\n".join(replies).encode()[:num_bytes]
-    return len(text) / len(zlib.compress(text)) if len(text) == num_bytes else math.nan
-
-
-def _runs(tokens: Sequence[str], n: int) -> Iterable[tuple[str, ...]]:
-    return zip(*(tokens[i:] for i in range(n)), strict=False)
-
-
-def _largest_elsewhere(of_replies: Sequence[Mapping[tuple[str, ...], int]]) -> Callable[[tuple[str, ...], int], int]:
-    """The largest count of an n-gram in any reply but the i-th: from the two largest of all, so the work is linear in the text."""
-    top: dict[tuple[str, ...], tuple[int, int, int]] = {}
-    for i, own in enumerate(of_replies):
-        for gram, count in own.items():
-            first, owner, second = top.get(gram, (0, -1, 0))
-            top[gram] = (count, i, first) if count > first else (first, owner, max(second, count))
-
-    def largest(gram: tuple[str, ...], i: int) -> int:
-        first, owner, second = top[gram]
-        return second if owner == i else first
-
-    return largest
-
-
-def _brevity(length: int, lengths: Counter[int]) -> float:
-    """Log of the brevity penalty of a reply against the closest other length; of two as close, the shorter."""
-    others = [other for other, count in lengths.items() if count > (other == length)]
-    closest = min(others, key=lambda other: (abs(other - length), other))
-    return min(0.0, 1.0 - closest / length)
-
-
-MAD_TO_STD = 1.4826
-"""Median absolute deviation of a normal variable to its standard deviation."""
-
-
-def theil_sen_slope(values: Sequence[float]) -> float:
-    """Median slope over all pairs of an evenly spaced series, per step; up to 29 % of the points may be wild. NaN below two points."""
-    if len(values) < 2:
-        return math.nan
-    series_N = np.asarray(values, dtype=float)
-    earlier, later = np.triu_indices(len(series_N), k=1)
-    return float(np.median((series_N[later] - series_N[earlier]) / (later - earlier)))
-
-
-def updates_until(values: Sequence[float], floor: float) -> float:
-    """Steps until a positive series that decays like exp(-rate t) meets `floor`: log(last / floor) / rate, rate by Theil-Sen. Leads.
-
-    Returns:
-        >= 0, infinite where the series does not fall; NaN below three values or where a value or the floor is not positive.
-    """
-    if len(values) < 3 or min(values) <= 0.0 or floor <= 0.0:
-        return math.nan
-    rate = -theil_sen_slope([math.log(value) for value in values])
-    return max(math.log(values[-1] / floor), 0.0) / rate if rate > 0.0 else math.inf
-
-
-@dataclass(frozen=True, kw_only=True)
-class EntropyLaw:
-    """R = -a exp(H) + b: what reward R costs in entropy H (nats)."""
-
-    a: float
-    b: float
-    a_error: float
-    """Standard error of `a`, from the scatter about the law."""
-    b_error: float
-    """Standard error of `b`."""
-    r_squared: float
-    """Share of the reward's variance that the law explains, in [0, 1]."""
-
-    def reward(self, entropy: float) -> float:
-        """What the law says at an entropy, in nats."""
-        return self.b - self.a * math.exp(entropy)
-
-    @property
-    def ceiling(self) -> float:
-        """b - a: the reward at which entropy is used up (H = 0)."""
-        return self.b - self.a
-
-    def headroom(self, reward: float) -> float:
-        """What is left to gain before the ceiling, in units of reward."""
-        return self.ceiling - reward
-
-
-def fit_entropy_law(entropies_N: Sequence[float], rewards_N: Sequence[float]) -> EntropyLaw | None:
-    """Least squares of reward on x = exp(entropy): a = -cov(R, x) / var(x), b = mean R + a mean x. Leads.
-
-    The rewards must come from a fixed panel: those of training move with difficulty.
-
-    Source: Cui et al. 2025 (arXiv 2505.22617): 36 steps predict the next 200 to about 1 %.
-
-    Returns:
-        None with fewer than three points or without any variation.
-    """
-    x_N, rewards = np.exp(np.asarray(entropies_N, dtype=float)), np.asarray(rewards_N, dtype=float)
-    if len(x_N) < 3 or np.ptp(x_N) == 0.0 or np.ptp(rewards) == 0.0:
-        return None
-    (var_x, cov), (_, var_r) = np.cov(x_N, rewards, ddof=0)
-    a, n = -cov / var_x, len(x_N)
-    b = rewards.mean() + a * x_N.mean()
-    scatter = np.square(rewards - b + a * x_N).sum() / (n - 2)
-    return EntropyLaw(
-        a=float(a),
-        b=float(b),
-        a_error=math.sqrt(scatter / (n * var_x)),
-        b_error=math.sqrt(scatter * (1.0 / n + x_N.mean() ** 2 / (n * var_x))),
-        r_squared=float(cov**2 / (var_x * var_r)),
-    )
-
-
-def spike_score(earlier: Sequence[float], newest: float) -> float:
-    """z = (log newest - median of log earlier) / (1.4826 MAD of log earlier): how far a gradient's norm stands out. Coincident.
-
-    Returns:
-        In robust standard deviations; NaN below five earlier values, without any spread, or where a value is not positive.
-
-    Source: RAGEN (arXiv 2504.20073) sees reward variance fall off a cliff, then gradients spike.
-    """
-    if len(earlier) < 5 or min(earlier) <= 0.0 or newest <= 0.0:
-        return math.nan
-    logs = np.log(np.asarray(earlier, dtype=float))
-    median = np.median(logs)
-    mad = np.median(np.abs(logs - median))
-    return float((math.log(newest) - median) / (MAD_TO_STD * mad)) if mad > 0.0 else math.nan
-
-
-def fall_within(values: Sequence[float]) -> float:
-    """By what share the last value lies below the median of the window's older half. Leads, of reward's spread within groups.
-
-    The median, because under rare rewards a single lucky group would look like a cliff a little later.
-
-    Source: RAGEN (arXiv 2504.20073), the cliff in reward variance.
-
-    Returns:
-        At most 1 for values >= 0, negative for a rise; NaN below four values or without a positive median.
-    """
-    if len(values) < 4:
-        return math.nan
-    usual = float(np.median(list(values)[: len(values) // 2]))
-    return 1.0 - values[-1] / usual if usual > 0.0 else math.nan
-
-
-__all__ = [
-    "EntropyLaw",
-    "at_bounds_share",
-    "compression_ratio",
-    "distinct",
-    "fall_within",
-    "fit_entropy_law",
-    "largest_fall",
-    "mutual_information",
-    "ngrams",
-    "own_overlap",
-    "realised_strictness",
-    "repetition",
-    "retrieval_accuracy",
-    "self_bleu",
-    "spearman",
-    "spike_score",
-    "strategy_entropy",
-    "theil_sen_slope",
-    "updates_until",
-    "words",
-]
-
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clipped to +-20 before exp (verl, OpenRLHF)."""
@@ -449,22 +29,13 @@ def entropy(logits_NV: np.ndarray, *, temperature: float = 1.0) -> np.ndarray:
     """Exact entropy of every token's distribution, H = logsumexp(z) - sum softmax(z) z with z = logits / temperature. Leads.
 
     Returns:
-        [N] nats, in [0, log V]. Leads because nothing can be explored that is no longer sampled; falls in healthy runs too.
+        [N] nats, in [0, log V]. Leads because tokens that are never sampled cannot be explored; falls in healthy runs too.
     """
     z_NV = np.asarray(logits_NV, dtype=float) / temperature
     z_NV = z_NV - z_NV.max(axis=-1, keepdims=True)
     log_norm_N = np.log(np.exp(z_NV).sum(axis=-1))
     weighed_NV = np.where(np.isneginf(z_NV), 0.0, z_NV)  # a token that cannot be sampled adds nothing
     return log_norm_N - (np.exp(z_NV - log_norm_N[..., None]) * weighed_NV).sum(axis=-1)
-
-
-def sampled_entropy(logprobs_N: np.ndarray) -> float:
-    """Mean of -logprob of the sampled tokens, nats. Leads, noisier than the exact one.
-
-    Unbiased only where the tokens were sampled from the same untruncated policy at the same temperature; scored by pi but sampled by mu
-    it estimates H(mu) + KL(mu || pi).
-    """
-    return float(-np.mean(logprobs_N)) if len(logprobs_N) else math.nan
 
 
 def forking_entropy(entropies_N: np.ndarray, *, share: float = 0.2) -> float:
@@ -484,7 +55,7 @@ def forking_entropy(entropies_N: np.ndarray, *, share: float = 0.2) -> float:
 def logprob_advantage_covariance(logprobs_N: np.ndarray, advantages_N: np.ndarray) -> float:
     """C = mean of (A - mean A)(logp - mean logp): to first order a policy-gradient step changes entropy by -(step size) x C. Leads.
 
-    Positive while what is already likely is rewarded, so that the policy narrows; negative while it widens.
+    Positive while likely tokens are rewarded, so that the policy narrows; negative while it widens.
 
     Source: Cui et al. 2025 (arXiv 2505.22617), theorem 1.
 
@@ -526,7 +97,7 @@ def effective_share(sampler_logprobs_N: np.ndarray, logprobs_N: np.ndarray) -> f
     """Effective sample size over T, 1 / mean of (r / mean r)^2 with r = pi / mu: the share of the tokens that still count. Leads.
 
     Returns:
-        In (0, 1]; verl's notes take less than .3 for trouble. NaN without tokens.
+        In (0, 1]; verl's notes take less than 0.3 for trouble. NaN without tokens.
     """
     if not len(logprobs_N):
         return math.nan
@@ -536,3 +107,343 @@ def effective_share(sampler_logprobs_N: np.ndarray, logprobs_N: np.ndarray) -> f
 
 def _log_ratios(sampler_logprobs_N: np.ndarray, logprobs_N: np.ndarray) -> np.ndarray:
     return np.clip(np.subtract(logprobs_N, sampler_logprobs_N, dtype=float), -MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\u4e00-\u9fff]+(?:'[^\W\u4e00-\u9fff]+)*")
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words; each Han character is one."""
+    return WORD.findall(text.lower())
+
+
+def ngrams(tokens: Sequence[str], n: int) -> list[tuple[str, ...]]:
+    """All runs of `n` words, repeats included."""
+    return list(zip(*(tokens[i:] for i in range(n)), strict=False))
+
+
+def repetition(replies: Sequence[str], n: int = 4) -> float:
+    """Share of the agent's n-grams, from its second reply on, that an earlier reply of the same dialogue contains. Coincident.
+
+    Returns:
+        In [0, 1]; NaN when no later reply is `n` words long.
+    """
+    grams = [ngrams(words(reply), n) for reply in replies]
+    said: set[tuple[str, ...]] = set()
+    num_repeated = 0
+    for own in grams:
+        num_repeated += sum(gram in said for gram in own)
+        said.update(own)
+    num_later = sum(map(len, grams[1:]))
+    return num_repeated / num_later if num_later else math.nan
+
+
+def distinct(replies: Sequence[str], n: int = 2, *, max_words: int = 2000) -> float:
+    """Distinct n-grams over all n-grams of the first `max_words` words of all replies; n-grams do not cross replies. Lags.
+
+    The share falls with the amount of text, so compare only values of the same `max_words`, with at least that many words.
+
+    Source: Li et al. 2016 (arXiv 1510.03055).
+
+    Returns:
+        In (0, 1]; NaN when there is no n-gram.
+    """
+    grams: list[tuple[str, ...]] = []
+    budget = max_words
+    for reply in replies:
+        if budget <= 0:
+            break
+        tokens = words(reply)[:budget]
+        budget -= len(tokens)
+        grams.extend(ngrams(tokens, n))
+    return len(set(grams)) / len(grams) if grams else math.nan
+
+
+def own_overlap(replies: Sequence[str]) -> float:
+    """Mean over the replies of a dialogue, from the second on, of the largest ROUGE-L to an earlier one of the agent's own. Coincident.
+
+    ROUGE-L is the F1 of the longest common subsequence L of words: 2 L / (words of the one + words of the other).
+
+    Source: Lin 2004.
+
+    Returns:
+        In [0, 1]; NaN below two replies with words.
+    """
+    spoken = [tokens for tokens in map(words, replies) if tokens]
+    largest = [
+        max(2.0 * longest_common_subsequence(tokens, before) / (len(tokens) + len(before)) for before in spoken[:i])
+        for i, tokens in enumerate(spoken)
+        if i > 0
+    ]
+    return sum(largest) / len(largest) if largest else math.nan
+
+
+def longest_common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
+    """Length of the longest sequence of words that both hold in order, with gaps.
+
+    Source: bit-parallel, Hyyro 2004: one row of the table is one integer, so a pair of replies takes microseconds.
+    """
+    places: dict[str, int] = {}
+    for i, word in enumerate(a):
+        places[word] = places.get(word, 0) | 1 << i
+    row = full = (1 << len(a)) - 1
+    for word in b:
+        matched = row & places.get(word, 0)
+        row = ((row + matched) | (row - matched)) & full
+    return len(a) - row.bit_count()
+
+
+def self_bleu(replies: Sequence[str], *, max_n: int = 4) -> float:
+    """Mean BLEU of each reply against all the others. Lags: it rises within a group when siblings say the same, across prompts when all do.
+
+    BLEU = exp(mean of log p_n) x brevity penalty, with p_n the share of the reply's n-grams found in another one, each as often as it
+    occurs in that one, for n up to `max_n` as far as the reply has such n-grams; p_n is smoothed to (matches + 1) / (n-grams + 1) for
+    n > 1. The penalty exp(1 - r / c) is for replies of c words shorter than the r words of the other closest in length; of two as close,
+    the shorter.
+
+    Source: Zhu et al. 2018 (arXiv 1802.01886), Papineni et al. 2002, smoothing Lin and Och 2004.
+
+    Returns:
+        In [0, 1], 1 where all are identical; NaN below two replies with words.
+    """
+    spoken = [tokens for tokens in map(words, replies) if tokens]
+    if len(spoken) < 2:
+        return math.nan
+    log_precisions = [0.0] * len(spoken)
+    for n in range(1, max_n + 1):
+        counts = [Counter(ngrams(tokens, n)) for tokens in spoken]
+        # Of each n-gram the largest count, the reply that has it, and the largest count of any other: work stays linear in the text.
+        top: dict[tuple[str, ...], tuple[int, int, int]] = {}
+        for i, own in enumerate(counts):
+            for gram, count in own.items():
+                first, owner, second = top.get(gram, (0, -1, 0))
+                top[gram] = (count, i, first) if count > first else (first, owner, max(second, count))
+        smooth = int(n > 1)
+        for i, own in enumerate(counts):
+            matches = sum(min(count, top[gram][2] if top[gram][1] == i else top[gram][0]) for gram, count in own.items())
+            shown = (matches + smooth) / (own.total() + smooth) if own else 1.0
+            log_precisions[i] += math.log(shown) / min(max_n, len(spoken[i])) if shown else -math.inf
+    lengths = Counter(map(len, spoken))
+    scores = []
+    for log_precision, tokens in zip(log_precisions, spoken, strict=True):
+        others = [length for length, count in lengths.items() if count > (length == len(tokens))]
+        closest = min(others, key=lambda length: (abs(length - len(tokens)), length))
+        scores.append(math.exp(log_precision + min(0.0, 1.0 - closest / len(tokens))))
+    return sum(scores) / len(scores)
+
+
+def compression_ratio(replies: Iterable[str], *, num_bytes: int = 10_000) -> float:
+    """Bytes over deflated bytes of the first `num_bytes` of all replies, one a line: repeats of any length. Coincident to lagging.
+
+    It grows with the amount of text, so shorter texts than `num_bytes` give NaN.
+
+    Source: Shaib et al. 2024 (arXiv 2403.00553).
+
+    Returns:
+        About 2 to 4 for natural replies, without bound where they are all identical.
+    """
+    text = "\n".join(replies).encode()[:num_bytes]
+    return len(text) / len(zlib.compress(text)) if len(text) == num_bytes else math.nan
+
+
+def strategy_entropy(labels: Iterable[Hashable]) -> float:
+    """H = -sum p log p of the labels' shares, with Miller and Madow's correction (K - 1) / 2N. Leads: a shortcut wins here first.
+
+    Returns:
+        Nats, 0 for one strategy, about log K for K even ones; NaN without labels.
+
+    Source: correction, Miller 1955, "Note on the bias of information estimates".
+    """
+    counts_K = np.array(list(Counter(labels).values()), dtype=float)
+    if not counts_K.size:
+        return math.nan
+    total = counts_K.sum()
+    return float(np.log(total) - counts_K @ np.log(counts_K) / total + (len(counts_K) - 1) / (2.0 * total))
+
+
+def mutual_information(labels: Sequence[Hashable], contexts: Sequence[Hashable]) -> float:
+    """I(M; X) = H(M) + H(X) - H(M, X) of label and context, each corrected by Miller and Madow: input dependence. Leads.
+
+    It falls to 0 when the agent answers all users the same, which entropy need not show (template collapse). With bands of strictness for
+    contexts it is the Jensen-Shannon divergence between the bands, weighted by their size. Labels of one dialogue depend on each other,
+    which leaves some upward bias: compare values of one run, not of runs of different size.
+
+    Source: RAGEN-2 (arXiv 2604.06268), template collapse; correction, Miller 1955.
+
+    Args:
+        contexts: one for each label.
+
+    Returns:
+        Nats, at most the smaller of H(M) and H(X); about 0, and possibly below, where they are independent. NaN without labels.
+    """
+    joint: list[Any] = list(zip(labels, contexts, strict=True))
+    return strategy_entropy(labels) + strategy_entropy(contexts) - strategy_entropy(joint)
+
+
+def retrieval_accuracy(logprobs_NN: np.ndarray) -> float:
+    """Share of the replies that are likelier in the context they answer than in any other: argmax_j log pi(y_i | x_j) = i. Leads.
+
+    It falls to 1 / N when the agent answers all users the same, in any words, and needs no labels of strategies.
+
+    Source: RAGEN-2 (arXiv 2604.06268), its test for template collapse.
+
+    Args:
+        logprobs_NN: logprob of reply i (rows) in context j (columns), nats.
+
+    Returns:
+        In [0, 1]; where k contexts are equally likely a reply counts 1 / k. NaN with fewer than two.
+    """
+    if len(logprobs_NN) < 2:
+        return math.nan
+    likeliest_NN = logprobs_NN >= logprobs_NN.max(axis=1, keepdims=True)
+    return float(np.mean(np.diag(likeliest_NN) / likeliest_NN.sum(axis=1)))
+
+
+def largest_fall(best_C: Sequence[float], now_C: Sequence[float]) -> float:
+    """By how much the worst-hit cell of a fixed panel lies below the best it has been: max over C cells of best - now. Lags, but decides.
+
+    Returns:
+        In the unit of the scores, >= 0 where `best_C` includes the present; NaN where no cell has both.
+    """
+    falls_C = np.subtract(best_C, now_C, dtype=float)
+    falls_C = falls_C[np.isfinite(falls_C)]
+    return float(falls_C.max()) if falls_C.size else math.nan
+
+
+def at_bounds_share(strictness_N: Sequence[float], *, margin: float = 0.02) -> float:
+    """Share of the issued strictnesses within `margin` of 0 or 1, where a teacher cannot follow the agent further. Leads.
+
+    Returns:
+        In [0, 1]; NaN without tasks.
+    """
+    strictness = np.asarray(strictness_N, dtype=float)
+    return float(np.mean((strictness <= margin) | (strictness >= 1.0 - margin))) if strictness.size else math.nan
+
+
+def spearman(x_N: Sequence[float], y_N: Sequence[float]) -> float:
+    """Pearson correlation of ranks, ties sharing their mean rank; pairs with a NaN are dropped. Leads, of strictness and reward.
+
+    Between the strictness d that was issued and the reward of dialogues it must be negative, or difficulty is not what the teacher assumes.
+    Take it from a panel whose d is spread evenly: a teacher that finds every family's frontier makes it vanish in training.
+
+    Returns:
+        In [-1, 1]; NaN with fewer than three pairs, or where one side does not vary.
+    """
+    pairs_N2 = np.column_stack([np.asarray(x_N, dtype=float), np.asarray(y_N, dtype=float)])
+    pairs_N2 = pairs_N2[np.isfinite(pairs_N2).all(axis=1)]
+    if len(pairs_N2) < 3 or (np.ptp(pairs_N2, axis=0) == 0.0).any():
+        return math.nan
+    ranks_2N = []
+    for values_N in pairs_N2.T:
+        # Means that are equal by algebra may differ in their last bit.
+        _, inverse_N, counts_U = np.unique(np.round(values_N, 9), return_inverse=True, return_counts=True)
+        ranks_2N.append((np.cumsum(counts_U) - (counts_U - 1) / 2.0)[inverse_N])
+    return float(np.corrcoef(ranks_2N[0], ranks_2N[1])[0, 1])
+
+
+def theil_sen_slope(values: Sequence[float]) -> float:
+    """Median slope over all pairs of an evenly spaced series, per step; up to 29 % of the points may be wild. NaN below two points."""
+    if len(values) < 2:
+        return math.nan
+    series_N = np.asarray(values, dtype=float)
+    earlier, later = np.triu_indices(len(series_N), k=1)
+    return float(np.median((series_N[later] - series_N[earlier]) / (later - earlier)))
+
+
+def updates_until(values: Sequence[float], floor: float) -> float:
+    """Steps until a positive series that decays like exp(-rate t) meets `floor`: log(last / floor) / rate, rate by Theil-Sen. Leads.
+
+    Returns:
+        >= 0, infinite where the series does not fall; NaN below three values or where a value or the floor is not positive.
+    """
+    if len(values) < 3 or min(values) <= 0.0 or floor <= 0.0:
+        return math.nan
+    rate = -theil_sen_slope([math.log(value) for value in values])
+    return max(math.log(values[-1] / floor), 0.0) / rate if rate > 0.0 else math.inf
+
+
+def spike_score(earlier: Sequence[float], newest: float) -> float:
+    """z = (log newest - median of log earlier) / (1.4826 MAD of log earlier): how far a gradient's norm sticks out. Coincident.
+
+    1.4826 converts the median absolute deviation of a normal variable to its standard deviation.
+
+    Source: RAGEN (arXiv 2504.20073) sees reward variance fall off a cliff, then gradients spike.
+
+    Returns:
+        In robust standard deviations; NaN below five earlier values, without any spread, or where a value is not positive.
+    """
+    if len(earlier) < 5 or min(earlier) <= 0.0 or newest <= 0.0:
+        return math.nan
+    logs = np.log(np.asarray(earlier, dtype=float))
+    median = np.median(logs)
+    mad = np.median(np.abs(logs - median))
+    return float((math.log(newest) - median) / (1.4826 * mad)) if mad > 0.0 else math.nan
+
+
+def fall_within(values: Sequence[float]) -> float:
+    """By what share the last value lies below the median of the window's older half. Leads, of reward's spread within groups.
+
+    The median, because under rare rewards a single lucky group would look like a cliff a little later.
+
+    Source: RAGEN (arXiv 2504.20073), the cliff in reward variance.
+
+    Returns:
+        At most 1 for values >= 0, negative for a rise; NaN below four values or without a positive median.
+    """
+    if len(values) < 4:
+        return math.nan
+    usual = float(np.median(list(values)[: len(values) // 2]))
+    return 1.0 - values[-1] / usual if usual > 0.0 else math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyLaw:
+    """R = -a exp(H) + b: the price of reward R in entropy H (nats)."""
+
+    a: float
+    b: float
+    a_error: float
+    """Standard error of `a`, from the scatter about the law."""
+    b_error: float
+    """Standard error of `b`."""
+    r_squared: float
+    """Share of the reward's variance that the law explains, in [0, 1]."""
+
+    def reward(self, entropy: float) -> float:
+        """Reward by the law at an entropy, in nats."""
+        return self.b - self.a * math.exp(entropy)
+
+    @property
+    def ceiling(self) -> float:
+        """b - a: the reward at which entropy is used up (H = 0)."""
+        return self.b - self.a
+
+    def headroom(self, reward: float) -> float:
+        """Distance to the ceiling, in units of reward."""
+        return self.ceiling - reward
+
+
+def fit_entropy_law(entropies_N: Sequence[float], rewards_N: Sequence[float]) -> EntropyLaw | None:
+    """Least squares of reward on x = exp(entropy): a = -cov(R, x) / var(x), b = mean R + a mean x. Leads.
+
+    The rewards must come from a fixed panel: those of training move with difficulty.
+
+    Source: Cui et al. 2025 (arXiv 2505.22617): 36 steps predict the next 200 to about 1 %.
+
+    Returns:
+        None with fewer than three points or without any variation.
+    """
+    x_N, rewards = np.exp(np.asarray(entropies_N, dtype=float)), np.asarray(rewards_N, dtype=float)
+    if len(x_N) < 3 or np.ptp(x_N) == 0.0 or np.ptp(rewards) == 0.0:
+        return None
+    (var_x, cov), (_, var_r) = np.cov(x_N, rewards, ddof=0)
+    a, n = -cov / var_x, len(x_N)
+    b = rewards.mean() + a * x_N.mean()
+    scatter = np.square(rewards - b + a * x_N).sum() / (n - 2)
+    return EntropyLaw(
+        a=float(a),
+        b=float(b),
+        a_error=math.sqrt(scatter / (n * var_x)),
+        b_error=math.sqrt(scatter * (1.0 / n + x_N.mean() ** 2 / (n * var_x))),
+        r_squared=float(cov**2 / (var_x * var_r)),
+    )

@@ -1,40 +1,41 @@
-"""How good alarms are: runs are labelled after the fact, alarms replayed over what was recorded, and the two compared.
+"""Quality of alarms: runs are labelled after the fact, alarms replayed over their recorded indicators, and the two compared.
 
-A run has collapsed where the score of its probe panel, or of a third of it, stays below 80 % of its best so far, and .05 below it, for
-20 updates; the label is the first of these. The thirds are needed: a run that trades what is hard for what is easy can rise on the whole.
-A run that ends low after fewer updates has neither collapsed nor not: it is undecided, and counts in no share. So is one without a panel.
+A run has collapsed where the score of its probe panel, or of a third of it, stays below 80 % of its best so far, and 0.05 below it, for 20
+updates; the label is the first of these. The thirds are needed: a run that trades strict users for lenient ones can rise on the whole. A
+run that ends low after fewer updates is undecided, and counts in no share. So is one without a panel.
 
-Source: the label on the whole panel is the survey's; the thirds and the .05 are ours.
+Source: the label on the whole panel is the survey's; the thirds and the 0.05 are ours.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from curriculum.collapse.monitor import CollapseConfig, CollapseMonitor
+from curriculum.collapse.history import CollapseConfig
+from curriculum.collapse.monitor import CollapseMonitor
 
 LOW_SHARE = 0.8
 LOW_MARGIN = 0.05
 LOW_UPDATES = 20
 CELLS = ("probe_reward", "probe_easy", "probe_middle", "probe_hard")
-"""Series that the label looks at, by indicator."""
+"""Series that the label rests on, by indicator."""
 LABELS: Mapping[str, Sequence[str]] = {"whole or a third": CELLS, "whole": CELLS[:1]}
 """Labels by name: the cells of the panel whose fall makes a collapse. The first is the one that the table is about."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """What the indicators of one run showed."""
+    """The recorded indicators of one run."""
 
     name: str
     steps: list[int]
     values: list[dict[str, float]]
-    """By step: indicators by their names in `curriculum.collapse.monitor.INDICATORS`, without those that a step did not measure."""
+    """By step: indicators by their names in `INDICATOR_METRICS`, without those that a step did not measure."""
     same: frozenset[str] = frozenset()
-    """Indicators that are another one under a second name, so that they are evidence for nothing of their own."""
+    """Indicators that repeat another one under a second name, so that they are no evidence of their own."""
 
     def series(self, indicator: str) -> tuple[list[int], list[float]]:
         """Steps that measured an indicator, and its values there."""
@@ -50,9 +51,9 @@ class Verdict:
     onset: int | None
     first: Mapping[str, int]
     undecided: bool = False
-    """It ended low before the label could be given, or was never examined."""
+    """It ended low before the label could be given, or has no evaluation of its panel."""
     examined: bool = True
-    """Whether its panel was ever looked at."""
+    """Whether its panel was ever evaluated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """What an alarm is worth over many runs."""
+    """Precision, recall and lead time of an alarm over many runs."""
 
     precision: Share
     """Of the decided runs in which it rang, those that collapsed."""
@@ -91,13 +92,10 @@ class Quality:
 
 
 def collapse_onset(steps: Sequence[int], scores: Sequence[float]) -> int | None:
-    """The first step of the first stretch of `LOW_UPDATES` updates in which a score stays low; see the module.
+    """The first step of the first stretch of `LOW_UPDATES` updates in which a score stays low; None where there is none.
 
     Args:
         steps: at which the score was taken, rising; a stretch lasts from its first low score to its last.
-
-    Returns:
-        None where there is no such stretch.
     """
     return next((since for since, last in _low_stretches(steps, scores) if last - since + 1 >= LOW_UPDATES), None)
 
@@ -108,21 +106,21 @@ def is_undecided(steps: Sequence[int], scores: Sequence[float]) -> bool:
     return bool(stretches) and stretches[-1][1] == steps[-1] and collapse_onset(steps, scores) is None
 
 
-def onset_of(course: Course, cells: Iterable[str] = CELLS) -> int | None:
-    """The earliest onset over the panel's cells; None where none fell."""
-    onsets = [collapse_onset(*course.series(cell)) for cell in cells]
-    return min((onset for onset in onsets if onset is not None), default=None)
+def judge(course: Course, config: CollapseConfig, labels: Mapping[str, Sequence[str]]) -> dict[str, Verdict]:
+    """Rings of one run, with its onset by each label.
 
-
-def undecided_of(course: Course, cells: Sequence[str] = CELLS) -> bool:
-    """Whether no cell of the panel fell for long enough, and one was still low at the end; or the panel was never looked at."""
-    looks = [course.series(cell) for cell in cells]
-    return onset_of(course, cells) is None and (not examined(course, cells) or any(is_undecided(*series) for series in looks))
-
-
-def examined(course: Course, cells: Sequence[str] = CELLS) -> bool:
-    """Whether the panel was ever looked at."""
-    return any(cell in values for values in course.values for cell in cells)
+    Args:
+        labels: the cells of the panel that each label rests on; the onset is the earliest of any cell.
+    """
+    first = first_rings(course, config)
+    verdicts = {}
+    for label, cells in labels.items():
+        series = [course.series(cell) for cell in cells]
+        onset = min((at for at in (collapse_onset(*each) for each in series) if at is not None), default=None)
+        examined = any(steps for steps, _ in series)
+        undecided = onset is None and (not examined or any(is_undecided(*each) for each in series))
+        verdicts[label] = Verdict(name=course.name, onset=onset, first=first, undecided=undecided, examined=examined)
+    return verdicts
 
 
 def first_rings(course: Course, config: CollapseConfig) -> dict[str, int]:
@@ -131,29 +129,19 @@ def first_rings(course: Course, config: CollapseConfig) -> dict[str, int]:
     The composite alarm `collapse` is that of a second replay without the indicators in `course.same`.
     """
     rings = _replay(course, config, leave_out=frozenset())
-    if not course.same:
-        return rings
-    whole = _replay(course, config, leave_out=course.same)
-    return {name: step for name, step in {**rings, "collapse": whole.get("collapse")}.items() if step is not None}
+    if course.same:
+        rings.pop("collapse", None)
+        rings |= {name: step for name, step in _replay(course, config, leave_out=course.same).items() if name == "collapse"}
+    return rings
 
 
-def judge(course: Course, config: CollapseConfig, labels: Mapping[str, Sequence[str]]) -> dict[str, Verdict]:
-    """Rings of one run, with its onset by each label.
-
-    Args:
-        labels: the cells of the panel that each label looks at.
-    """
-    first = first_rings(course, config)
-    return {
-        label: Verdict(
-            name=course.name,
-            onset=onset_of(course, cells),
-            first=first,
-            undecided=undecided_of(course, cells),
-            examined=examined(course, cells),
-        )
-        for label, cells in labels.items()
-    }
+def _replay(course: Course, config: CollapseConfig, *, leave_out: frozenset[str]) -> dict[str, int]:
+    monitor = CollapseMonitor(config)
+    first: dict[str, int] = {}
+    for step, values in zip(course.steps, course.values, strict=True):
+        for alarm in monitor.observe(step, {name: value for name, value in values.items() if name not in leave_out}):
+            first.setdefault(alarm.name, step)
+    return first
 
 
 def quality(alarm: str, verdicts: Sequence[Verdict]) -> Quality:
@@ -193,12 +181,3 @@ def _low_stretches(steps: Sequence[int], scores: Sequence[float]) -> Iterator[tu
             stretch = None
     if stretch:
         yield stretch
-
-
-def _replay(course: Course, config: CollapseConfig, *, leave_out: frozenset[str]) -> dict[str, int]:
-    monitor = CollapseMonitor(config)
-    first: dict[str, int] = {}
-    for step, values in zip(course.steps, course.values, strict=True):
-        for alarm in monitor.observe(step, {name: value for name, value in values.items() if name not in leave_out}):
-            first.setdefault(alarm.name, step)
-    return first

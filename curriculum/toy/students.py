@@ -1,49 +1,66 @@
-"""Simulators that fail for a while: outages of heavy-tailed length, in which groups come back maimed or never.
+"""Toy students: exact policy-gradient learners of a few numbers, on which a teacher shows in a second what it does.
 
-An outage starts with probability `start_prob` at each update and lasts ceil(Pareto(`tail`)) updates, at most `longest`. While it lasts
-each group is hit with probability `hit_prob`, and a hit group, with equal chances, never returns, keeps one survivor, or loses half of
-its rollouts. The constants are ours: 23 % of the updates then lie in an outage; half of the outages are over in two updates, and one run of
-200 updates in three has one that lasts 20 or more.
+A student is a policy whose success at every (family, strictness) is known in closed form. Each update it plays the groups that came back,
+learns from them by A * d log pi / d theta with A = reward - mean of the group's survivors, and can be examined exactly. Which tasks are
+worth practising therefore emerges, as it does for a language model: groups with equal rewards teach nothing.
 
-Toy students: exact policy-gradient learners of a few numbers, on which a teacher shows in a second what it does.
-
-A student is a policy whose success at every (family, strictness) is known in closed form. Each update it plays the groups that came
-back, learns from them by A * d log pi / d theta with A = reward - mean of the group's survivors, and can be examined exactly. What is
-worth practising therefore emerges, as it does for a language model: groups that all fare alike teach nothing.
-
-Letters: N groups, G rollouts in each, F families, B the slope of the logistic sigma(x) = 1 / (1 + exp(-x)). Strictness d is in [0, 1].
-
-Toy students with several families of tasks: what a teacher spends on noise, and how families share strength (`curriculum.toy.students`).
-
-Toy students of one family of tasks: stationary, improving, forgetting, prone to collapse, and some whose users misbehave.
-
-The named students of the benchmark, each made fresh from its own generator.
+Letters: N groups, G rollouts in each, F families, sigma(x) = 1 / (1 + exp(-x)) the logistic. Strictness d is in [0, 1]. Constants are those
+of a published comparison unless they are called ours.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import ClassVar
 
 import numpy as np
 
+GRID = np.linspace(0.0, 1.0, 11)
+"""Strictness at which students are examined."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The groups of one update."""
+
+    family_N: np.ndarray
+    """Index of each group's family in the student's `families`."""
+    strictness_N: np.ndarray
+    rewards_NG: np.ndarray
+    """In [0, 1]; NaN where a rollout was lost on the way."""
+    successes_NG: np.ndarray
+    """bool; meaningless where the reward is NaN."""
+    choices_NG: np.ndarray
+    """Choices of the policy, in the student's own terms."""
+
+    @property
+    def came_N(self) -> np.ndarray:
+        """[N] whether any rollout of the group came back."""
+        return ~np.isnan(self.rewards_NG).all(axis=1)
+
 
 class Fate(IntEnum):
-    """What becomes of a group."""
+    """What happens to a group in an outage."""
 
     WHOLE = 0
     LOST = 1
-    """Never returns; its task is struck from the teacher's ledger later."""
+    """Never returns; its task expires in the teacher's ledger later."""
     ONE_SURVIVOR = 2
     HALF = 3
 
 
 @dataclass
 class Outages:
-    """The state of the simulators; one instance a run."""
+    """Simulators that fail for a while, in outages of heavy-tailed length; one instance a run.
+
+    An outage starts with probability `start_prob` at each update and lasts ceil(Pareto(`tail`)) updates, at most `longest`. While it lasts
+    each group is hit with probability `hit_prob`, and a hit group, with equal chances, never returns, keeps one survivor, or loses half of
+    its rollouts. The constants are ours: 23 % of the updates then lie in an outage; half of the outages are over in two updates, and one
+    run of 200 updates in three has one that lasts 20 or more.
+    """
 
     start_prob: float = 0.06
     tail: float = 1.1
@@ -65,42 +82,18 @@ class Outages:
         return np.where(hits_N & (self.left > 0), kinds_N, Fate.WHOLE)
 
 
-def maim(rewards_NG: np.ndarray, fate_N: np.ndarray) -> np.ndarray:
-    """A copy of the rewards with NaN for every rollout that its group's fate cost: all, all but the first, every second."""
-    maimed_NG = rewards_NG.copy()
-    maimed_NG[fate_N == Fate.LOST] = np.nan
-    maimed_NG[fate_N == Fate.ONE_SURVIVOR, 1:] = np.nan
-    maimed_NG[fate_N == Fate.HALF, ::2] = np.nan
-    return maimed_NG
-
-
-GRID = np.linspace(0.0, 1.0, 11)
-"""Strictness at which students are examined."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What the groups of one update did."""
-
-    family_N: np.ndarray
-    """Index of each group's family in the student's `families`."""
-    strictness_N: np.ndarray
-    rewards_NG: np.ndarray
-    """In [0, 1]; NaN where a rollout was lost on the way."""
-    successes_NG: np.ndarray
-    """bool; meaningless where the reward is NaN."""
-    choices_NG: np.ndarray
-    """What the policy chose, in the student's own terms."""
-
-    @property
-    def came_N(self) -> np.ndarray:
-        """[N] whether any rollout of the group came back."""
-        return ~np.isnan(self.rewards_NG).all(axis=1)
+def after_outage(batch: Batch, fate_N: np.ndarray) -> Batch:
+    """The batch with NaN for every rollout that its group's fate cost: all, all but the first, every second."""
+    rewards_NG = batch.rewards_NG.copy()
+    rewards_NG[fate_N == Fate.LOST] = np.nan
+    rewards_NG[fate_N == Fate.ONE_SURVIVOR, 1:] = np.nan
+    rewards_NG[fate_N == Fate.HALF, ::2] = np.nan
+    return replace(batch, rewards_NG=rewards_NG)
 
 
 @dataclass
 class Student:
-    """What all students share, and what one must say; a fresh one is made for each run."""
+    """Base of all students; a fresh one is made for each run."""
 
     num_updates: int = 200
     delay: int = 0
@@ -113,7 +106,7 @@ class Student:
 
     families: ClassVar[Sequence[str]] = ("dialogue",)
     noise: ClassVar[frozenset[str]] = frozenset()
-    """Families whose reward has nothing to do with what the student does."""
+    """Families whose reward is independent of the policy."""
     group_size: ClassVar[int] = 8
     by_strictness: ClassVar[bool] = True
     """Whether `scores` runs from the easiest strictness to the hardest; otherwise it has one value per learnable family."""
@@ -121,12 +114,11 @@ class Student:
     """Whether it can collapse, so that the collapse monitor's alarms are among its figures."""
 
     def play(self, family_N: np.ndarray, strictness_N: np.ndarray, group_size: int, rng: np.random.Generator) -> Batch:
-        """Rolls out one group per row with the policy as it is; draws equally many random numbers whatever the tasks."""
+        """Rolls out one group per row with the present policy; the number of random draws depends on the shape alone."""
         raise NotImplementedError
 
     def improve(self, batch: Batch) -> None:
         """One policy-gradient step, per rollout that was issued, lost ones included."""
-        raise NotImplementedError
 
     def learn(self, batch: Batch) -> None:
         """Improves, and time passes, even when nothing came."""
@@ -134,7 +126,7 @@ class Student:
         self.update += 1
 
     def scores(self) -> np.ndarray:
-        """Exact success now, whose mean is the score and whose minimum the worst cell."""
+        """Exact present success, whose mean is the score and whose minimum the worst cell."""
         raise NotImplementedError
 
     def entropy(self, family_N: np.ndarray, strictness_N: np.ndarray) -> np.ndarray:
@@ -142,7 +134,7 @@ class Student:
         raise NotImplementedError
 
     def frontier(self) -> np.ndarray | None:
-        """[F] strictness that a perfect tracker would issue now; None where the yardstick is what was learned."""
+        """[F] strictness that a perfect tracker would issue now; None where the yardstick is learning."""
         return None
 
 
@@ -169,7 +161,7 @@ def advantages(rewards_NG: np.ndarray) -> np.ndarray:
 
 @dataclass
 class SeveralFamilies(Student):
-    """Families that can be learned, p_f = sigma(theta_f - slope d), then those whose success share nobody changes (`constant`)."""
+    """Families that can be learned, p_f = sigma(theta_f - slope d), then families of constant success (`constant`)."""
 
     theta_F: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
@@ -178,14 +170,13 @@ class SeveralFamilies(Student):
     by_strictness: ClassVar[bool] = False
 
     def skill(self, family_N: np.ndarray, strictness_N: np.ndarray) -> np.ndarray:
-        """Success share."""
+        """[N] probability of success."""
         constant = list(self.constant.values())
         logit_N = np.append(self.theta_F, np.zeros(len(constant)))[family_N] - self.slope * strictness_N
         constant_N = np.append(np.full(len(self.theta_F), np.nan), constant)[family_N]
         return np.where(np.isnan(constant_N), sigmoid(logit_N), constant_N)
 
     def play(self, family_N: np.ndarray, strictness_N: np.ndarray, group_size: int, rng: np.random.Generator) -> Batch:
-        """Actions, each of them a success or not."""
         actions_NG = rng.random((len(strictness_N), group_size)) < self.skill(family_N, strictness_N)[:, None]
         return Batch(family_N, strictness_N, actions_NG.astype(float), actions_NG, actions_NG)
 
@@ -204,7 +195,6 @@ class SeveralFamilies(Student):
         return sigmoid(self.theta_F[:, None] - self.slope * GRID).mean(axis=1)
 
     def entropy(self, family_N: np.ndarray, strictness_N: np.ndarray) -> np.ndarray:
-        """Of the action; NaN in families that cannot be learned."""
         entropy_N = bernoulli_entropy(self.skill(family_N, strictness_N))
         return np.where(family_N < len(self.theta_F), entropy_N, np.nan)
 
@@ -213,8 +203,8 @@ class SeveralFamilies(Student):
 class NoiseFamilies(SeveralFamilies):
     """S5: strictness is without effect, families differ. 200 updates; the score is the mean over the four that can be learned.
 
-    p_f = sigma(z_f), z from (.5, -.7, -2, -3.5); z_f += .9 (g_f + .35 g_(f-1)), g the gradient per rollout of the batch: what is learned
-    in one family helps the next. Beside them noise (p = .5), impossible (0) and mastered (.99).
+    p_f = sigma(z_f), z from (0.5, -0.7, -2, -3.5); z_f += 0.9 (g_f + 0.35 g_(f-1)), g the gradient per rollout of the batch: learning in
+    one family helps the next. Further families are noise (p = 0.5), impossible (0) and mastered (0.99).
     """
 
     theta_F: np.ndarray = field(default_factory=lambda: np.array([0.5, -0.7, -2.0, -3.5]))
@@ -227,7 +217,6 @@ class NoiseFamilies(SeveralFamilies):
     slope: ClassVar[float] = 0.0
 
     def improve(self, batch: Batch) -> None:
-        """One step of each family and of the next in the chain."""
         gradient_F = self.gradient(batch)
         self.theta_F = self.theta_F + self.lr * (gradient_F + self.transfer * np.append(0.0, gradient_F[:-1]))
 
@@ -236,8 +225,8 @@ class NoiseFamilies(SeveralFamilies):
 class StrictFamilies(SeveralFamilies):
     """S6: families with a strictness each. 300 updates; the score is the mean over the four that can be learned.
 
-    p_f = sigma(theta_f - 8 d), theta from theta0 = (1.5, .5, -.5, -2); with w_f the share of groups and lr_f = 1.2 (1.6, 1.1, 1.1, .8),
-    theta += (.9 I + .1) (lr g) - .003 (theta - theta0) (1 - min(1, 4 w)). Beside them noise (p = .5) and impossible (0).
+    p_f = sigma(theta_f - 8 d), theta from theta0 = (1.5, 0.5, -0.5, -2); with w_f the share of groups and lr_f = 1.2 (1.6, 1.1, 1.1, 0.8),
+    theta += (0.9 I + 0.1) (lr g) - 0.003 (theta - theta0) (1 - min(1, 4 w)). Further families are noise (p = 0.5) and impossible (0).
     """
 
     num_updates: int = 300
@@ -254,7 +243,6 @@ class StrictFamilies(SeveralFamilies):
         self.start_F = self.theta_F.copy()
 
     def improve(self, batch: Batch) -> None:
-        """One step of all families, and of forgetting those practised in less than a quarter of the groups."""
         steps_F = self.rates_F * self.gradient(batch)
         share_F = self.by_family(batch, batch.came_N) / len(batch.family_N)
         fading_F = self.decay * (self.theta_F - self.start_F) * (1.0 - np.minimum(1.0, 4.0 * share_F))
@@ -263,10 +251,10 @@ class StrictFamilies(SeveralFamilies):
 
 @dataclass
 class FewGroups(SeveralFamilies):
-    """S7: 24 families whose frontiers rise whatever is practised, and only 6 (50 updates) or 8 (200) groups an update.
+    """S7: 24 families whose frontiers rise without learning, and only 6 (50 updates) or 8 (200) groups an update.
 
-    p_f = sigma(8 (c_f - d)), c_f = .15 + .55 t/T + o_f, o_f ~ Normal(0, .15). The yardstick is the distance of each task issued from
-    the strictness at which its family succeeds with share .45.
+    p_f = sigma(8 (c_f - d)), c_f = 0.15 + 0.55 t/T + o_f, o_f ~ Normal(0, 0.15). The yardstick is the distance of each task issued from
+    the strictness at which its family succeeds with share 0.45.
     """
 
     num_updates: int = 50
@@ -276,21 +264,14 @@ class FewGroups(SeveralFamilies):
     families: ClassVar[Sequence[str]] = tuple(f"family{i:02d}" for i in range(24))
 
     def __post_init__(self) -> None:
-        self._move()
-
-    def _move(self) -> None:
         self.theta_F = self.slope * (0.15 + 0.55 * self.update / self.num_updates + self.offset_F)
 
-    def improve(self, batch: Batch) -> None:
-        """Nothing is learned."""
-
     def learn(self, batch: Batch) -> None:
-        """Time passes."""
         super().learn(batch)
-        self._move()
+        self.__post_init__()
 
     def frontier(self) -> np.ndarray | None:
-        """[F] d at which each family succeeds with share .45, clipped to [0, 1]."""
+        """[F] d at which each family succeeds with share 0.45, clipped to [0, 1]."""
         return np.clip((self.theta_F - np.log(0.45 / 0.55)) / self.slope, 0.0, 1.0)
 
 
@@ -307,26 +288,23 @@ class OneFamily(Student):
         return np.ones_like(strictness)
 
     def play(self, family_N: np.ndarray, strictness_N: np.ndarray, group_size: int, rng: np.random.Generator) -> Batch:
-        """Actions, paid or not."""
         shape = (len(strictness_N), group_size)
         actions_NG = rng.random(shape) < self.skill(strictness_N)[:, None]
         paid_NG = actions_NG & (rng.random(shape) < self.pay(strictness_N)[:, None])
         return Batch(family_N, strictness_N, paid_NG.astype(float), paid_NG, actions_NG)
 
     def scores(self) -> np.ndarray:
-        """Success on the grid of 11 points."""
         return self.pay(GRID) * self.skill(GRID)
 
     def entropy(self, family_N: np.ndarray, strictness_N: np.ndarray) -> np.ndarray:
-        """Of the action."""
         return bernoulli_entropy(self.skill(strictness_N))
 
 
 @dataclass
 class Improving(OneFamily):
-    """S2: p = c sigma(theta - 8 d), theta += lr * mean(A (a - sigma)), from theta = 1 with lr .18, c = 1. 200 updates.
+    """S2: p = c sigma(theta - 8 d), theta += lr * mean(A (a - sigma)), from theta = 1 with lr 0.18, c = 1. 200 updates.
 
-    Slow: lr .06. Noisy ceiling: c = .85, what the right action is paid with.
+    Slow: lr 0.06. Noisy ceiling: c = 0.85, the pay of the right action.
     """
 
     theta: float = 1.0
@@ -336,35 +314,32 @@ class Improving(OneFamily):
     slope: ClassVar[float] = 8.0
 
     def skill(self, strictness: np.ndarray) -> np.ndarray:
-        """sigma(theta - 8 d)."""
         return sigmoid(self.theta - self.slope * strictness)
 
     def pay(self, strictness: np.ndarray) -> np.ndarray:
-        """c, whatever the strictness."""
         return np.full_like(strictness, self.ceiling)
 
     def improve(self, batch: Batch) -> None:
-        """One step of theta."""
         score_NG = batch.choices_NG - self.skill(batch.strictness_N)[:, None]
         self.theta += self.lr * float(np.sum(advantages(batch.rewards_NG) * score_NG)) / batch.rewards_NG.size
 
 
 @dataclass
 class Stationary(Improving):
-    """S1: p = sigma(4 - 8 d), never learns; the frontier (p = .5) lies at d = .5. 150 updates, 300 when delayed."""
+    """S1: p = sigma(4 - 8 d), never learns; the frontier (p = 0.5) lies at d = 0.5. 150 updates, 300 when delayed."""
 
     theta: float = 4.0
     lr: float = 0.0
     num_updates: int = 150
 
     def frontier(self) -> np.ndarray | None:
-        """d at which p = .5."""
+        """d at which p = 0.5."""
         return np.array([self.theta / self.slope])
 
 
 @dataclass
 class Drifting(Stationary):
-    """S1 whose users soften: strictness d acts as d - .2 t/T, so that the frontier (p = .5) rises from .5 to .7 without any learning.
+    """S1 whose users soften: strictness d acts as d - 0.2 t/T, so that the frontier (p = 0.5) rises from 0.5 to 0.7 without any learning.
 
     300 updates.
     """
@@ -378,19 +353,18 @@ class Drifting(Stationary):
         return self.drift * self.update / self.num_updates
 
     def skill(self, strictness: np.ndarray) -> np.ndarray:
-        """At the strictness that the user really has."""
         return super().skill(strictness - self.shift)
 
     def frontier(self) -> np.ndarray | None:
-        """d at which p = .5, in commanded strictness."""
+        """d at which p = 0.5, in commanded strictness."""
         return np.array([self.theta / self.slope + self.shift])
 
 
 @dataclass
 class NonMonotone(Improving):
-    """S2 with c(d) = 1 - .5 exp(-((d - .3) / .1)^2): once the agent is able, users at .3 are harder to please than those at .45.
+    """S2 with c(d) = 1 - 0.5 exp(-((d - 0.3) / 0.1)^2): once the agent is able, users at 0.3 are harder to please than those at 0.45.
 
-    Stands for a simulator that plays one middling strictness badly. The constants are ours: at the bottom an able agent still gets .5.
+    Models a simulator that plays one middling strictness badly. The constants are ours: at the bottom an able agent still gets 0.5.
     """
 
     depth: float = 0.5
@@ -398,30 +372,28 @@ class NonMonotone(Improving):
     width: float = 0.1
 
     def pay(self, strictness: np.ndarray) -> np.ndarray:
-        """c(d) with its dip."""
         return 1.0 - self.depth * np.exp(-(((strictness - self.dip) / self.width) ** 2))
 
 
 @dataclass
 class Dense(Improving):
-    """S2 in dialogues of 8 turns: each is good with p = sigma(theta - 8 d), reward = share of good turns, success = reward >= .7.
+    """S2 in dialogues of 8 turns: each is good with p = sigma(theta - 8 d), reward = share of good turns, success = reward >= 0.7.
 
     d log pi / d theta = sum over turns of (a - p), so the expected step is that of S2, while rewards vary eight times less. Scores are
-    mean rewards. Eight turns are ours; .7 is Attune's final emotion of 70.
+    mean rewards. Eight turns are ours; 0.7 is Attune's final emotion of 70.
     """
 
     num_turns: int = 8
     success_reward: float = 0.7
 
     def play(self, family_N: np.ndarray, strictness_N: np.ndarray, group_size: int, rng: np.random.Generator) -> Batch:
-        """Numbers of good turns."""
+        """Choices are numbers of good turns."""
         turns_NGT = rng.random((len(strictness_N), group_size, self.num_turns)) < self.skill(strictness_N)[:, None, None]
         good_NG = turns_NGT.sum(axis=2)
         rewards_NG = good_NG / self.num_turns
         return Batch(family_N, strictness_N, rewards_NG, rewards_NG >= self.success_reward, good_NG)
 
     def improve(self, batch: Batch) -> None:
-        """One step of theta."""
         expected_N = self.num_turns * self.skill(batch.strictness_N)
         steps_NG = advantages(batch.rewards_NG) * (batch.choices_NG - expected_N[:, None])
         self.theta += self.lr * float(np.sum(steps_NG)) / batch.rewards_NG.size
@@ -435,9 +407,9 @@ NODES = (np.arange(10) + 0.5) / 10.0
 class Forgetting(OneFamily):
     """S3: ten nodes along strictness that help their neighbours and fade unless practised. 300 updates; examined at the nodes.
 
-    p = sigma(z_k), k = floor(10 d), z0_k = 2 - 8 x_k at x_k = (k + .5) / 10, and with K_kj = exp(-(x_k - x_j)^2 / (2 * .12^2)), g_k the
+    p = sigma(z_k), k = floor(10 d), z0_k = 2 - 8 x_k at x_k = (k + 0.5) / 10, and with K_kj = exp(-(x_k - x_j)^2 / (2 * 0.12^2)), g_k the
     gradient of the rollouts at node k (sum of A (a - p) over all rollouts' number) and w_k the share of groups there:
-    z_k += 1.2 (K g)_k - .02 (z_k - z0_k) (1 - min(1, (K w)_k)).
+    z_k += 1.2 (K g)_k - 0.02 (z_k - z0_k) (1 - min(1, (K w)_k)).
     """
 
     num_updates: int = 300
@@ -457,11 +429,9 @@ class Forgetting(OneFamily):
         return np.minimum((strictness * len(NODES)).astype(int), len(NODES) - 1)
 
     def skill(self, strictness: np.ndarray) -> np.ndarray:
-        """sigma(z) of the node."""
         return sigmoid(self.z_K[self.node(strictness)])
 
     def improve(self, batch: Batch) -> None:
-        """One step of the nodes practised and their neighbours, and of forgetting elsewhere."""
         node_N = self.node(batch.strictness_N)
         score_NG = batch.choices_NG - self.skill(batch.strictness_N)[:, None]
         steps_N = (advantages(batch.rewards_NG) * score_NG).sum(axis=1) / batch.rewards_NG.size
@@ -479,8 +449,8 @@ class Forgetting(OneFamily):
 class CollapseProne(OneFamily):
     """S4: a softmax over three strategies, the first a shortcut that pays best with lenient users and not at all with strict ones.
 
-    p_m(d) = kappa h_m sigma(9 (c_m - d)), h = (1, .6, .8), c = (.45, .6, .95); pi = softmax(u), u from (0, 0, -.5);
-    u += 2.5 mean(A (onehot(m) - pi)); kappa from .45 grows by .02 mean(A r) / .2 up to 1. 300 updates.
+    p_m(d) = kappa h_m sigma(9 (c_m - d)), h = (1, 0.6, 0.8), c = (0.45, 0.6, 0.95); pi = softmax(u), u from (0, 0, -0.5);
+    u += 2.5 mean(A (onehot(m) - pi)); kappa from 0.45 grows by 0.02 mean(A r) / 0.2 up to 1. 300 updates.
     """
 
     num_updates: int = 300
@@ -502,14 +472,13 @@ class CollapseProne(OneFamily):
         return self.kappa * self.heights_M * sigmoid(9.0 * (self.centres_M - strictness_N[:, None]))
 
     def play(self, family_N: np.ndarray, strictness_N: np.ndarray, group_size: int, rng: np.random.Generator) -> Batch:
-        """Strategies, paid or not."""
+        """Choices are indices of strategies."""
         shape = (len(strictness_N), group_size)
         chosen_NG = np.searchsorted(np.cumsum(self.strategies())[:-1], rng.random(shape), side="right")
         paid_NG = rng.random(shape) < np.take_along_axis(self.success(strictness_N), chosen_NG, axis=1)
         return Batch(family_N, strictness_N, paid_NG.astype(float), paid_NG, chosen_NG)
 
     def improve(self, batch: Batch) -> None:
-        """One step of the preferences and of kappa."""
         advantages_NG = advantages(batch.rewards_NG)
         by_strategy_M = np.bincount(batch.choices_NG.ravel(), weights=advantages_NG.ravel(), minlength=len(self.u_M))
         # The advantages of a group sum to 0, so the baseline -pi of the score adds nothing.
@@ -522,17 +491,13 @@ class CollapseProne(OneFamily):
         return self.success(GRID) @ self.strategies()
 
     def entropy(self, family_N: np.ndarray, strictness_N: np.ndarray) -> np.ndarray:
-        """Of the strategy; the same wherever it is asked for."""
+        """Of the strategy; the same at every strictness."""
         strategies_M = self.strategies()
         return np.full(len(strictness_N), float(-np.sum(strategies_M * np.log(strategies_M))))
 
 
 def _few_groups(num_groups: int, num_updates: int) -> Callable[[np.random.Generator], Student]:
-    def make(rng: np.random.Generator) -> Student:
-        offset_F = rng.normal(0.0, 0.15, len(FewGroups.families))
-        return FewGroups(num_groups=num_groups, num_updates=num_updates, offset_F=offset_F)
-
-    return make
+    return lambda rng: FewGroups(num_groups=num_groups, num_updates=num_updates, offset_F=rng.normal(0.0, 0.15, len(FewGroups.families)))
 
 
 STUDENTS: dict[str, Callable[[np.random.Generator], Student]] = {
@@ -556,4 +521,4 @@ STUDENTS: dict[str, Callable[[np.random.Generator], Student]] = {
     "dense": lambda rng: Dense(),
     "drift": lambda rng: Drifting(),
 }
-"""Students by name; the generator decides whatever a student's constants leave to chance."""
+"""Students by name; the generator decides constants of a student that are left to chance."""

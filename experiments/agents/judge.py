@@ -1,26 +1,24 @@
 """A model that judges the five capabilities of an agent, for dialogues with a user that a model plays.
 
-An answer that is not what was asked for is asked for again, and then counted as missing; it is never a low grade.
+An unusable answer is asked for again and then counted as missing, never as a low grade.
 """
 
 from __future__ import annotations
 
-import asyncio
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from analysis.evaluated import CAPABILITIES
-from analysis.persona_judge import card_text, numbered, of_judge, seed_of
+from analysis.persona_judge import card_text, numbered, seed_of
 from analysis.stats import Estimate
-from experiments.agents.players import PATIENCE, Played
-from experiments.agents.scores import ratio
+from experiments.agents.intervals import ratio
+from experiments.agents.players import AgentDialogue, run_all
 from simulator.dialogue import Dialogue
-from simulator.files import Progress
 from simulator.llm.client import Endpoints, Question, SimulatorError
+from simulator.llm.options import of_judge
 from simulator.llm.prompts import Unusable, object_of, quoted, record_of, string_of
 
 PROMPTS = Path(__file__).with_name("judge.toml")
@@ -30,21 +28,17 @@ Grades = dict[str, float]
 
 
 class CapabilityJudge:
-    """Asks a model.
-
-    Args:
-        endpoints: where; why it first gave nothing stands in `complaint`.
-    """
+    """Grades dialogues by a model behind `endpoints`; `complaint` holds the first reason of a missing grade."""
 
     def __init__(self, endpoints: Endpoints) -> None:
         self.endpoints = endpoints
         self.complaint = ""
+        self._prompts = tomllib.loads(PROMPTS.read_text(encoding="utf-8"))
 
-    async def grades(self, dialogue: Dialogue) -> Grades | None:
-        """The grades of a dialogue's agent; None where no answer was of use."""
-        words = prompts()
+    async def grade(self, dialogue: Dialogue) -> Grades | None:
+        """The grades of a dialogue's agent; None where no answer was usable."""
         texts = {"card": card_text(dialogue), "hidden": quoted(dialogue.scenario.hidden_intention), "conversation": numbered(dialogue)}
-        messages = (("system", words["system"].strip()), ("user", words["ask"].format(**texts).strip()))
+        messages = (("system", self._prompts["system"].strip()), ("user", self._prompts["ask"].format(**texts).strip()))
         grade = {"type": "integer", "enum": list(range(LOWEST, HIGHEST + 1))}
         schema = object_of({"why": {"type": "string"}, **dict.fromkeys(CAPABILITIES, grade)})
         question = Question(name="capabilities", messages=messages, schema=schema, seed=seed_of(messages))
@@ -56,57 +50,39 @@ class CapabilityJudge:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
-    """What a judge found in the dialogues of an evaluation."""
+class Judgement:
+    """The grades of an evaluation's dialogues."""
 
     estimates: dict[str, Estimate]
-    """Every capability over the dialogues that were graded, with its interval."""
+    """Every capability over the graded dialogues."""
     num_errors: int
-    """Dialogues that got no grades, for whatever reason."""
+    """Dialogues without grades."""
     num_not_sent: int
     """Those of them that were not sent, because so many in a row had got none."""
 
 
-async def judged(judge: CapabilityJudge, played: Sequence[Played], *, seed: int, should_stop: Callable[[], bool]) -> Judged | None:
-    """Every capability over the dialogues; after `PATIENCE` in a row that got no grades none is sent any more.
-
-    Args:
-        should_stop: asked before each dialogue; after a yes none is sent any more.
-
-    Returns:
-        None where it should stop before all were sent.
-    """
+async def grade_all(
+    judge: CapabilityJudge, played: Sequence[AgentDialogue], *, seed: int, should_stop: Callable[[], bool]
+) -> Judgement | None:
+    """Every capability over the dialogues; None where it was stopped before all were sent."""
     config = judge.endpoints.config
-    places, num_sent, in_a_row, is_stopped = asyncio.Semaphore(config.concurrency * len(config.urls)), 0, 0, False
-    with Progress("judging", len(played)) as bar:
-
-        async def one(item: Played) -> Grades | None:
-            nonlocal num_sent, in_a_row, is_stopped
-            async with places:
-                is_stopped = is_stopped or should_stop()
-                if is_stopped or in_a_row >= PATIENCE:
-                    return None
-                num_sent += 1
-                grades = await judge.grades(item.dialogue)
-                in_a_row = 0 if grades is not None else in_a_row + 1
-            bar.add()
-            return grades
-
-        found = await asyncio.gather(*map(one, played))
-    if is_stopped:
+    found = await run_all(
+        played,
+        lambda one: judge.grade(one.dialogue),
+        concurrency=config.concurrency * len(config.urls),
+        label="judging",
+        is_failure=lambda grades: grades is None,
+        should_stop=should_stop,
+    )
+    if len(found) < len(played) and should_stop():
         return None
-    pairs = [(item, grades) for item, grades in zip(played, found, strict=True) if grades is not None]
-    estimates = {
-        name: ratio(
-            [(item.task.scenario_id, i, 0, item.task.strictness, grades[name], 1.0) for i, (item, grades) in enumerate(pairs)], seed=seed
-        )
-        for name in CAPABILITIES
-    }
-    return Judged(estimates=estimates, num_errors=len(played) - len(pairs), num_not_sent=len(played) - num_sent)
+    graded = [(one.scenario_id, grades) for one, grades in found if grades is not None]
+    estimates = {name: ratio([(scenario, grades[name], 1.0) for scenario, grades in graded], seed=seed) for name in CAPABILITIES}
+    return Judgement(estimates=estimates, num_errors=len(played) - len(graded), num_not_sent=len(played) - len(found))
 
 
 def read_grades(answer: str) -> Grades:
-    """The grades in an answer, 1 to 5 made 0 to 1.
+    """The grades in an answer, 1 to 5 rescaled to [0, 1].
 
     Raises:
         Unusable: the answer is no such JSON, or a grade is missing or out of range.
@@ -120,10 +96,3 @@ def read_grades(answer: str) -> Grades:
             raise Unusable(f"{name} must be a whole number from {LOWEST} to {HIGHEST}, got {grade!r}")
         grades[name] = (grade - LOWEST) / (HIGHEST - LOWEST)
     return grades
-
-
-@cache
-def prompts() -> dict[str, Any]:
-    """The judge's prompts."""
-    with PROMPTS.open("rb") as file:
-        return tomllib.load(file)

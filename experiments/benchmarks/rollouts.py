@@ -1,24 +1,25 @@
-"""How close rollouts come to their engines: tokens per second of whole dialogues against one offline call on the same prompts.
-
-Whole dialogues against one offline call on the same prompts, on one engine and on two; and how long new weights take to reach them.
-"""
+"""Rollouts and their driver: tokens per second against one offline call of the same engines, weight updates, CPU time of the driver."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
 import os
+import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from experiments.benchmarks.figures import Figures, Settings, figure, ratio_of_medians, ratios
+from experiments.benchmarks.figures import Figures, Settings, figure, ratio_of_medians, ratios, repeated
 from policy.config import EngineConfig, EngineKind, RolloutConfig
 from policy.engine.engine import Request, Sampling
-from policy.rollout.dialogue import PlainTask, Rollout, RolloutGroup, sampling_seed
+from policy.engine.weights import pack_weights
+from policy.model import load_model
+from policy.rollout.dialogue import PlainTask, sampling_seed
 from policy.rollout.pool import RolloutPool
 from simulator.dialogue import Dialogue, Speaker, Turn
 from simulator.rule_user import RuleUserConfig
@@ -27,28 +28,66 @@ from simulator.user import Reaction, UserSimulator
 from simulator.users import make_user
 from simulator.world import load_bank
 
+NUM_GROUPS, GROUP_SIZE = 8, 8
+"""64 dialogues at once."""
+DRIVER_ENGINES = 2
+NUM_UPDATES = 10
+"""Updates of a repeat: one alone is too short for a clock of CPU time."""
+LARGE_MB = 256
+"""MiB of weights that separate the cost of bytes from that of calls."""
+NO_PROCESS = "not measured: an engine in a process of its own needs vLLM and two cores for {} threads"
+
 
 class EchoUser:
-    """A user that costs nothing and never ends a dialogue: it tells the engines' side of a rollout alone."""
+    """A user that costs nothing and never ends a dialogue: it isolates the engines' side of a rollout."""
 
     async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
-        """Says the scenario's opening."""
+        """The scenario's opening."""
         dialogue = Dialogue(scenario=scenario, difficulty=difficulty, seed=seed)
         return dialogue.then(Turn(speaker=Speaker.USER, text=scenario.opening, emotion=40))
 
     async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
-        """Gains a point for a long reply and loses one for a short reply."""
+        """A point up after a long reply, a point down after a short one."""
         change = 1 if len(reply.split()) >= 4 else -1
         text = f"i see. that is thing number {dialogue.num_replies + 1} about {dialogue.scenario.other}, and i still do not know."
         return Reaction(turn=Turn(speaker=Speaker.USER, text=text, emotion=dialogue.emotion + change, change=change))
 
 
-USERS: dict[str, Callable[[], UserSimulator]] = {"echo": EchoUser, "rule": functools.partial(make_user, "rule", RuleUserConfig())}
+RULE_USER: Callable[[], UserSimulator] = functools.partial(make_user, "rule", RuleUserConfig())
+
+
+def make_pool(
+    settings: Settings,
+    folder: Path,
+    user: Callable[[], UserSimulator],
+    *,
+    num_engines: int,
+    engine_process: bool = False,
+) -> RolloutPool:
+    """A pool of engines that sample by the weights in a folder."""
+    config = RolloutConfig(num_engines=num_engines, threads_per_engine=settings.threads)
+    engine = EngineConfig(engine=settings.engine, engine_process=engine_process)
+    return RolloutPool(config, engine, model_folder=folder, user_factory=user, scenarios=load_bank, seed=0)
+
+
+def tasks_of_round(number: int, num_groups: int = NUM_GROUPS, group_size: int = GROUP_SIZE) -> list[PlainTask]:
+    """Tasks of a round, with other scenarios and seeds than the other rounds'."""
+    scenarios = load_bank().scenarios(Split.TRAIN)
+    return [
+        PlainTask(
+            uid=f"{number}-{i}",
+            scenario_id=scenarios[(num_groups * number + i) % len(scenarios)].scenario_id,
+            difficulty=Difficulty.along(0.35),
+            group_size=group_size,
+            seed=1000 * number + i,
+        )
+        for i in range(num_groups)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """What was measured, one entry per round."""
+    """Measurements of a pool, one entry a round."""
 
     rollout_tokens_per_s: tuple[float, ...]
     """Sampled tokens of whole dialogues, over all engines."""
@@ -58,125 +97,104 @@ class Rounds:
     """Seconds from a trainer's tensors to every engine's acknowledgement."""
 
 
-def bench_rollouts(
-    model_folder: str | Path,
-    *,
-    user: str = "echo",
-    num_groups: int = 8,
-    group_size: int = 8,
-    repeats: int = 5,
-    config: RolloutConfig | None = None,
-    engine_config: EngineConfig | None = None,
-) -> Rounds:
-    """Rolls out groups and then continues the same prompts with the same seeds in one offline call per engine, several times over.
+def measure_rounds(settings: Settings, *, num_engines: int, engine_process: bool) -> Rounds:
+    """Rolls out groups with the embedded user, then continues the same prompts with the same seeds in one offline call per engine."""
+    from safetensors.torch import load_file
 
-    Args:
-        user: a key of `USERS`.
-        repeats: rounds that count; one before them does not.
-    """
-    config, engine_config = config or RolloutConfig(), engine_config or EngineConfig()
-    with RolloutPool(config, engine_config, model_folder=model_folder, user_factory=USERS[user], scenarios=load_bank, seed=0) as pool:
-        rounds = [_round(pool, tasks_of_round(num_groups, group_size, round_), config) for round_ in range(repeats + 1)][1:]
-        rollout, offline = zip(*rounds, strict=True)
-        update_s = tuple(_update(pool, Path(model_folder), version) for version in range(1, repeats + 1))
+    where = ", in a process of its own" if engine_process else ""
+    settings.progress(f"{num_engines} engine{'s' if num_engines > 1 else ''}{where}, {settings.repeats} rounds")
+    folder, config = settings.folder(), RolloutConfig()
+    sampling = Sampling(max_tokens=config.max_new_tokens, temperature=config.temperature)
+
+    def run_round(number: int) -> tuple[float, float]:
+        tasks = tasks_of_round(number)
+        pool.reset_cache()
+        started = time.perf_counter()
+        pool.submit(tasks)
+        groups = pool.ready(len(tasks))
+        rollout_s = time.perf_counter() - started
+        # With groups of one size the pool deals them out in turn.
+        prompts: list[list[Request]] = [[] for _ in range(num_engines)]
+        for i, group in enumerate(groups):
+            for sibling, rollout in enumerate(group.rollouts):
+                is_first = rollout.loss_mask & ~np.concatenate([[False], rollout.loss_mask[:-1]])
+                for turn, first in enumerate(np.flatnonzero(is_first)):
+                    seed = sampling_seed(group.task.seed, sibling, turn)
+                    prompts[i % num_engines].append(Request(prompt_ids=rollout.token_ids[:first].tolist(), sampling=sampling, seed=seed))
+        pool.reset_cache()
+        started = time.perf_counter()
+        completions = pool.generate_all(prompts)
+        offline_s = time.perf_counter() - started
+        num_sampled = sum(rollout.num_sampled for group in groups for rollout in group.rollouts)
+        return num_sampled / rollout_s, sum(len(completion.token_ids) for batch in completions for completion in batch) / offline_s
+
+    def update(version: int) -> float:
+        tensors = [item for path in sorted(folder.glob("*.safetensors")) for item in load_file(path).items()]
+        started = time.perf_counter()
+        pool.load_weights(tensors, version + 1)
+        return time.perf_counter() - started
+
+    with make_pool(settings, folder, RULE_USER, num_engines=num_engines, engine_process=engine_process) as pool:
+        rollout, offline = zip(*repeated(run_round, settings.repeats), strict=True)
+        update_s = tuple(repeated(update, settings.repeats, warm_ups=0))
     return Rounds(rollout_tokens_per_s=rollout, offline_tokens_per_s=offline, update_s=update_s)
 
 
-def tasks_of_round(num_groups: int, group_size: int, round_: int) -> list[PlainTask]:
-    """Tasks of a round, with scenarios and seeds of their own."""
-    scenarios = load_bank().scenarios(Split.TRAIN)
-    return [
-        PlainTask(
-            uid=f"{round_}-{i}",
-            scenario_id=scenarios[(num_groups * round_ + i) % len(scenarios)].scenario_id,
-            difficulty=Difficulty.along(0.35),
-            group_size=group_size,
-            seed=1000 * round_ + i,
-        )
-        for i in range(num_groups)
-    ]
-
-
-def _round(pool: RolloutPool, tasks: Sequence[PlainTask], config: RolloutConfig) -> tuple[float, float]:
-    pool.reset_cache()
-    start = time.perf_counter()
-    pool.submit(tasks)
-    groups = pool.ready(len(tasks))
-    rollout_s = time.perf_counter() - start
-    # With groups of one size the pool deals them out in turn.
-    prompts = [
-        [request for group in groups[i :: config.num_engines] for request in _requests(group, config)] for i in range(config.num_engines)
-    ]
-    pool.reset_cache()
-    start = time.perf_counter()
-    completions = pool.generate_all(prompts)
-    offline_s = time.perf_counter() - start
-    num_sampled = sum(rollout.num_sampled for group in groups for rollout in group.rollouts)
-    num_offline = sum(len(completion.token_ids) for batch in completions for completion in batch)
-    return num_sampled / rollout_s, num_offline / offline_s
-
-
-def _requests(group: RolloutGroup, config: RolloutConfig) -> list[Request]:
-    sampling = Sampling(max_tokens=config.max_new_tokens, temperature=config.temperature)
-    return [
-        Request(prompt_ids=rollout.token_ids[:first].tolist(), sampling=sampling, seed=sampling_seed(group.task.seed, sibling, turn))
-        for sibling, rollout in enumerate(group.rollouts)
-        for turn, first in enumerate(_first_sampled(rollout))
-    ]
-
-
-def _first_sampled(rollout: Rollout) -> list[int]:
-    """Where each reply begins."""
-    before = np.concatenate([[False], rollout.loss_mask[:-1]])
-    return np.flatnonzero(rollout.loss_mask & ~before).tolist()
-
-
-def _update(pool: RolloutPool, model_folder: Path, version: int) -> float:
-    from safetensors.torch import load_file
-
-    tensors = [item for path in sorted(model_folder.glob("*.safetensors")) for item in load_file(path).items()]
-    start = time.perf_counter()
-    pool.load_weights(tensors, version)
-    return time.perf_counter() - start
-
-
-NUM_GROUPS, GROUP_SIZE = 8, 8
-"""64 dialogues at once."""
-NO_PROCESS = "not measured: an engine in a process of its own needs vLLM and two cores for {} threads"
-
-
 def measure(settings: Settings) -> Figures:
-    """With the embedded user. The offline call is the ceiling of the engines that served the dialogues.
+    """Whole dialogues against the offline ceiling of the engines that served them.
 
     The headline is one engine in a process of its own, where its users have a core to themselves. Engines that share their process with
-    their users are beside it; where all cores are engines', these sample more.
+    their users sample more where all cores are engines'.
     """
     found: Figures = {}
-    in_process = {num_engines: _rounds(settings, num_engines=num_engines, engine_process=False) for num_engines in (1, 2)}
-    for num_engines, rounds in in_process.items():
-        found[f"rollouts.engines.{num_engines}"] = figure(rounds.rollout_tokens_per_s)
-        found[f"rollouts.in_process_ratio.{num_engines}"] = ratios(rounds.rollout_tokens_per_s, rounds.offline_tokens_per_s)
+    in_process = {num: measure_rounds(settings, num_engines=num, engine_process=False) for num in (1, 2)}
+    for num, rounds in in_process.items():
+        found[f"rollouts.engines.{num}"] = figure(rounds.rollout_tokens_per_s)
+        found[f"rollouts.in_process_ratio.{num}"] = ratios(rounds.rollout_tokens_per_s, rounds.offline_tokens_per_s)
     found["rollouts.two_over_one"] = ratio_of_medians(in_process[2].rollout_tokens_per_s, in_process[1].rollout_tokens_per_s)
     found["weights.sync_s"] = figure(in_process[2].update_s)
     if settings.engine is EngineKind.HF or importlib.util.find_spec("vllm") is None or (os.cpu_count() or 1) < 2 * settings.threads:
         reason = NO_PROCESS.format(settings.threads)
         return found | {f"rollouts.{name}": reason for name in ("tokens_per_s", "ceiling_tokens_per_s", "ratio")}
-    rounds = _rounds(settings, num_engines=1, engine_process=True)
+    rounds = measure_rounds(settings, num_engines=1, engine_process=True)
     found["rollouts.tokens_per_s"] = figure(rounds.rollout_tokens_per_s)
     found["rollouts.ceiling_tokens_per_s"] = figure(rounds.offline_tokens_per_s)
     found["rollouts.ratio"] = ratios(rounds.rollout_tokens_per_s, rounds.offline_tokens_per_s)
     return found
 
 
-def _rounds(settings: Settings, *, num_engines: int, engine_process: bool) -> Rounds:
-    where = ", in a process of its own" if engine_process else ""
-    settings.progress(f"{num_engines} engine{'s' if num_engines > 1 else ''}{where}, {settings.repeats} rounds")
-    return bench_rollouts(
-        settings.folder(),
-        user="rule",
-        num_groups=NUM_GROUPS,
-        group_size=GROUP_SIZE,
-        repeats=settings.repeats,
-        config=RolloutConfig(num_engines=num_engines, threads_per_engine=settings.threads),
-        engine_config=EngineConfig(engine=settings.engine, engine_process=engine_process),
-    )
+def measure_driver(settings: Settings) -> Figures:
+    """CPU time of this process, Ray's threads included, and bytes: for dialogues with a user that costs nothing, and for weight updates.
+
+    CPU time, so that other work on the machine does not change it. `docs/scaling.md` derives where the driver would saturate.
+    """
+    folder, num = settings.folder(), NUM_GROUPS * GROUP_SIZE
+    settings.progress(f"{num} dialogues and {NUM_UPDATES} updates on {DRIVER_ENGINES} engines, {settings.repeats} times")
+
+    def run(number: int) -> tuple[float, float, float]:
+        started = time.process_time()
+        pool.submit(tasks_of_round(number))
+        groups = pool.ready(NUM_GROUPS)
+        dialogues_s = time.process_time() - started
+        kilobytes = sum(len(pickle.dumps(group)) for group in groups) / 1024
+        named = list(load_model(folder)[0].named_parameters())
+        started = time.process_time()
+        for version in range(NUM_UPDATES):
+            pool.load_weights(named, 1 + number * NUM_UPDATES + version)
+        return 1e3 * dialogues_s / num, kilobytes / num, 1e3 * (time.process_time() - started) / NUM_UPDATES
+
+    def pack(version: int) -> float:
+        started = time.process_time()
+        pack_weights(weights, version=version).digest()
+        return 1e3 * (time.process_time() - started) / LARGE_MB
+
+    with make_pool(settings, folder, EchoUser, num_engines=DRIVER_ENGINES) as pool:
+        dialogue_ms, kilobytes, update_ms = zip(*repeated(run, settings.repeats), strict=True)
+    settings.progress(f"{LARGE_MB} MiB of weights, {settings.repeats} times")
+    weights = [(f"w{i}", torch.randn(1 << 22)) for i in range(LARGE_MB // 16)]
+    return {
+        "driver.cpu_ms_per_dialogue": figure(dialogue_ms),
+        "driver.kb_per_dialogue": figure(kilobytes),
+        "driver.cpu_ms_per_update": figure(update_ms),
+        "driver.cpu_ms_per_weight_mb": figure(repeated(pack, settings.repeats, warm_ups=0)),
+    }

@@ -1,24 +1,19 @@
-"""How much better a rollout fared than its siblings, and the same for each token it sampled.
+"""Advantages: of rollouts and turns by comparison with siblings, and of tokens by a critic (GAE).
 
-Source: GRPO, arXiv 2402.03300, section 4.1; without division by the spread, Dr.GRPO, arXiv 2503.20783.
+B rollouts, K turns, T tokens. A rollout is valid unless it broke; broken ones are in no mean and have advantage 0.
 
-Advantages by a critic: rewards on the tokens that end a reply, and GAE along the tokens that the agent sampled.
-
-What the user says is neither an action nor a state of its own here: values and differences chain from one sampled token to the next,
-however much was said in between, so a long answer of the user costs no discount and no reward is lost in it.
-
-Source: GAE, arXiv 1506.02438, equation 16.
+Source: GRPO, arXiv 2402.03300, section 4.1; without division by the spread, Dr.GRPO, arXiv 2503.20783; GAE, arXiv 1506.02438.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from simulator.reward import TURN_UNIT
 
 if TYPE_CHECKING:
     from torch import Tensor
-
 
 EPSILON = 1e-6
 """Added to a group's standard deviation (verl's value)."""
@@ -29,8 +24,7 @@ VARIANCE_EPSILON = 1e-8
 def group_advantages(rewards_B: Tensor, group_ids_B: Tensor, valid_B: Tensor, *, std_normalise: bool = True) -> Tensor:
     """Each reward minus its group's mean, over the group's unbiased (G - 1) standard deviation plus 1e-6.
 
-    Only valid rollouts are in the mean and the spread. A broken rollout, and every member of a group with fewer than two survivors or
-    without any spread, has advantage 0: there is nothing to compare it with.
+    Groups with fewer than two valid rollouts, or without any spread, have advantage 0: there is nothing to compare with.
 
     Args:
         std_normalise: False leaves the deviation undivided.
@@ -39,21 +33,20 @@ def group_advantages(rewards_B: Tensor, group_ids_B: Tensor, valid_B: Tensor, *,
         [B] float64.
     """
     advantages_B = rewards_B.double().new_zeros(len(rewards_B))
-    for group_id in group_ids_B.unique():
-        members = (group_ids_B == group_id) & valid_B
-        rewards_G = rewards_B[members].double()
+    for members_B in _groups(group_ids_B, valid_B):
+        rewards_G = rewards_B[members_B].double()
         if len(rewards_G) < 2 or bool(rewards_G.max() == rewards_G.min()):
             continue
         deviations_G = rewards_G - rewards_G.mean()
-        advantages_B[members] = deviations_G / (rewards_G.std(correction=1) + EPSILON) if std_normalise else deviations_G
+        advantages_B[members_B] = deviations_G / (rewards_G.std(correction=1) + EPSILON) if std_normalise else deviations_G
     return advantages_B
 
 
 def leave_one_out_advantages(rewards_B: Tensor, group_ids_B: Tensor, valid_B: Tensor) -> Tensor:
-    """Each reward minus the mean of its siblings' rewards: with n survivors, n / (n - 1) times its deviation from the group's mean.
+    """Each reward minus the mean of its siblings' rewards: with n valid, n / (n - 1) times its deviation from the group's mean.
 
-    Unlike the group's mean, the siblings' does not depend on the rollout itself, so the gradient is unbiased. A broken rollout is in no
-    mean, and a group with fewer than two survivors has advantage 0.
+    Unlike the group's mean, the siblings' does not depend on the rollout itself, so the gradient is unbiased. A group with fewer than
+    two valid rollouts has advantage 0.
 
     Returns:
         [B] float64.
@@ -61,31 +54,38 @@ def leave_one_out_advantages(rewards_B: Tensor, group_ids_B: Tensor, valid_B: Te
     Source: RLOO, arXiv 2402.14740.
     """
     advantages_B = rewards_B.double().new_zeros(len(rewards_B))
-    for group_id in group_ids_B.unique():
-        members = (group_ids_B == group_id) & valid_B
-        rewards_G = rewards_B[members].double()
+    for members_B in _groups(group_ids_B, valid_B):
+        rewards_G = rewards_B[members_B].double()
         if len(rewards_G) >= 2:
-            advantages_B[members] = rewards_G - (rewards_G.sum() - rewards_G) / (len(rewards_G) - 1)
+            advantages_B[members_B] = rewards_G - (rewards_G.sum() - rewards_G) / (len(rewards_G) - 1)
     return advantages_B
 
 
 def has_siblings(group_ids_B: Tensor, valid_B: Tensor) -> Tensor:
-    """Whether a rollout survived and another of its group did too, so that there is something to compare it with; [B] bool."""
+    """Whether a rollout is valid and another of its group is too, so that there is something to compare it with; [B] bool."""
     compared_B = valid_B.new_zeros(len(valid_B))
-    for group_id in group_ids_B.unique():
-        members = (group_ids_B == group_id) & valid_B
-        compared_B |= members & (members.sum() >= 2)
+    for members_B in _groups(group_ids_B, valid_B):
+        compared_B |= members_B & (members_B.sum() >= 2)
     return compared_B
 
 
+def _groups(group_ids_B: Tensor, valid_B: Tensor) -> Iterator[Tensor]:
+    """By group, its valid members; [B] bool."""
+    for group_id in group_ids_B.unique():
+        yield (group_ids_B == group_id) & valid_B
+
+
+# Turns -----------------------------------------------------------------------------------------------------------------------------
+
+
 def turn_returns(turn_rewards_BK: Tensor, valid_B: Tensor, *, discount: float) -> tuple[Tensor, Tensor]:
-    """What each reply brought and what came after it: sum_j discount^j r_(k+j) for turn k.
+    """Discounted return of each turn: sum_j discount^j r_(k+j) for turn k.
 
     Args:
         turn_rewards_BK: NaN where a rollout has no such turn.
 
     Returns:
-        returns_BK, float64, and has_BK, bool: where a rollout that did not break has that turn.
+        returns_BK, float64, and has_BK, bool: where a valid rollout has that turn.
     """
     returns_BK = turn_rewards_BK.nan_to_num(0.0)
     for k in reversed(range(returns_BK.shape[1] - 1)):
@@ -118,29 +118,44 @@ def turn_deviations(returns_BK: Tensor, has_BK: Tensor, group_ids_B: Tensor, *, 
 def turn_advantages(
     turn_rewards_BK: Tensor, group_ids_B: Tensor, valid_B: Tensor, *, discount: float, std_normalise: bool = True
 ) -> Tensor:
-    """Each reply's discounted return, minus what its siblings' replies of the same turn brought, over the spread of these in the group.
+    """Each turn's deviation from its siblings' same turn, over the spread of these in the group.
 
-    A reply answers for what it could still change, not for what came before. With discount 1 the returns of a dialogue's turns tell its
-    final reward apart without adding to it. The spread is the unbiased standard deviation about the turns' own means, pooled over the
-    group's turns that at least two siblings reached: sqrt(sum of squared deviations / sum over turns of (siblings there - 1)), the same
-    estimator as of the ends, so that `turn_credit` means the same in groups of every size. The other turns have advantage 0.
+    A reply answers for its own and later turns, not for earlier ones. The spread is the unbiased standard deviation about the
+    turns' own means, pooled over the group's turns that at least two siblings reached: sqrt(sum of squared deviations / sum over turns of
+    (siblings there - 1)), the same estimator as for final rewards, so that `turn_credit` means the same in groups of every size.
 
     Args:
         turn_rewards_BK: NaN where a rollout has no such turn.
 
     Returns:
-        [B, K] float64; 0 where there is no turn.
+        [B, K] float64; 0 where there is no turn, or no sibling's.
     """
     returns_BK, has_BK = turn_returns(turn_rewards_BK, valid_B, discount=discount)
     advantages_BK, compared_BK = turn_deviations(returns_BK, has_BK, group_ids_B)
-    if not std_normalise:
-        return advantages_BK
-    for group_id in group_ids_B.unique():
+    for group_id in group_ids_B.unique() if std_normalise else ():
         rows = group_ids_B == group_id
         freedom = (compared_BK[rows].sum(dim=0) - 1).clamp(min=0).sum()
         spread = (advantages_BK[rows].square().sum() / freedom.clamp(min=1)).sqrt()
         advantages_BK[rows] = advantages_BK[rows] / (spread + EPSILON)
     return advantages_BK
+
+
+# Tokens ----------------------------------------------------------------------------------------------------------------------------
+
+
+def to_tokens(advantages_B: Tensor, loss_mask_BT: Tensor) -> Tensor:
+    """A rollout's advantage on each token it sampled, 0 elsewhere; [B, T] float32."""
+    return (advantages_B[:, None] * loss_mask_BT).float()
+
+
+def turns_to_tokens(advantages_BK: Tensor, turn_ids_BT: Tensor, loss_mask_BT: Tensor) -> Tensor:
+    """A turn's advantage on each token sampled in it, 0 elsewhere; [B, T] float32. A reply that was never answered has none."""
+    if advantages_BK.shape[1] == 0:
+        return turn_ids_BT.new_zeros(turn_ids_BT.shape).float()
+    index_BT = turn_ids_BT.long()
+    answered_BT = index_BT < advantages_BK.shape[1]
+    advantages_BT = advantages_BK.gather(1, index_BT.clamp(max=advantages_BK.shape[1] - 1))
+    return (advantages_BT * answered_BT * loss_mask_BT).float()
 
 
 def whiten(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
@@ -158,30 +173,15 @@ def whiten(values_BT: Tensor, mask_BT: Tensor) -> Tensor:
     return whitened_BT.float()
 
 
-def turns_to_tokens(advantages_BK: Tensor, turn_ids_BT: Tensor, loss_mask_BT: Tensor) -> Tensor:
-    """A turn's advantage on each token sampled in it, 0 elsewhere; [B, T] float32. A reply that was never answered has none."""
-    if advantages_BK.shape[1] == 0:
-        return turn_ids_BT.new_zeros(turn_ids_BT.shape).float()
-    index_BT = turn_ids_BT.long()
-    answered_BT = index_BT < advantages_BK.shape[1]
-    advantages_BT = advantages_BK.gather(1, index_BT.clamp(max=advantages_BK.shape[1] - 1))
-    return (advantages_BT * answered_BT * loss_mask_BT).float()
-
-
-def to_tokens(advantages_B: Tensor, loss_mask_BT: Tensor) -> Tensor:
-    """A rollout's advantage on each token it sampled, 0 elsewhere; [B, T] float32."""
-    return (advantages_B[:, None] * loss_mask_BT).float()
-
-
 def token_rewards(
     rewards_B: Tensor, turn_rewards_BK: Tensor, turn_ids_BT: Tensor, loss_mask_BT: Tensor, *, turn_credit: float = 0.0
 ) -> Tensor:
     """Rewards on the tokens they are paid for: 1 - `turn_credit` of the final one on a rollout's last sampled token, `turn_credit` of
     each change of emotion on the last token of the reply that brought it.
 
-    Turn rewards are paid in the unit of the final one. What a dialogue is paid by turns is then its final reward minus what the user's
-    emotion was worth at the start: undiscounted, turn credit changes when a reward comes, not which dialogue is the better one. (A reward
-    for the form of thoughts scales the two differently.)
+    Turn rewards are paid in the unit of the final one, so a dialogue is paid by turns its final reward minus the worth of the user's
+    emotion at the start: undiscounted, turn credit changes when a reward comes, not which dialogue is the better one. (A reward for the
+    form of thoughts scales the two differently.)
 
     Args:
         turn_rewards_BK: NaN where a rollout has no such turn, or none that was answered.
@@ -192,12 +192,12 @@ def token_rewards(
     paid_BT = rewards_B.double().new_zeros(loss_mask_BT.shape)
     if not paid_BT.shape[1]:
         return paid_BT
+    position_T = turn_ids_BT.long().new_ones(turn_ids_BT.shape[1]).cumsum(0) - 1
 
     def pay(amounts_B: Tensor, until_BT: Tensor) -> None:
         ends_B1 = (until_BT * position_T).amax(dim=1, keepdim=True)
         paid_BT.scatter_add_(1, ends_B1, (amounts_B * until_BT.any(dim=1))[:, None])
 
-    position_T = turn_ids_BT.long().new_ones(turn_ids_BT.shape[1]).cumsum(0) - 1
     pay((1.0 - turn_credit) * rewards_B.double().nan_to_num(0.0), loss_mask_BT)
     if turn_credit > 0:
         for k in range(turn_rewards_BK.shape[1]):
@@ -217,41 +217,35 @@ def gae(
 ) -> tuple[Tensor, Tensor]:
     """Generalised advantage estimates of sampled tokens, and the returns that a critic should have predicted.
 
-    With t and t' a sampled token and the next one of the same rollout, whatever was said between them:
+    With t and t' a sampled token and the next one of the same rollout, however many of the user's are between them:
     delta_t = r_t + g V_t' - V_t and A_t = delta_t + g lam A_t', both ending with the last sampled token. g is `gamma` within a reply and
-    `gamma` x `turn_discount` where another reply begins.
+    `gamma` x `turn_discount` where another reply begins. The user's words are neither an action nor a state: however long an answer is,
+    it costs no discount, and no reward is lost in it.
 
     Args:
         values_BT: expected return before the token was sampled.
 
     Returns:
         advantages_BT and returns_BT = advantages + values, float64, neither normalised; 0 outside the mask.
+
+    Source: GAE, arXiv 1506.02438, equation 16.
     """
-    # Sampled tokens side by side, in order, before everything else: the chain then runs over neighbours.
+    # Sampled tokens first, in order, and zeros after a row's last: the chain then runs over neighbours.
     order_BT = (~loss_mask_BT).int().argsort(dim=1, stable=True)
     num_steps = int(loss_mask_BT.sum(dim=1).max()) if loss_mask_BT.numel() else 0
     order_BN = order_BT[:, :num_steps]
     sampled_BN = loss_mask_BT.gather(1, order_BN)
     rewards_BN, values_BN = (column.double().gather(1, order_BN) * sampled_BN for column in (rewards_BT, values_BT))
     turn_ids_BN = turn_ids_BT.long().gather(1, order_BN)
-    chained_BN = rewards_BN.new_zeros(rewards_BN.shape)
-    value_B, advantage_B = chained_BN.new_zeros(len(chained_BN)), chained_BN.new_zeros(len(chained_BN))
+    advantages_BN = rewards_BN.new_zeros(rewards_BN.shape)
+    value_B, advantage_B = advantages_BN.new_zeros(len(advantages_BN)), advantages_BN.new_zeros(len(advantages_BN))
     for n in reversed(range(num_steps)):
         discount_B = value_B.new_full(value_B.shape, gamma)
         if n + 1 < num_steps:
             discount_B[turn_ids_BN[:, n + 1] > turn_ids_BN[:, n]] *= turn_discount
         delta_B = rewards_BN[:, n] + discount_B * value_B - values_BN[:, n]
-        advantage_B = (delta_B + discount_B * lam * advantage_B) * sampled_BN[:, n]
+        advantage_B = delta_B + discount_B * lam * advantage_B
         value_B = values_BN[:, n]
-        chained_BN[:, n] = advantage_B
-    advantages_BT = rewards_BT.double().new_zeros(rewards_BT.shape).scatter(1, order_BN, chained_BN)
+        advantages_BN[:, n] = advantage_B
+    advantages_BT = rewards_BT.double().new_zeros(rewards_BT.shape).scatter(1, order_BN, advantages_BN)
     return advantages_BT, (advantages_BT + values_BT.double()) * loss_mask_BT
-
-
-def explained_variance(values_N: Tensor, returns_N: Tensor) -> float:
-    """1 - Var(returns - values) / Var(returns): 1 for a perfect critic, 0 for a constant one, below 0 for one worse than that.
-
-    NaN without any spread of the returns.
-    """
-    spread = float(returns_N.double().var(correction=0)) if len(returns_N) else 0.0
-    return 1.0 - float((returns_N.double() - values_N.double()).var(correction=0)) / spread if spread > 0 else float("nan")

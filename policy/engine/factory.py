@@ -7,21 +7,16 @@ import logging
 import socket
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from policy.config import EngineConfig, EngineKind
 from policy.engine.engine import Engine
 from policy.model import num_positions
 
-if TYPE_CHECKING:
-    pass
-
-
 log = logging.getLogger(__name__)
 
 
 def check_engine(config: EngineConfig, model_folder: str | Path, *, max_context: int) -> None:
-    """Refuses what cannot work, without starting or importing anything.
+    """Refuses settings that cannot work, without starting or importing anything.
 
     Raises:
         ValueError: the model folder is not there, its model is made for shorter dialogues, or vLLM is asked for and not installed.
@@ -38,16 +33,12 @@ def check_engine(config: EngineConfig, model_folder: str | Path, *, max_context:
 
 
 def vllm_remedy() -> str:
-    """What installs vLLM beside the torch that is here: a build for the CPU calls itself +cpu."""
-    try:
-        name = "cpu" if metadata.version("torch").endswith("+cpu") else "gpu"
-    except metadata.PackageNotFoundError:
-        name = "cpu"
-    return f"pip install -r requirements/{name}.txt"
+    """The command that installs vLLM for the installed torch: a build for the CPU calls itself +cpu."""
+    return f"pip install -r requirements/{'cpu' if metadata.version('torch').endswith('+cpu') else 'gpu'}.txt"
 
 
 def check_weight_files(config: EngineConfig, model_folder: str | Path) -> None:
-    """Refuses a model without safetensors where vLLM will sample and be sent weights: their headers say which are to come.
+    """Refuses a model without safetensors where vLLM will sample and be sent weights: their headers name these.
 
     Raises:
         ValueError: there are none.
@@ -55,7 +46,7 @@ def check_weight_files(config: EngineConfig, model_folder: str | Path) -> None:
     if config.may_be_vllm and not any(Path(model_folder).glob("*.safetensors")):
         raise ValueError(
             f"policy.model must have its weights in *.safetensors where vLLM samples, got {str(model_folder)!r} with *.bin alone; "
-            "save it anew with transformers, or set policy.engine=hf"
+            "save it again with transformers, or set policy.engine=hf"
         )
 
 
@@ -77,8 +68,7 @@ def make_engine(config: EngineConfig, model_folder: str | Path, *, max_context: 
             vllm_engine.import_vllm(config.dtype)
         except (ImportError, OSError, RuntimeError) as error:
             if rule := config.without_vllm:
-                reason = rule.format(f"cannot be imported ({error})")
-                raise ValueError(f"{reason}; {vllm_remedy()}") from error
+                raise ValueError(f"{rule.format(f'cannot be imported ({error})')}; {vllm_remedy()}") from error
             log.warning("vLLM cannot be imported (%s): rolling out with the slower transformers engine", error)
         else:
             return vllm_engine.VLLMEngine(config, model_folder, max_context=max_context)

@@ -5,23 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from policy.config import EngineConfig, EngineDtype, WeightTransport
-from policy.engine.engine import Completion, Request, Sampling, SteppedEngine, check_length
-from policy.engine.weights import Broadcast, Delivery, PackedWeights, Shipment, engine_names, fold_on_device, write_weights
+from policy.config import EngineConfig, EngineDtype
+from policy.engine.engine import Completion, Engine, Request, Sampling, check_length
+from policy.engine.weights import CheckedTensors, PackedWeights, WeightUpdate, engine_names, write_weights
 from policy.files import OwnFolder
 from policy.model import has_tied_head, load_tokenizer, num_positions
 from policy.process import binding_children, end_with_parent
 from policy.rollout.chat import Chat
 
-TRANSFER_BACKEND = "nccl"
-"""vLLM's, with policy.weight_transport=nccl."""
 SIGNS_OF_NO_MEMORY = ("KV cache", "No available memory for the cache blocks", "Free memory on device", "CUDA out of memory")
-"""Parts of what vLLM (0.32) and torch say when they find too little."""
+"""In the messages of vLLM (0.32) and torch for too little memory."""
 _LEAST_SHARE = 0.01
 """Of a GPU; vLLM wants it free even where the cache has a size of its own, and does not hold itself to it."""
 _ENVIRONMENT = {
@@ -43,7 +41,7 @@ _FLOAT32_ENVIRONMENT = {
     "TRITON_F32_DEFAULT": "ieee",  # else attention on a GPU multiplies in TF32, up to 4e-3 nats from the learner: no proof of new weights
 }
 
-# An engine's own process comes by here for `WorkerExtension`, before it loads a model: nothing of ours runs in it earlier.
+# An engine's own process imports this module for `WorkerExtension`, before it loads a model: nothing of ours runs in it earlier.
 end_with_parent()
 
 
@@ -51,7 +49,7 @@ def import_vllm(dtype: EngineDtype | None = None) -> ModuleType:
     """Imports vLLM with the environment that it, and Triton under it, read.
 
     Args:
-        dtype: what an engine of this process will compute in; None where there will be none.
+        dtype: of an engine of this process; None where there will be none.
 
     Raises:
         ImportError, OSError, RuntimeError: it is not installed or does not fit the other packages.
@@ -67,7 +65,7 @@ def import_vllm(dtype: EngineDtype | None = None) -> ModuleType:
     return vllm
 
 
-class VLLMEngine(SteppedEngine):
+class VLLMEngine(Engine):
     """A vLLM engine and the thread that steps it.
 
     Logprobs are vLLM's `processed_logprobs`: at the sampling temperature, which its default ignores. Prefixes are cached, and forgotten
@@ -80,9 +78,7 @@ class VLLMEngine(SteppedEngine):
     name = "vllm"
 
     def __init__(self, config: EngineConfig, model_folder: str | Path, *, max_context: int) -> None:
-        self._config = config
-        self._folder = Path(model_folder)
-        self._max_context = max_context
+        self._config, self._folder, self._max_context = config, Path(model_folder), max_context
         super().__init__(start_timeout_s=config.start_timeout_s, load_timeout_s=config.load_timeout_s)
 
     def _start(self) -> None:
@@ -97,7 +93,7 @@ class VLLMEngine(SteppedEngine):
             if rule := too_little_memory(error, self._config, on_cpu=self._on_cpu):
                 raise ValueError(f"{rule}; {error}") from error
             raise
-        # Not the engine's, which goes by the architecture and may split words otherwise; prompts reach it as ids.
+        # Not the engine's, which follows the architecture and may split words otherwise; prompts reach it as ids.
         self.tokenizer = load_tokenizer(self._folder)
         self._chat = Chat(self.tokenizer, thinking=self._config.thinking, keep_thoughts=self._config.keep_thoughts)
         self._parameter_names = engine_names(self._folder, is_tied=has_tied_head(self._folder))
@@ -130,8 +126,6 @@ class VLLMEngine(SteppedEngine):
         }
         if self._config.tensor_parallel > 1:
             shared |= {"tensor_parallel_size": self._config.tensor_parallel, "distributed_executor_backend": "mp"}
-        if self._config.weight_transport is WeightTransport.NCCL:
-            shared["weight_transfer_config"] = {"backend": TRANSFER_BACKEND}
         if not self._on_cpu and self._config.gpu_memory_share:
             return {**shared, "gpu_memory_utilization": self._config.gpu_memory_share}
         shared |= {"kv_cache_memory_bytes": self._config.kv_cache_mb << 20}
@@ -177,26 +171,19 @@ class VLLMEngine(SteppedEngine):
     def _expected_names(self) -> Collection[str]:
         return self._parameter_names
 
-    def _load(self, weights: Shipment | Broadcast) -> int:
-        with self._within_reach(weights) as reachable:
+    def _load(self, weights: WeightUpdate) -> int:
+        with contextlib.ExitStack() as until_taken:
+            reachable: WeightUpdate | bytes = weights
+            if self._config.engine_process:
+                # Another process holds the model: it gets a file, and its path.
+                if isinstance(weights, PackedWeights):
+                    folder = until_taken.enter_context(OwnFolder("attune-weights-"))
+                    weights = write_weights(weights, Path(folder), name="weights.safetensors")
+                reachable = pickle.dumps(weights)
             taken = self._engine.collective_rpc("take_attune_weights", kwargs={"weights": reachable})
         if len(set(taken)) > 1:
             raise RuntimeError(f"all {len(taken)} ranks of an engine must take in the same weights, got checksums that differ")
         return taken[0]
-
-    @contextlib.contextmanager
-    def _within_reach(self, weights: Shipment | Broadcast) -> Iterator[Shipment | Broadcast | bytes]:
-        """The weights as the process that holds the model can have them: another one gets a file, and its place."""
-        if not self._config.engine_process:
-            yield weights
-            return
-        with OwnFolder("attune-weights-") as folder:
-            if isinstance(weights, PackedWeights):
-                weights = write_weights(weights, Path(folder), name="weights.safetensors")
-            yield pickle.dumps(weights)
-
-    def _join(self, init_info: Mapping[str, Any]) -> None:
-        self._engine.collective_rpc("init_weight_transfer_engine", kwargs={"init_info": dict(init_info)})
 
     def _score(self, token_ids: Sequence[int]) -> list[float]:
         longest = self._engine.model_config.max_model_len
@@ -219,57 +206,27 @@ class VLLMEngine(SteppedEngine):
 
 
 def too_little_memory(error: Exception, config: EngineConfig, *, on_cpu: bool) -> str:
-    """The setting that vLLM found too small or too large, as a rule; empty where it complains of something else."""
+    """A rule about the setting that vLLM found too small or too large; empty for another error."""
     if not any(sign in str(error) for sign in SIGNS_OF_NO_MEMORY):
         return ""
     if on_cpu or not config.gpu_memory_share:
         return f"policy.kv_cache_mb must hold a whole dialogue and be free, got {config.kv_cache_mb!r}"
     return (
-        "policy.gpu_memory_share must be free on the engine's GPU and hold the model beside a whole dialogue, "
-        f"got {config.gpu_memory_share!r}"
+        f"policy.gpu_memory_share must be free on the engine's GPU and hold the model and a whole dialogue, got {config.gpu_memory_share!r}"
     )
 
 
 class WorkerExtension:
-    """What vLLM's workers, one for each rank, can do besides: vLLM mixes this class into its own by name."""
+    """A method more for vLLM's workers, one for each rank: vLLM mixes this class into its own by name."""
 
-    def take_attune_weights(self: Any, weights: Shipment | Broadcast | bytes) -> int:
-        """Replaces all weights, pickled ones too; returns the checksum of what came."""
+    def take_attune_weights(self: Any, weights: WeightUpdate | bytes) -> int:
+        """Replaces all weights, pickled ones too; returns the checksum of those that came."""
         # Pickled by the process that started this one.
-        what: Shipment | Broadcast = pickle.loads(weights) if isinstance(weights, bytes) else weights
-        if isinstance(what, Broadcast):
-            return _receive(self, what)
-        delivery = Delivery(what)
-        self.reload_weights(weights_iterator=delivery)
+        tensors = CheckedTensors(pickle.loads(weights) if isinstance(weights, bytes) else weights)
+        self.reload_weights(weights_iterator=tensors)
         if self.device.type == "cpu":
             _pack_tied_head(self.get_model())
-        return delivery.checksum
-
-
-def _receive(worker: Any, weights: Broadcast) -> int:
-    """vLLM's three phases, with a checksum of the tensors on their way into its model."""
-    model, checksum = worker.get_model(), 0
-    load = model.load_weights
-
-    def load_counted(pairs: Iterable[tuple[str, Any]]) -> Any:
-        def counted() -> Iterator[tuple[str, Any]]:
-            nonlocal checksum
-            for name, tensor in pairs:
-                checksum = fold_on_device(checksum, name, tensor)
-                yield name, tensor
-
-        return load(counted())
-
-    worker.start_weight_update()
-    model.load_weights = load_counted
-    try:
-        worker.update_weights(dict(weights.update_info))
-    finally:
-        del model.load_weights
-    worker.finish_weight_update()
-    if worker.device.type == "cpu":
-        _pack_tied_head(model)
-    return checksum
+        return tensors.checksum
 
 
 def _pack_tied_head(model: Any) -> None:

@@ -1,4 +1,4 @@
-"""The prior: the embedded policy before training, and the demonstrations it imitates. Where one lies is found without torch."""
+"""The prior: the embedded policy before training, and the demonstrations it imitates. Its folder is found without torch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from policy.config import PriorConfig
 from simulator.version import WORLD_VERSION
 
 RECIPE_VERSION = 10
-"""Raised whenever the same settings would build another prior. A test holds it to the demonstrations that are shown and to
-the shipped weights."""
+"""Raised whenever the same settings would build another prior. A test holds it to the demonstrations and to the shipped weights."""
 SHIPPED = Path(__file__).parent / "shipped" / f"prior-recipe-{RECIPE_VERSION}-world-{WORLD_VERSION['world']}"
 """The default recipe's prior, which comes with the package."""
 
 
 def prior_folder(config: PriorConfig) -> Path:
-    """Where the prior of this recipe lies, or will lie: the default one in the package, others in the user's cache.
+    """The folder of this recipe's prior, built or not: the default one in the package, others in the user's cache.
 
     In the cache it is named by a hash over recipe, its version, the world's version and torch's.
     """
@@ -34,5 +33,5 @@ def prior_folder(config: PriorConfig) -> Path:
 
 
 def recipe_of(config: PriorConfig) -> dict[str, Any]:
-    """The settings by name; one that does not think is the same recipe as before there were thoughts."""
+    """The settings by name; `thinking` only where it is on."""
     return {name: value for name, value in asdict(config).items() if name != "thinking" or value}

@@ -1,6 +1,6 @@
-"""Think, then say: a reply as it was sampled, taken apart into a thought that the user never hears and the words that it does.
+"""Dialogues as token ids by a model's chat template, and replies split into a thought and the words that the user hears.
 
-Dialogue to token ids: the template supplies what stands between the turns, and sampled tokens are never tokenised again.
+Sampled tokens are never tokenised again: the template supplies the ids between the turns, and a dialogue grows by appending.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ OPEN, CLOSE = "<think>", "</think>"
 MARK = "attune_thinking"
 """Key in a model's config.json: whether it learnt to think before it speaks. Models that are not ours have none."""
 RECIPE = "recipe.json"
-"""Lies beside the weights of an embedded prior."""
+"""File in the folder of an embedded prior."""
 INSTRUCTION = (
     f"Think before you speak: first write what the user may feel and want, and what you will do about it, between {OPEN} and {CLOSE}; "
     f"then, after {CLOSE}, write what you say to the user. The user hears only what comes after {CLOSE}."
 )
-"""System prompt for a model whose tokenizer has no tokens for the tags, and which therefore has to be told of them."""
+"""System prompt for a model whose tokenizer has no tokens for the tags."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """A reply taken apart."""
+class SplitReply:
+    """A reply split by its tags."""
 
     thought: str
-    """What the user does not hear, without the outer tags."""
+    """Not heard by the user, without the outer tags."""
     words: str
-    """What the user hears; never holds a tag."""
+    """Heard by the user; never holds a tag."""
     well_formed: bool
     """One thought, closed, and then words, with nothing else around them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thought:
-    """What is kept of the thought before one reply."""
+    """The thought before one reply."""
 
     text: str
     num_tokens: int
@@ -53,27 +53,27 @@ class Thought:
     """The reply ran out of tokens before the thought ended."""
 
 
-def take_apart(text: str, *, opened: bool = False) -> Said:
+def take_apart(text: str, *, opened: bool = False) -> SplitReply:
     """The thought and the words of a reply.
 
-    Words are what follows the last </think>, up to a further <think>: a thought is not heard, whatever is wrong with its tags. Without
-    </think> nothing is heard.
+    Words follow the last </think>, up to a further <think>: a thought is not heard even where its tags are broken. Without </think>
+    nothing is heard.
 
     Args:
         opened: the chat template has opened the thought, so that the reply begins inside it.
     """
     before, closed, after = text.rpartition(CLOSE)
     if not closed:
-        return Said(thought=text.strip().removeprefix(OPEN).strip(), words="", well_formed=False)
+        return SplitReply(thought=text.strip().removeprefix(OPEN).strip(), words="", well_formed=False)
     words, reopened, unheard = (part.strip() for part in after.partition(OPEN))
     inner = before.strip() if opened else before.strip().removeprefix(OPEN).strip()
     begins = opened or before.lstrip().startswith(OPEN)
     well_formed = begins and bool(inner) and bool(words) and not reopened and OPEN not in inner and CLOSE not in inner
-    return Said(thought=f"{inner} {unheard}".strip(), words=words, well_formed=well_formed)
+    return SplitReply(thought=f"{inner} {unheard}".strip(), words=words, well_formed=well_formed)
 
 
-def thought_of(said: Said, token_ids: Sequence[int], *, decode: Callable[[Sequence[int]], str], ran_out: bool) -> Thought:
-    """What is kept of it.
+def thought_of(reply: SplitReply, token_ids: Sequence[int], *, decode: Callable[[Sequence[int]], str], ran_out: bool) -> Thought:
+    """The thought of a reply, with its length in tokens.
 
     Args:
         token_ids: of the whole reply, as sampled.
@@ -84,24 +84,24 @@ def thought_of(said: Said, token_ids: Sequence[int], *, decode: Callable[[Sequen
     lengths = range(1, len(token_ids) + 1)
     closed_by = bisect_left(lengths, num_closed, key=lambda length: decode(token_ids[:length]).count(CLOSE)) + 1
     return Thought(
-        text=said.thought,
+        text=reply.thought,
         num_tokens=closed_by if num_closed else len(token_ids),
-        well_formed=said.well_formed,
+        well_formed=reply.well_formed,
         cut_off=ran_out and not num_closed,
     )
 
 
 def with_format(reward: Reward, thoughts: Sequence[Thought], *, weight: float) -> Reward:
-    """The reward less what broken replies cost: total x (1 - weight x their share), with the share of sound ones as a further term.
+    """The reward less the cost of malformed replies: total x (1 - weight x their share), with the share of well-formed ones as a term.
 
-    It scales and adds nothing: a dialogue of sound replies earns what the user felt, as without thoughts, so that both compare.
+    It scales and adds nothing: a dialogue of well-formed replies earns the same as one without thoughts, so that both compare.
     """
     sound = sum(thought.well_formed for thought in thoughts) / len(thoughts) if thoughts else 1.0
     return Reward(total=reward.total * (1.0 - weight * (1.0 - sound)), terms={**reward.terms, "format": sound})
 
 
 def turns_with_format(turn_rewards: Sequence[float], thoughts: Sequence[Thought], *, weight: float) -> list[float]:
-    """The same for each answered reply: what a broken one gained is scaled by 1 - weight, what it lost stands."""
+    """The same for each answered reply: the gain of a malformed one is scaled by 1 - weight, its loss stays."""
     return [
         reward * (1.0 - weight) if reward > 0.0 and not thought.well_formed else reward
         for reward, thought in zip(turn_rewards, thoughts, strict=False)
@@ -121,17 +121,13 @@ def check_mode(folder: Path, *, thinking: bool) -> None:
     """Refuses a model of ours in the mode that it did not learn.
 
     Raises:
-        ValueError: it thinks and is asked not to, or the other way round.
+        ValueError: it thinks and is asked not to, or the reverse.
     """
     learnt = learnt_to_think(folder)
-    if learnt is None or learnt == thinking:
-        return
-    mode, how = ("true", "to think before it speaks") if learnt else ("false", "to speak without thoughts")
-    remedy = "" if learnt else ", or policy.model=embedded for a prior that thinks"
-    got = str(thinking).lower()
-    raise ValueError(
-        f"policy.thinking must be {mode} for {str(folder)!r}, which learnt {how}, got {got}; set policy.thinking={mode}{remedy}"
-    )
+    if learnt is not None and learnt != thinking:
+        how = "to think before it speaks" if learnt else "to speak without thoughts"
+        remedy = "" if learnt else "; policy.model=embedded has a prior that thinks"
+        raise ValueError(f"policy.thinking must be {str(learnt).lower()} for {str(folder)!r}, which learnt {how}{remedy}")
 
 
 class Chat:
@@ -140,10 +136,10 @@ class Chat:
     Every reply ends with `end_of_turn_id`; `closing_ids` follow it before the next turn (ChatML's newline) and `header_ids` open a reply.
 
     Args:
-        system_prompt: what the agent is told before a dialogue. One that thinks and has no tokens for the tags is told of them as well,
-            unless this does it.
+        system_prompt: the agent's, before a dialogue. An agent that thinks and has no tokens for the tags gets `INSTRUCTION` as well,
+            unless the prompt names the tags.
         thinking: whether replies begin with a thought.
-        keep_thoughts: whether earlier thoughts stay in the context; None for what the template does.
+        keep_thoughts: whether earlier thoughts stay in the context; None follows the template.
 
     Raises:
         ValueError: there is no chat template, one under which a dialogue cannot grow by appending (it rewrites earlier turns), or one
@@ -157,14 +153,14 @@ class Chat:
         self._template, self._plain = (_bare(tokenizer.backend_tokenizer) for _ in range(2))
         self._plain.encode_special_tokens = True
         self.thinking = thinking
-        # Said either way: some templates let a model think unless they are told not to. Those that know no thinking ignore it.
+        # Set either way: some templates let a model think by default. Those that know no thinking ignore it.
         self._options = {"enable_thinking": thinking}
         if thinking and OPEN not in tokenizer.get_vocab() and OPEN not in system_prompt:
             system_prompt = "\n\n".join(filter(None, (system_prompt, INSTRUCTION)))
         self._opening = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self.forks = thinking and self._has_to_fork(keep_thoughts)
-        """Whether each reply has a sequence of its own, `opening_ids` of the words so far, because its context holds no earlier thought."""
-        closing, self._before_user, self._after_user, self.header_ids = self._take_apart()
+        """Whether each reply is a sequence of its own, after `opening_ids` of the words so far, as its context holds no earlier thought."""
+        closing, self._before_user, self._after_user, self.header_ids = self._split_template()
         self.end_of_turn_id, self.closing_ids = closing[0], tuple(closing[1:])
         opens_thought = self._template.decode(list(self.header_ids), skip_special_tokens=False).rstrip().endswith(OPEN)
         if opens_thought and not thinking:
@@ -176,7 +172,7 @@ class Chat:
         """The ids of a conversation so far, the system prompt before it and the opening of the next reply behind it.
 
         Args:
-            messages: chat messages with `role` and `content`; texts stay text, whatever special tokens they spell.
+            messages: chat messages with `role` and `content`; texts stay text, even if they spell special tokens.
         """
         messages = [*self._opening, *messages]
         pieces = self._pieces([message["role"] for message in messages], reply_follows=True)
@@ -187,14 +183,14 @@ class Chat:
         return ids
 
     def continuation_ids(self, user_text: str) -> list[int]:
-        """What follows a reply's end-of-turn token when the user says `user_text`, up to and including the opening of the next reply."""
+        """The ids after a reply's end-of-turn token when the user says `user_text`, up to and including the opening of the next reply."""
         return [*self._before_user, *self._text_ids(user_text), *self._after_user]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of token ids, without special tokens."""
         return self._template.decode(list(token_ids), skip_special_tokens=True)
 
-    def _take_apart(self) -> tuple[list[int], list[int], list[int], tuple[int, ...]]:
+    def _split_template(self) -> tuple[list[int], list[int], list[int], tuple[int, ...]]:
         system = [message["role"] for message in self._opening]
         ended = self._pieces([*system, "user", "assistant"])
         going_on = self._pieces([*system, "user", "assistant", "user"], reply_follows=True)
@@ -269,7 +265,7 @@ class Chat:
 
 
 def _bare(tokenizer: Any) -> Tokenizer:
-    """A copy that neither cuts nor pads, whatever the folder was saved with: pieces of a dialogue are encoded as they are."""
+    """A copy that neither cuts nor pads, even if the folder was saved with that: pieces of a dialogue are encoded as they are."""
     bare = Tokenizer.from_str(tokenizer.to_str())
     bare.no_truncation()
     bare.no_padding()

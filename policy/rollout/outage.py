@@ -1,4 +1,4 @@
-"""A simulated user that is away for a while: the dialogues pause, instead of breaking one after the other."""
+"""A simulated user that is away for a while: its dialogues pause, instead of breaking one after the other."""
 
 from __future__ import annotations
 
@@ -17,29 +17,24 @@ from simulator.user import Reaction, UserSimulator
 T = TypeVar("T")
 
 AWAY = (ConnectionError, TimeoutError, socket.gaierror, SimulatorAwayError)
-"""How a user fails that is not there: refused connections, calls without an answer. Whatever else it raises is about the dialogue."""
-NO_WAY_THERE = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH)
+"""Errors of a user that is not there: refused connections, calls without an answer. Every other error is about the dialogue."""
+UNREACHABLE = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH)
 """The same of the network, for which Python has no exceptions of their own."""
 PAUSED = "paused_s"
-"""Under which a worker counts the seconds of all outages that are over."""
-MOST_AGAIN = 3
-"""How often one question is asked again though others were answered since: as many outages as it can sit through."""
+"""Name of a worker's count of the seconds of all outages that are over."""
+MAX_REPEATS = 3
+"""How often a question is repeated although others were answered since: as many outages as it can wait out."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
 """Between two probes; doubled by each that fails."""
 ALONE_S = 8.0
-"""How long a question that failed while others were answered is asked further where nobody else asks; then it is taken to be at fault."""
-
-
-def is_away(error: Exception) -> bool:
-    """Whether a user that failed so is not there; a file that is missing or locked is no outage."""
-    return isinstance(error, AWAY) or (isinstance(error, OSError) and error.errno in NO_WAY_THERE)
+"""How long a question that failed while others were answered is repeated where no other is asked; then it is taken to be at fault."""
 
 
 class Outage:
-    """Since when nobody has been answered, and when to ask again: one probe at a time, while everyone else waits.
+    """Since when no question was answered, and when to ask again: one probe at a time, while all others wait.
 
     Args:
-        longest_s: after so many seconds an outage counts, and is no longer waited for.
+        longest_s: seconds after which an outage counts as a failure.
     """
 
     def __init__(
@@ -50,12 +45,13 @@ class Outage:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._longest_s, self._clock, self._sleep = longest_s, clock, sleep
-        self._line = asyncio.Lock()
+        self._queue = asyncio.Lock()
         self._since: float | None = None
-        self._answered_at = clock()
         self._pause_s = FIRST_PAUSE_S
+        self.answered_at = clock()
+        """When a question was last answered."""
         self.next_probe_at = 0.0
-        """During an outage, when somebody asks again."""
+        """During an outage, when the next question goes out."""
         self.paused_s = 0.0
         """Length of all outages that are over."""
         self.num_failing = 0
@@ -63,47 +59,43 @@ class Outage:
 
     @property
     def is_on(self) -> bool:
-        """Whether the last that was heard of the user is that it answers nobody."""
+        """Whether the user is taken to be away."""
         return self._since is not None
 
     def answered(self) -> None:
-        """Somebody was: the outage is over, if there was one."""
-        self._answered_at = self._clock()
+        """A question was answered: the outage is over, if there was one."""
+        self.answered_at = self._clock()
         if self._since is not None:
-            self.paused_s += self._answered_at - self._since
+            self.paused_s += self.answered_at - self._since
+        self.dismiss()
+
+    def dismiss(self) -> None:
+        """There is no outage: the failure was about one question."""
         self._since, self._pause_s = None, FIRST_PAUSE_S
 
-    def answered_since(self, asked_s: float) -> bool:
-        """Whether anybody was answered after that."""
-        return self._answered_at > asked_s
-
-    def failed(self, first_asked_s: float) -> bool:
-        """Somebody was not; whether that is worth waiting for.
+    def failed(self, first_asked_at: float) -> bool:
+        """A question was not answered; returns whether that is worth waiting for.
 
         Args:
-            first_asked_s: when the same question was asked first. Where others were answered since, the failure is about the question.
+            first_asked_at: when the same question was asked first. Where others were answered since, the failure is about the question.
         """
-        if self.answered_since(first_asked_s):
+        if self.answered_at > first_asked_at:
             return False
         now = self._clock()
         if self._since is None:
-            self._since, self.next_probe_at = first_asked_s, now + self._pause_s
+            self._since, self.next_probe_at = first_asked_at, now + self._pause_s
         return now - self._since < self._longest_s
 
-    def was_none(self) -> None:
-        """What failed was about one question: there is nothing for others to wait for."""
-        self._since, self._pause_s = None, FIRST_PAUSE_S
-
     async def turn(self) -> None:
-        """Waits until this caller may ask: at once, unless there is an outage; then as its next probe, or when it is over or counts."""
+        """Waits until the caller may ask: at once, unless there is an outage; then as its next probe, or when it is over or counts."""
         if self._since is None:
             return
-        # In line, so that a question which fails for reasons of its own lets the others try before it is asked again.
-        async with self._line:
+        # In a queue, so that a question which is at fault itself lets the others try before it is repeated.
+        async with self._queue:
             if self._since is None:
                 return
-            left_s = self._since + self._longest_s - self._clock()
-            wait_s = min(self.next_probe_at - self._clock(), left_s)
+            now = self._clock()
+            wait_s = min(self.next_probe_at, self._since + self._longest_s) - now
             if wait_s > 0:
                 await self._sleep(wait_s)
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
@@ -111,11 +103,11 @@ class Outage:
 
 
 class PatientUser:
-    """The user, whose outages are waited out: a question that found it away is asked again, and the dialogue goes on where it stood.
+    """The user, whose outages are waited out: a question that found it away is repeated, and the dialogue goes on from there.
 
     Args:
-        limit: of the dialogue's time, which stands still during an outage: each probe has all of it, and what follows has what was
-            left when the question was asked first.
+        limit: of the dialogue's time, which stops during an outage: each probe has all of it, and afterwards the dialogue has the time that
+            was left when the question was asked first.
     """
 
     def __init__(
@@ -126,56 +118,56 @@ class PatientUser:
 
     async def open(self, scenario: Scenario, difficulty: Difficulty, *, seed: int) -> Dialogue:
         """A new dialogue that holds the user's opening turn."""
-        # Most openings are written already: that one succeeds does not say that anybody is there.
-        return await self._insist(lambda: self._user.open(scenario, difficulty, seed=seed), asks=False)
+        # Most openings are written already: the success of one is no sign that the user is there.
+        return await self._insist(lambda: self._user.open(scenario, difficulty, seed=seed), needs_user=False)
 
     async def react(self, dialogue: Dialogue, reply: str) -> Reaction:
         """The user's answer to `reply`."""
-        return await self._insist(lambda: self._user.react(dialogue, reply), asks=True)
+        return await self._insist(lambda: self._user.react(dialogue, reply), needs_user=True)
 
-    async def _insist(self, ask: Callable[[], Awaitable[T]], *, asks: bool) -> T:
-        """The answer, however long it takes, if it is an outage that it takes so long.
+    async def _insist(self, ask: Callable[[], Awaitable[T]], *, needs_user: bool) -> T:
+        """The answer, repeated through outages.
 
         Args:
-            asks: whether somebody has to be there for an answer; what failed before shows that.
+            needs_user: whether the user has to be there for an answer; a failure shows that it has.
         """
-        first_asked_s: float | None = None
-        left_s, has_waited, has_failed, was_alone, num_again = self._left_s(), False, False, False, 0
+        outage, left_s = self._outage, self._left_s()
+        first_asked_at: float | None = None
+        has_waited, has_failed, was_alone, num_repeats = False, False, False, 0
         try:
             while True:
-                if asks and self._outage.is_on:
+                if needs_user and outage.is_on:
                     has_waited = True
                     self._allow(None)
-                    await self._outage.turn()
-                    # No more than that, because a user may hang without an error.
-                    self._allow(self._whole_s)
-                first_asked_s = self._clock() if first_asked_s is None else first_asked_s
+                    await outage.turn()
+                    self._allow(self._whole_s)  # no more than that: a user may hang without an error
+                first_asked_at = self._clock() if first_asked_at is None else first_asked_at
                 try:
                     answer = await ask()
                 except (OSError, SimulatorAwayError) as error:
-                    asks = True
-                    if not is_away(error):
+                    needs_user = True
+                    if not isinstance(error, AWAY) and getattr(error, "errno", None) not in UNREACHABLE:
                         raise
-                    self._outage.num_failing += not has_failed
-                    has_failed, is_alone = True, self._outage.num_failing < 2
-                    if self._outage.answered_since(first_asked_s) and num_again < MOST_AGAIN and not (was_alone and is_alone):
-                        # Others were answered while this one was asked: it is about this question, or the user went away just now. One
-                        # more call tells, if then nobody is answered and others fail as well.
-                        first_asked_s, num_again, was_alone = None, num_again + 1, False
-                    elif not self._outage.failed(first_asked_s):
+                    outage.num_failing += not has_failed
+                    has_failed, is_alone = True, outage.num_failing < 2
+                    if outage.answered_at > first_asked_at and num_repeats < MAX_REPEATS and not (was_alone and is_alone):
+                        # Others were answered meanwhile: either this question is at fault, or the user went away just now. One more call
+                        # decides, if then no question is answered and others fail as well.
+                        first_asked_at, num_repeats, was_alone = None, num_repeats + 1, False
+                    elif not outage.failed(first_asked_at):
                         raise
-                    elif num_again and is_alone:
-                        # Either still, for nobody else asks. Whoever does will tell.
+                    elif num_repeats and is_alone:
+                        # Undecided still, for no other question is asked. The next one will decide.
                         was_alone = True
-                        if self._outage.next_probe_at > first_asked_s + ALONE_S:
-                            self._outage.was_none()
+                        if outage.next_probe_at > first_asked_at + ALONE_S:
+                            outage.dismiss()
                             raise
                 else:
-                    if asks:
-                        self._outage.answered()
+                    if needs_user:
+                        outage.answered()
                     return answer
         finally:
-            self._outage.num_failing -= has_failed
+            outage.num_failing -= has_failed
             if has_waited:
                 self._allow(left_s)
 
@@ -185,6 +177,6 @@ class PatientUser:
         return None if until is None else until - asyncio.get_running_loop().time()
 
     def _allow(self, seconds: float | None) -> None:
-        """Lets the dialogue take so many seconds from now; None for as many as it likes."""
+        """Sets the dialogue's limit to so many seconds from now; None for no limit."""
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)

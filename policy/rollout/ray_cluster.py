@@ -22,9 +22,9 @@ def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus: 
     """Connects to Ray, unless this process already is; returns whether it did.
 
     Args:
-        num_cpus: what the workers of a local Ray need at least.
+        num_cpus: CPUs of a local Ray, at least.
         folder: for the sockets, logs and spilled objects of a local Ray.
-        num_gpus: what a local Ray may give out, the first ones; None for all.
+        num_gpus: GPUs of a local Ray, the first ones; None for all.
 
     Raises:
         ValueError: there is no cluster at the address.
@@ -36,7 +36,7 @@ def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus: 
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
     spans_machines = bool(cluster.address) and not is_localhost(cluster.address.rpartition(":")[0])
-    # Otherwise Ray turns a loopback address given to it into that of the network interface, and listens there.
+    # Otherwise Ray replaces a loopback address by that of the network interface, and listens there.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = str(int(spans_machines))
     ray_constants.ENABLE_RAY_CLUSTER = spans_machines
     if cluster.address:
@@ -46,10 +46,10 @@ def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus: 
             remedy = "a cluster that asks for a token needs RAY_AUTH_MODE=token"
             raise ValueError(f"cluster.address must be that of a running Ray cluster, got {cluster.address!r}; {remedy}") from error
         return True
-    # Otherwise Ray keeps one in ~/.ray, which not everybody can write.
+    # Otherwise Ray keeps one in ~/.ray, which may not be writable.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     require_plain_python()
-    with _deaf_to_hangups():
+    with ignoring_hangups():
         ray.init(
             address="local",
             num_cpus=max(os.cpu_count() or 1, num_cpus),
@@ -67,25 +67,30 @@ def start_ray(cluster: ClusterConfig, *, num_cpus: int, folder: Path, num_gpus: 
     return True
 
 
+def stop_ray() -> None:
+    """Leaves the cluster, or ends the local Ray."""
+    ray.shutdown()
+
+
 @contextmanager
-def _deaf_to_hangups() -> Iterator[None]:
-    """What is started within ignores the SIGHUP of a terminal that is closed, which goes to the whole group of processes: the driver lets
-    the step at hand finish, and needs Ray for that. The driver itself hears afterwards of one that was closed meanwhile.
+def ignoring_hangups() -> Iterator[None]:
+    """Processes that are started within ignore the SIGHUP of a closed terminal, which goes to the whole process group: the driver finishes
+    its step, and needs Ray for that. The driver itself gets the SIGHUP of a terminal closed meanwhile at the end.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    was_in_front = _has_terminal(in_front=True)
+    was_in_front = has_terminal(in_front=True)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield
     finally:
         signal.signal(signal.SIGHUP, before)
-        if was_in_front and not _has_terminal():
+        if was_in_front and not has_terminal():
             signal.raise_signal(signal.SIGHUP)
 
 
-def _has_terminal(*, in_front: bool = False) -> bool:
+def has_terminal(*, in_front: bool = False) -> bool:
     """Whether a terminal controls this process; none does once it was closed.
 
     Args:
@@ -101,8 +106,3 @@ def _has_terminal(*, in_front: bool = False) -> bool:
         return False
     finally:
         os.close(terminal)
-
-
-def stop_ray() -> None:
-    """Leaves the cluster, or ends the local Ray."""
-    ray.shutdown()

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from policy.config import EngineConfig, RolloutConfig
-from policy.engine.engine import Completion, EngineError, Generate, Request, Sampling
+from policy.engine.engine import Completion, EngineError, Request, Sampling
 from policy.engine.factory import make_engine
-from policy.engine.weights import Broadcast, Receipt, Shipment, check_receipts
+from policy.engine.weights import WeightAck, WeightUpdate, check_acks
 from policy.rollout.chat import Chat
-from policy.rollout.dialogue import Conduct, Rollout, RolloutGroup, Task, roll_out_group, sampling_seed
+from policy.rollout.dialogue import Rollout, RolloutContext, RolloutGroup, SamplingOverrides, Task, roll_out_group, sampling_seed
 from policy.rollout.outage import PAUSED, Outage
 from simulator.reward import Shares
 from simulator.scenario import Scenario
 from simulator.user import Counts, UserSimulator
 
+ENGINE_BUSY_S = "engine_busy_s"
+"""Name of the count of seconds that the engine computed."""
+
 
 class Scenarios(Protocol):
-    """Where a worker looks up what a task is about; the simulator's Bank is one."""
+    """Where a worker looks up scenarios; the simulator's Bank is one."""
 
     def scenario(self, scenario_id: str) -> Scenario: ...
 
@@ -32,7 +36,7 @@ class RolloutWorker:
         user_factory: builds the simulated user here, in the worker's process.
         scenarios: builds the scenario bank here.
         seed: of the run; runs with different seeds sample independently even on the same tasks.
-        reward_terms: what else than the final emotion has a share of the reward.
+        reward_terms: other terms than the final emotion with a share of the reward.
     """
 
     def __init__(
@@ -47,124 +51,100 @@ class RolloutWorker:
         system_prompt: str,
         reward_terms: Shares = (),
     ) -> None:
-        self._config = config
-        self._engine_config = engine_config
-        self._model_folder = model_folder
+        self._config, self._engine_config, self._model_folder = config, engine_config, model_folder
         self._make_user, self._make_scenarios = user_factory, scenarios
         self._salt = sampling_seed(seed, 0, 0)
         self._system_prompt, self._reward_terms = system_prompt, reward_terms
         self._one_at_a_time = asyncio.Lock()
 
-    async def start(self, weights: Shipment | None = None) -> str:
+    async def start(self, weights: WeightUpdate | None = None) -> str:
         """Builds everything and waits until the engine answers; returns the kind of engine.
 
         Args:
-            weights: what it should hold instead of the model folder's.
+            weights: to hold instead of the model folder's.
 
         Raises:
             RuntimeError: other weights arrived than were sent.
         """
-        self._engine = await asyncio.to_thread(make_engine, self._engine_config, self._model_folder, max_context=self._config.max_context)
         config = self._engine_config
-        self._chat = Chat(self._engine.tokenizer, self._system_prompt, thinking=config.thinking, keep_thoughts=config.keep_thoughts)
-        self._user, self._scenarios = self._make_user(), self._make_scenarios()
-        self._outage = Outage(self._config.outage_s)
+        self._engine = await asyncio.to_thread(make_engine, config, self._model_folder, max_context=self._config.max_context)
+        self._scenarios, self._outage = self._make_scenarios(), Outage(self._config.outage_s)
+        self._context = RolloutContext(
+            user=self._make_user(),
+            generate=self._generate,
+            chat=Chat(self._engine.tokenizer, self._system_prompt, thinking=config.thinking, keep_thoughts=config.keep_thoughts),
+            config=self._config,
+            outage=self._outage,
+            format_weight=config.format_weight,
+            reward_terms=self._reward_terms,
+        )
         if weights is not None:
-            check_receipts([await self._engine.load_weights(weights)], weights)
+            check_acks([await self._engine.load_weights(weights)], weights)
         return self._engine.name
 
-    async def roll_out(self, tasks: Sequence[Task], conduct: Conduct) -> list[RolloutGroup]:
-        """Rolls out groups side by side.
+    async def roll_out(self, tasks: Sequence[Task], overrides: SamplingOverrides) -> list[RolloutGroup]:
+        """Rolls out groups concurrently.
 
         Raises:
-            EngineError: the engine broke, so that its dialogues say nothing about the user or the policy.
+            EngineError: the engine broke, so that its dialogues are no evidence of the user or the policy.
         """
+        context = replace(self._context, overrides=overrides)
         if self._config.deterministic:
             async with self._one_at_a_time:
                 await self._engine.reset_cache()
-                lockstep = Lockstep(self._sample, num_dialogues=sum(task.group_size for task in tasks))
-                groups = await self._groups(tasks, conduct, lockstep, on_finished=lockstep.leave)
+                lockstep = Lockstep(self.generate_all, num_dialogues=sum(task.group_size for task in tasks))
+                groups = await self._groups(tasks, replace(context, generate=lockstep, on_finished=lockstep.leave))
         else:
-            groups = await self._groups(tasks, conduct, self._generate)
+            groups = await self._groups(tasks, context)
         if self._engine.broken:
             errors = [rollout.dialogue.error for group in groups for rollout in group.rollouts if rollout.dialogue.error]
             raise EngineError(f"the engine of a rollout worker broke\n{errors[-1] if errors else ''}")
         return groups
 
-    async def load_weights(self, weights: Shipment | Broadcast) -> Receipt:
-        """Replaces the engine's weights between replies; where rollouts are deterministic, between calls, whose order no timing decides."""
+    async def load_weights(self, weights: WeightUpdate) -> WeightAck:
+        """Replaces the engine's weights between replies; between calls, whose order no timing decides, where rollouts are deterministic."""
         if not self._config.deterministic:
             return await self._engine.load_weights(weights)
         async with self._one_at_a_time:
             return await self._engine.load_weights(weights)
-
-    async def join_transfer(self, init_info: Mapping[str, Any]) -> None:
-        """Joins the group in which weights are broadcast."""
-        await self._engine.join_transfer(init_info)
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         """Logprob of every token but the first: nats, at temperature 1."""
         return await self._engine.score(token_ids)
 
     async def generate_all(self, requests: Sequence[Request]) -> list[Completion]:
-        """Continuations of many prompts in one call, without any dialogue: the ceiling that rollouts are measured against."""
-        return await self._sample(requests)
+        """Continuations of many prompts in one call."""
+        return await self._engine.generate_all([replace(request, seed=request.seed ^ self._salt) for request in requests])
 
     async def reset_cache(self) -> None:
         """Forgets all cached prefixes."""
         await self._engine.reset_cache()
 
-    async def pulse(self) -> float:
-        """That this process lives; and the seconds since its engine last sampled something, while replies are wanted."""
+    async def heartbeat(self) -> float:
+        """Seconds since the engine last sampled a token, while replies are wanted; the answer itself shows that this process lives."""
         return self._engine.stuck_s
 
-    async def busy_s(self) -> float:
-        """Seconds the engine has spent computing."""
-        return self._engine.busy_s
-
-    async def user_counts(self) -> dict[str, float]:
-        """What the user counted so far, and how long it was away if it ever was; empty for one that counts nothing."""
+    async def counts(self) -> dict[str, float]:
+        """Seconds the engine computed (`ENGINE_BUSY_S`), the user's own counts, and the seconds it was away if it ever was."""
+        user = self._context.user
         paused = {PAUSED: self._outage.paused_s} if self._outage.paused_s else {}
-        return {**(self._user.counts() if isinstance(self._user, Counts) else {}), **paused}
+        return {ENGINE_BUSY_S: self._engine.busy_s, **(user.counts() if isinstance(user, Counts) else {}), **paused}
 
     def close(self) -> None:
         """Stops the engine."""
         self._engine.close()
 
-    async def _groups(
-        self, tasks: Sequence[Task], conduct: Conduct, generate: Generate, on_finished: Callable[[Rollout], None] | None = None
-    ) -> list[RolloutGroup]:
-        return await asyncio.gather(
-            *(
-                roll_out_group(
-                    task,
-                    self._scenarios.scenario(task.scenario_id),
-                    user=self._user,
-                    generate=generate,
-                    chat=self._chat,
-                    config=self._config,
-                    outage=self._outage,
-                    format_weight=self._engine_config.format_weight,
-                    reward_terms=self._reward_terms,
-                    conduct=conduct,
-                    on_finished=on_finished,
-                )
-                for task in tasks
-            )
-        )
+    async def _groups(self, tasks: Sequence[Task], context: RolloutContext) -> list[RolloutGroup]:
+        return await asyncio.gather(*(roll_out_group(context, task, self._scenarios.scenario(task.scenario_id)) for task in tasks))
 
     async def _generate(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion:
         return await self._engine.generate(prompt_ids, sampling=sampling, seed=seed ^ self._salt)
-
-    async def _sample(self, requests: Sequence[Request]) -> list[Completion]:
-        salted = [Request(prompt_ids=request.prompt_ids, sampling=request.sampling, seed=request.seed ^ self._salt) for request in requests]
-        return await self._engine.generate_all(salted)
 
 
 class Lockstep:
     """A `Generate` that samples only when every dialogue that still goes on waits for a reply, in an order that no timing decides.
 
-    Floating point sums depend on what shares a batch; with the batches fixed, two runs sample identical tokens.
+    Floating point sums depend on the composition of a batch; with the batches fixed, two runs sample identical tokens.
     """
 
     def __init__(self, generate_all: Callable[[Sequence[Request]], Awaitable[list[Completion]]], *, num_dialogues: int) -> None:
@@ -176,7 +156,7 @@ class Lockstep:
     async def __call__(self, prompt_ids: Sequence[int], *, sampling: Sampling, seed: int) -> Completion:
         reply = asyncio.get_running_loop().create_future()
         self._waiting[reply] = Request(prompt_ids=tuple(prompt_ids), sampling=sampling, seed=seed)
-        self._go_on()
+        self._sample_if_complete()
         try:
             return await reply
         finally:
@@ -185,9 +165,9 @@ class Lockstep:
     def leave(self, rollout: Rollout) -> None:
         """A dialogue is over: the others no longer wait for it."""
         self._num_dialogues -= 1
-        self._go_on()
+        self._sample_if_complete()
 
-    def _go_on(self) -> None:
+    def _sample_if_complete(self) -> None:
         if self._waiting and len(self._waiting) == self._num_dialogues:
             ordered = sorted(self._waiting.items(), key=lambda item: (item[1].seed, item[1].prompt_ids))
             self._waiting = {}
@@ -196,7 +176,7 @@ class Lockstep:
     async def _sample(self, ordered: list[tuple[asyncio.Future[Completion], Request]]) -> None:
         try:
             completions = await self._generate_all([request for _, request in ordered])
-        except Exception as error:  # noqa: BLE001 - every dialogue of the round has to hear of it
+        except Exception as error:  # noqa: BLE001 - every dialogue of the round gets it
             for reply, _ in ordered:
                 if not reply.done():
                     reply.set_exception(error)

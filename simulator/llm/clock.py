@@ -1,7 +1,6 @@
-"""A question may wait in line for a place at its server, and the dialogue's clock stands still meanwhile.
+"""Queueing for a place at a server is not the dialogue's fault: its time limit pauses meanwhile.
 
-The line is inside the client, the clock belongs to whoever plays the dialogue, and between them are users who know of neither: a context
-variable brings them together. Who waits is known here as well: a question that nobody waits for any more need not be sent.
+The queue is inside the client, the limit belongs to the rollout, and users in between know neither: a context variable connects them.
 """
 
 from __future__ import annotations
@@ -10,23 +9,13 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
 
-
-class Clock(Protocol):
-    """What measures how long a dialogue takes."""
-
-    def stop(self) -> None: ...
-
-    def go_on(self) -> None: ...
-
-
-CLOCK: ContextVar[Clock | None] = ContextVar("attune_clock", default=None)
-"""That of the dialogue that is played in this task."""
+CLOCK: ContextVar[DialogueClock | None] = ContextVar("attune_clock", default=None)
+"""The clock of the dialogue that this task plays."""
 
 
 class DialogueClock:
-    """Stops the time limit of a dialogue, as long as one of its questions is in line."""
+    """Pauses the time limit of a dialogue as long as one of its questions is queued."""
 
     def __init__(self, limit: asyncio.Timeout) -> None:
         self._limit = limit
@@ -34,13 +23,15 @@ class DialogueClock:
         self._num_stops = 0
 
     def stop(self) -> None:
+        """Pauses the limit; calls nest."""
         self._num_stops += 1
         until = self._limit.when()
         if self._num_stops == 1 and until is not None and not self._limit.expired():
             self._left_s = until - asyncio.get_running_loop().time()
             self._limit.reschedule(None)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
+        """Ends a `stop`."""
         self._num_stops -= 1
         if self._num_stops == 0 and self._left_s is not None:
             if not self._limit.expired():
@@ -50,7 +41,7 @@ class DialogueClock:
 
 @contextmanager
 def dialogue_clock(limit: asyncio.Timeout) -> Iterator[None]:
-    """While entered, which must be within the limit, questions of this task stop it when they wait in line."""
+    """While entered, which must be within the limit, queued questions of this task pause the limit."""
     token = CLOCK.set(DialogueClock(limit))
     try:
         yield
@@ -58,56 +49,14 @@ def dialogue_clock(limit: asyncio.Timeout) -> Iterator[None]:
         CLOCK.reset(token)
 
 
-class UnderWay:
-    """A question on its way to an answer, and who waits for it."""
-
-    def __init__(self) -> None:
-        self.task: asyncio.Task[Any]
-        self.num_waiting = 0
-        self._clocks: list[Clock] = []
-        self._is_in_line = self._is_sent = False
-
-    @property
-    def may_be_dropped(self) -> bool:
-        """Nobody waits for it, and nothing is under way that will be paid for."""
-        return self.num_waiting == 0 and not self._is_sent and not self.task.done()
-
-    @contextmanager
-    def awaited(self) -> Iterator[None]:
-        """While entered, the caller waits for the answer, and its dialogue's clock goes only when the question is not in line."""
-        clock = CLOCK.get()
-        self.num_waiting += 1
+@contextmanager
+def queued() -> Iterator[None]:
+    """While entered, the question of this task is queued."""
+    clock = CLOCK.get()
+    if clock is not None:
+        clock.stop()
+    try:
+        yield
+    finally:
         if clock is not None:
-            self._clocks.append(clock)
-            if self._is_in_line:
-                clock.stop()
-        try:
-            yield
-        finally:
-            self.num_waiting -= 1
-            if clock is not None:
-                self._clocks.remove(clock)
-                if self._is_in_line:
-                    clock.go_on()
-
-    @contextmanager
-    def in_line(self) -> Iterator[None]:
-        """While entered, it waits for a place."""
-        self._is_in_line = True
-        for clock in self._clocks:
-            clock.stop()
-        try:
-            yield
-        finally:
-            self._is_in_line = False
-            for clock in self._clocks:
-                clock.go_on()
-
-    @contextmanager
-    def sent(self) -> Iterator[None]:
-        """While entered, a server works on it."""
-        self._is_sent = True
-        try:
-            yield
-        finally:
-            self._is_sent = False
+            clock.resume()

@@ -1,8 +1,4 @@
-"""The inner steps of a user as one text that a person can read and a program can take apart again.
-
-Whether a reply addresses whoever plays the user instead of the user: what a policy would try that had found out how it is judged.
-
-What a model is asked that plays the user, and what counts as an answer.
+"""Prompts and answers of a model that plays the user, and signs that a reply addresses that model instead of the user.
 
 Source: the protocol of SAGE, arXiv 2505.02847 (five steps from a reply to a change, then the user's words), in our own prompts.
 """
@@ -13,19 +9,18 @@ import contextlib
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from simulator.dialogue import DELIGHTED_AT, LEFT_BELOW, Dialogue, Speaker
 from simulator.emotion import MAX_CHANGE
 from simulator.scenario import Difficulty, Scenario
+from simulator.world import FOLDER, read_toml
 
 INDENT = "\n  "
-"""How a step goes on in a further line; a label always starts one."""
+"""Beginning of a step's further lines; a label always starts a line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,21 +31,21 @@ class Thought:
     """
 
     says: str
-    """What the reply wants to say."""
+    """The content of the reply."""
     meets: str
     """How far it meets the goal and the hidden intention."""
     inner: str
-    """What goes on in the user."""
+    """The user's inner activity."""
     feeling: str
-    """How the user feels about it."""
+    """The user's feeling about it."""
 
     def to_text(self) -> str:
-        """A labelled line for each step; `parse` reads it back, line breaks inside the steps included."""
+        """A labelled line for each step; `parse` reads it, line breaks inside the steps included."""
         return "\n".join(f"{step.name}: {getattr(self, step.name)}".replace("\n", INDENT) for step in fields(self))
 
     @classmethod
     def parse(cls, text: str) -> Thought | None:
-        """What `to_text` wrote; None for a thought of another form, such as an embedded user's."""
+        """The inverse of `to_text`; None for a thought of another form, such as an embedded user's."""
         steps = text.replace(INDENT, "\0").split("\n")
         names = [step.name for step in fields(cls)]
         if len(steps) != len(names) or not all(step.startswith(f"{name}: ") for step, name in zip(steps, names, strict=True)):
@@ -64,8 +59,8 @@ UNSEEN = (
     "\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b\u200c\u200e\u200f\u202a-\u202e\u2060-\u206f"
     "\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e01ef"
 )
-"""Characters that nobody sees, for a set of a regular expression: format marks, fillers, and the variation selectors that can carry hidden
-bytes. The joiner of emoji and the selectors of their style are none: ordinary words have them."""
+"""Invisible characters, for a set of a regular expression: format marks, fillers, and variation selectors that can carry hidden bytes. The
+joiner of emoji and the selectors of their style are not among them: ordinary words have them."""
 
 PATTERNS: dict[str, tuple[str, ...]] = {
     "role_marker": (
@@ -99,31 +94,31 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     ),
     "invisible": (f"[{UNSEEN}]",),
 }
-"""Kind of attempt -> what gives it away, in English and in Chinese."""
+"""Signs of each kind of attempt, in English and in Chinese."""
 _COMPILED = {kind: re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.I | re.M) for kind, patterns in PATTERNS.items()}
 
 
 def suspicions(reply: str) -> tuple[str, ...]:
-    """The kinds of attempt that a reply shows, each once; a sign to look at, which decides nothing.
+    """Kinds of attempt in a reply, each once; they are recorded and decide nothing.
 
-    Of 4,214 replies that were recorded with SAGE's users, none of which knew how they were judged, fewer than one in a thousand shows any.
+    Of 4,214 replies recorded with SAGE's users, fewer than one in a thousand shows any.
     """
     return tuple(kind for kind, pattern in _COMPILED.items() if pattern.search(reply))
 
 
-PROMPTS = Path(__file__).parent.parent / "prompts"
+PROMPTS = FOLDER / "prompts"
 LANGUAGES = ("en", "zh")
 STEPS = ("says", "meets", "inner", "feeling")
 AT_EASE_FROM, UNSETTLED_FROM = 70, 40
 MID_FROM, HIGH_FROM = 1 / 3, 2 / 3
-"""Where an axis of difficulty, in [0, 1], is put in other words."""
+"""Bounds between the words for an axis of difficulty, in [0, 1]."""
 ESCAPED = re.compile(f"[<>\\[\\]&\u007f-\u009f\u200d\u2028\u2029\ufe0e\ufe0f\ud800-\udfff{UNSEEN}]")
-"""What could be taken for a role marker or a special token, or cannot be seen; JSON may write each as an escape."""
+"""Characters of role markers and special tokens, and invisible ones; JSON may write each as an escape."""
 THOUGHT_ENDS = "</think>"
 SIGNED = re.compile(r"[+-]?[0-9]{1,6}")
 """A change that came as text, as in "+5"."""
 PLUS = re.compile(r'("change"\s*:\s*)\+(?=[0-9])')
-"""A change written with its sign, which JSON does not know and people write."""
+"""A change written with a plus sign, which JSON does not allow."""
 CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
 """Control characters that are no white space."""
 HALF = re.compile("[\ud800-\udfff]")
@@ -133,18 +128,18 @@ Schema = Mapping[str, Any]
 
 
 class Unusable(ValueError):
-    """An answer that is not what was asked for; it may be asked for again and is never a score."""
+    """An answer of another form than asked for; the question may be asked again, and it is never a score."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Felt:
-    """What a reply did to the user, as the model put it."""
+    """The model's judgement of what a reply did to the user."""
 
     thought: Thought
     change: int
     """Points in [-10, 10]."""
     was_clipped: bool
-    """The model wanted to go beyond."""
+    """The model wanted more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +163,7 @@ def messages_to_open(scenario: Scenario, difficulty: Difficulty, *, emotion: int
 
 
 def messages_to_judge(dialogue: Dialogue, reply: str, *, with_reply: bool) -> Messages:
-    """Asks what a reply that is not yet in the dialogue did to the user.
+    """Asks how a reply that is not yet in the dialogue moves the user.
 
     Args:
         with_reply: ask for the user's next words in the same answer.
@@ -188,7 +183,7 @@ def messages_to_reply(dialogue: Dialogue, reply: str, felt: Felt, *, emotion: in
     words = prompts(dialogue.scenario.language)
     ask = words["ask"]["reply"].format(
         conversation=conversation(dialogue, reply),
-        # In the model's words, but the reply may have put them there.
+        # The model's words, but the reply may have put them there.
         feeling=quoted(felt.thought.feeling),
         inner=quoted(felt.thought.inner),
         change=emotion - dialogue.emotion,
@@ -205,7 +200,7 @@ def schema_to_open(*, max_chars: int) -> Schema:
 
 
 def schema_to_judge(*, max_chars: int, with_reply: bool) -> Schema:
-    """JSON schema of a judgement, its five steps in the order in which they are to be thought."""
+    """JSON schema of a judgement, its five steps in the order of thinking."""
     # An enumeration, because not every server that enforces a schema knows of bounds.
     judged = {**{step: _text(max_chars) for step in STEPS}, "change": {"type": "integer", "enum": list(range(-MAX_CHANGE, MAX_CHANGE + 1))}}
     return object_of({**judged, **schema_to_reply(max_chars=max_chars)["properties"]} if with_reply else judged)
@@ -269,7 +264,6 @@ def quoted(text: str) -> str:
     return ESCAPED.sub(_escape, json.dumps(text, ensure_ascii=False))
 
 
-@cache
 def prompts(language: str) -> dict[str, Any]:
     """The prompts of a language.
 
@@ -278,8 +272,7 @@ def prompts(language: str) -> dict[str, Any]:
     """
     if language not in LANGUAGES:
         raise ValueError(f"scenario.language must be one of {', '.join(LANGUAGES)} for an llm user, got {language!r}")
-    with (PROMPTS / f"{language}.toml").open("rb") as file:
-        return tomllib.load(file)
+    return read_toml(language, PROMPTS)
 
 
 @cache
@@ -292,7 +285,7 @@ def prompts_hash() -> str:
 
 
 def messages_of(scenario: Scenario, difficulty: Difficulty, ask: str) -> Messages:
-    """A question to whoever plays the user, beneath what this user is told about itself."""
+    """A question to the model that plays the user, below the description of this user."""
     words = prompts(scenario.language)
     axes = difficulty.to_dict()
     system = words["system"].format(
@@ -307,7 +300,7 @@ def messages_of(scenario: Scenario, difficulty: Difficulty, ask: str) -> Message
 
 
 def _person(scenario: Scenario) -> str:
-    """The person's card where there is one, else what the scenario knows."""
+    """The person's card if there is one, else the scenario's persona."""
     persona, words = scenario.persona, prompts(scenario.language)
     if persona.card:
         return "\n".join([persona.card, *filter(None, ["、".join(persona.traits)])])
@@ -355,7 +348,7 @@ def object_of(properties: Mapping[str, Any]) -> Schema:
 
 
 def record_of(answer: str) -> dict[str, Any]:
-    """The JSON object in an answer: what stands before </think> is no part of it, nor are words and a code fence around the braces.
+    """The JSON object in an answer, without a thought before </think> and without words or a code fence around the braces.
 
     Raises:
         Unusable: there is none.
@@ -386,7 +379,7 @@ def string_of(record: Mapping[str, Any], key: str) -> str:
 
 
 def whole_text(text: str) -> str:
-    """The text unless it holds half a character (a lone surrogate, which JSON can escape): no file and no server would take that.
+    """The text, unless it holds half a character (a lone surrogate, which JSON can escape), which no file and no server accepts.
 
     Raises:
         Unusable: it does.

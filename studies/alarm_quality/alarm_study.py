@@ -12,10 +12,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from curriculum.collapse.alarms import INDICATOR_METRICS
-from curriculum.collapse.monitor import RULES, CollapseConfig
+from curriculum.collapse.alarms import ALARMS
+from curriculum.collapse.history import INDICATOR_METRICS, CollapseConfig
 from curriculum.collapse.quality import CELLS, LABELS, LOW_UPDATES, Course, Share, Verdict, judge, quality
-from curriculum.toy.benchmark import RECORDED, Arm, check_jobs, configure, parse_arms
+from curriculum.toy.benchmark import RECORDED, Arm, check_jobs, parse_arms
+from curriculum.toy.simulation import configure
 from curriculum.toy.students import STUDENTS
 from simulator.files import check_out, write_whole
 from studies.alarm_quality.courses import course_of_run, course_of_student, runs_in
@@ -152,10 +153,10 @@ def table(verdicts: Mapping[str, Sequence[Verdict]], measured: set[str]) -> str:
         left_out = "; ".join(f"{_unexamined(each)} by the {name}" for name, each in verdicts.items())
         lines.append(f"left out, without any look at the panel ({', '.join(INDICATOR_METRICS[cell] for cell in CELLS)}): {left_out}")
     lines.append(f"{'alarm':22}{'evidence':11}{'precision':26}{'recall':26}{'median lead':12}")
-    rows = [(name, quality(name, judged)) for name in ("collapse", *RULES)]
+    rows = [(name, quality(name, judged)) for name in ("collapse", *ALARMS)]
     rang = {name for verdict in judged for name in verdict.first}
     for name, found in sorted(rows, key=lambda row: -_or_zero(row[1].precision.value)):
-        evidence = "two" if name == "collapse" else RULES[name][0] or "none"
+        evidence = "two" if name == "collapse" else ALARMS[name][0] or "none"
         if name in rang:
             lead = "-" if math.isnan(found.median_lead) else f"{found.median_lead:g}"
             lines.append(f"{name:22}{evidence:11}{_as_text(found.precision):26}{_as_text(found.recall):26}{lead:12}".rstrip())
@@ -173,7 +174,7 @@ def report(verdicts: Mapping[str, Sequence[Verdict]], config: CollapseConfig) ->
             "num_collapsed": _collapsed(judged),
             "num_undecided": _undecided(judged),
             "num_unexamined": _unexamined(judged),
-            "alarms": {name: dict(_figures(name, judged)) for name in ("collapse", *RULES)},
+            "alarms": {name: dict(_figures(name, judged)) for name in ("collapse", *ALARMS)},
             "runs": [asdict(verdict) for verdict in judged],
         }
         for label, judged in verdicts.items()

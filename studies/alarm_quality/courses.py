@@ -6,17 +6,17 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from curriculum.collapse.alarms import FORMER, INDICATOR_METRICS
+from analysis.runs import read_metrics
+from curriculum.collapse.history import INDICATOR_METRICS
 from curriculum.collapse.indicators import at_bounds_share, spearman
 from curriculum.collapse.quality import Course
 from curriculum.signals import alike_excess, best_of_k_gain, effective_groups, neighbours_success, survivors, within_group_std
-from curriculum.toy.benchmark import LOOKS, Arm, Look, resolve, simulate
+from curriculum.toy.benchmark import Arm, resolve
+from curriculum.toy.simulation import SERIES, Observation, simulate
 from curriculum.toy.students import GRID, STUDENTS, CollapseProne
-from simulator.files import read_lines
 
 METRICS = "metrics.jsonl"
 """File of a run's folder with one record a step: `step` and every metric, null where it was not measured."""
@@ -57,18 +57,13 @@ def course_of_run(folder: Path) -> Course:
         ValueError: the folder has no metrics, a record of them cannot be read, or they end before the run did.
     """
     require_metrics(folder)
-    lines = list(read_lines(folder / METRICS, appended=False))
+    lines = read_metrics(folder / METRICS, appended=False)
     last, num_steps = lines[-1]["step"] if lines else 0, steps_counted(folder)
     if last < num_steps:
         raise ValueError(f"{folder / METRICS} ends at step {last} of the {num_steps} that the summary counts")
     keys = INDICATOR_METRICS.items()
-    values = [{name: float(value) for name, key in keys if _is_measured(value := _named(line, key))} for line in lines]
+    values = [{name: float(line[key]) for name, key in keys if _is_measured(line.get(key))} for line in lines]
     return Course(name=str(folder), steps=[line["step"] for line in lines], values=values)
-
-
-def _named(line: Mapping[str, Any], key: str) -> Any:
-    """What a line has of a metric, under its present name or the one before."""
-    return line.get(key, line.get(FORMER.get(key, key)))
 
 
 def _is_measured(value: object) -> bool:
@@ -88,15 +83,15 @@ def steps_counted(folder: Path) -> int:
 def course_of_student(student: str, arm: Arm, seed: int) -> Course:
     """What a toy student shows with a teacher; its panel is an exact examination at every update."""
     settings = resolve(arm.settings, num_updates=STUDENTS[student](np.random.default_rng(0)).num_updates)
-    series = simulate(student, arm.kind, settings, seed, looks={**LOOKS, **PANEL_LOOKS, **SIGNAL_LOOKS}).series
+    series = simulate(student, arm.kind, settings, seed, series={**SERIES, **PANEL_SERIES, **SIGNAL_SERIES}).series
     names = [name for name in INDICATOR_METRICS if name in series]
     steps = list(range(len(series["score"])))
     values = [{name: series[name][i] for name in names if math.isfinite(series[name][i])} for i in steps]
     return Course(name=f"{student} {arm.name} seed {seed}", steps=steps, values=values, same=SAME_IN_TOYS)
 
 
-def _third(i: int) -> Callable[[Look], float]:
-    def cell(look: Look) -> float:
+def _third(i: int) -> Callable[[Observation], float]:
+    def cell(look: Observation) -> float:
         scores = look.student.scores()
         places = (np.arange(len(scores)) + 0.5) / len(scores)
         return float(scores[np.minimum((3 * places).astype(int), 2) == i].mean())
@@ -104,31 +99,31 @@ def _third(i: int) -> Callable[[Look], float]:
     return cell
 
 
-def _grid_entropy(look: Look) -> float:
+def _grid_entropy(look: Observation) -> float:
     return float(np.nanmean(look.student.entropy(np.zeros(len(GRID), dtype=int), GRID)))
 
 
-def _obedience(look: Look) -> float:
+def _obedience(look: Observation) -> float:
     scores = look.student.scores().tolist()
     return spearman(range(len(scores)), scores)
 
 
-def _strategy_entropy(look: Look) -> float:
+def _strategy_entropy(look: Observation) -> float:
     return _grid_entropy(look) if isinstance(look.student, CollapseProne) else math.nan
 
 
-def _alike_excess(look: Look) -> float:
+def _alike_excess(look: Observation) -> float:
     successes_NG = np.where(np.isnan(look.batch.rewards_NG), np.nan, look.batch.successes_NG)
     successes = successes_NG.tolist()
     return alike_excess(successes, neighbours_success(look.batch.strictness_N.tolist(), successes))
 
 
-def _groups_effective(look: Look) -> float:
+def _groups_effective(look: Observation) -> float:
     rewards = look.batch.rewards_NG.tolist()
     return effective_groups(rewards) / max(len(survivors(rewards)), 1)
 
 
-PANEL_LOOKS: Mapping[str, Callable[[Look], float]] = {
+PANEL_SERIES: Mapping[str, Callable[[Observation], float]] = {
     "probe_reward": lambda look: float(look.student.scores().mean()),
     "probe_easy": _third(0),
     "probe_middle": _third(1),
@@ -138,7 +133,7 @@ PANEL_LOOKS: Mapping[str, Callable[[Look], float]] = {
 }
 """The probe panel of a student that is examined by strictness. Exact, in place of the 25 coins that a trial plays now and then: their mean
 varies by .09 from look to look, four times as much as the panel of a real run."""
-SIGNAL_LOOKS: Mapping[str, Callable[[Look], float]] = {
+SIGNAL_SERIES: Mapping[str, Callable[[Observation], float]] = {
     "strategy_entropy": _strategy_entropy,
     "alike_excess": _alike_excess,
     "groups_effective": _groups_effective,

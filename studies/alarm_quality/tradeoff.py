@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curriculum import TEACHERS
-from curriculum.toy.benchmark import configure, parse_arms, read
+from curriculum.toy.benchmark import parse_arms, read
+from curriculum.toy.simulation import configure
 from simulator.files import check_out, draft_of
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ import numpy as np
 
 from analysis.runs import EVALUATION, read_lines
 from curriculum.signals import expected_best
-from experiments.callbacks import Callback
-from experiments.evaluation import TRIES
+from experiments.callbacks import TRIES, Callback
 
 if TYPE_CHECKING:
     from experiments.callbacks import Run

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.runs import read_run, replies_in
-from analysis.sweeps import Note, RunResult, groups_alike, why_not, why_not_paired
-from analysis.table import load_sweep
-from simulator.dialogue import Outcome
+from analysis.runs import read_run
+from analysis.sweeps import Note, RunResult, comparable_groups, read_sweep, why_not, why_not_paired
+from simulator.dialogue import Outcome, Speaker
 
 ALGORITHMS, MODES, USERS = ("grpo", "ppo"), ("plain", "think"), ("vanilla", "challenging")
 
@@ -89,7 +88,7 @@ def read_table(folder: Path) -> Reading:
     Raises:
         ValueError: there is none whose arm is a cell of the table.
     """
-    sweep = load_sweep(folder)
+    sweep = read_sweep(folder)
     cells = {"_".join(cell): cell for cell in CELLS}
     notes: list[str] = [note for note in sweep.notes if isinstance(note, Note) and note.arm in cells]
     runs = to_be_paired([run for run in sweep.runs if run.arm in cells], notes)
@@ -141,13 +140,13 @@ def to_be_paired(runs: Sequence[RunResult], notes: list[str]) -> list[RunResult]
     Args:
         notes: to which is added why others are left out.
     """
-    kept, *others = groups_alike(runs, apart=why_not) or [[]]
+    kept, *others = comparable_groups(runs, apart=why_not) or [[]]
     notes += [f"{kept[0].name} and {group[0].name} {why_not(kept[0], group[0])}; {listed(group)} left out." for group in others]
     found = []
     for mode in MODES:
         of_mode = [run for run in kept if f"_{mode}_" in run.arm]
         for seed in dict.fromkeys(run.seed for run in of_mode):
-            first, *rest = groups_alike([run for run in of_mode if run.seed == seed], apart=why_not_paired)
+            first, *rest = comparable_groups([run for run in of_mode if run.seed == seed], apart=why_not_paired)
             notes += [
                 f"{first[0].name} and {group[0].name} {why_not_paired(first[0], group[0])}; {listed(group)} left out." for group in rest
             ]
@@ -283,6 +282,44 @@ def log_words(lines: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """log2 of the words that the agent says in a reply, of each dialogue; 0 for fewer than one."""
     found = (replies_in(line) for line in lines)
     return np.log2([max(1.0, replies.words / max(1, replies.num)) for replies in found])
+
+
+UNDERSTANDING = frozenset(("reflection", "listening", "guided_reflection", "motives", "both_sides"))
+ACTING = frozenset(("suggestion", "information", "referral"))
+"""Support strategies that give empathy and insight, and those that give something to do."""
+
+
+class Replies(NamedTuple):
+    """Counts of one dialogue."""
+
+    num: int
+    """Replies of the agent."""
+    words: int
+    """Words in them."""
+    answered: int
+    """Replies that the user reacted to."""
+    understanding: int
+    """Of these, how many in which a strategy of `UNDERSTANDING` was heard."""
+    acting: int
+    """Of these, how many in which one of `ACTING` was heard."""
+
+
+def replies_in(line: Mapping[str, Any]) -> Replies:
+    """The counts of a recorded dialogue.
+
+    Raises:
+        KeyError: it has no turns.
+    """
+    lengths = [len(turn["text"].split()) for turn in line["turns"] if turn["speaker"] == Speaker.AGENT]
+    # A recorded turn leaves out what is empty: the opening has no change, and a reply in which nothing was heard has no `heard`.
+    heard = [set(turn.get("heard", ())) for turn in line["turns"] if turn.get("change") is not None]
+    return Replies(
+        num=len(lengths),
+        words=sum(lengths),
+        answered=len(heard),
+        understanding=sum(bool(UNDERSTANDING & each) for each in heard),
+        acting=sum(bool(ACTING & each) for each in heard),
+    )
 
 
 class Heard(NamedTuple):

@@ -176,7 +176,7 @@ def _state(table: Table) -> Floats:
 
 
 def _strategies(table: Table) -> list[str]:
-    return [ear.strategy for ear in lexicon("zh").ears if ear.strategy in table.names]
+    return [pattern.strategy for pattern in lexicon("zh").patterns if pattern.strategy in table.names]
 
 
 def _general(table: Table, recipe: Recipe) -> list[str]:

@@ -60,7 +60,7 @@ def read_labelled(path: Path, *, half: str | None = None) -> Iterator[Labelled]:
     Raises:
         ValueError: a line is no labelled reply.
     """
-    known = {ear.strategy for ear in lexicon().ears}
+    known = {pattern.strategy for pattern in lexicon().patterns}
     what = "a reply with `text` and `labels`"
     for number, record in read_jsonl(path, what=what):
         try:
@@ -86,12 +86,12 @@ def scores(replies: Iterable[Labelled]) -> dict[str, Score]:
     """Strategy -> score over all replies, in the order of the lexicon."""
     pairs = [(reply.labels, frozenset(strategies_in(reply.text))) for reply in replies]
     return {
-        ear.strategy: Score(
-            hits=sum(ear.strategy in labels & heard for labels, heard in pairs),
-            labelled=sum(ear.strategy in labels for labels, _ in pairs),
-            heard=sum(ear.strategy in heard for _, heard in pairs),
+        pattern.strategy: Score(
+            hits=sum(pattern.strategy in labels & heard for labels, heard in pairs),
+            labelled=sum(pattern.strategy in labels for labels, _ in pairs),
+            heard=sum(pattern.strategy in heard for _, heard in pairs),
         )
-        for ear in lexicon().ears
+        for pattern in lexicon().patterns
     }
 
 

@@ -16,14 +16,14 @@ Source: our own; VCRL (arXiv 2509.19803) keeps the prompts whose groups vary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from curriculum.checks import require_between, require_fields
 from curriculum.frontier import FrontierConfig, FrontierTeacher, Measure
 from curriculum.task import FamilyKey, GroupOutcome
 from simulator.settings import SETTINGS
@@ -33,33 +33,23 @@ from simulator.settings import SETTINGS
 class ContrastConfig:
     """How evidence fades and spreads, and how closely draws keep to it."""
 
-    num_bins: int = 20
-    """[2, 100]: bins of equal width over [0, 1]."""
-    discount: float = 0.9
-    """[0, 1]: weight that evidence keeps at each new version of the policy."""
-    smoothing: float = 0.05
-    """[.001, 1]: width of the kernel by which a bin hears its neighbours, in strictness."""
-    prior: float = 1.0
-    """[.01, 100]: worth, in groups, of the belief that a bin is like all others."""
-    sharpness: float = 2.0
-    """[0, 10]: power of the contrast to which draws are proportional; 0 draws evenly."""
-
-    def __post_init__(self) -> None:
-        require_between("teacher.contrast.num_bins", self.num_bins, 2, 100)
-        require_between("teacher.contrast.discount", self.discount, 0.0, 1.0)
-        require_between("teacher.contrast.smoothing", self.smoothing, 0.001, 1.0)
-        require_between("teacher.contrast.prior", self.prior, 0.01, 100.0)
-        require_between("teacher.contrast.sharpness", self.sharpness, 0.0, 10.0)
+    num_bins: int = Field(default=20, ge=2, le=100)
+    """Bins of equal width over [0, 1]."""
+    discount: float = Field(default=0.9, ge=0, le=1)
+    """Weight that evidence keeps at each new version of the policy."""
+    smoothing: float = Field(default=0.05, ge=0.001, le=1)
+    """Width of the kernel by which a bin's neighbours count for it, in strictness."""
+    prior: float = Field(default=1.0, ge=0.01, le=100)
+    """Worth, in groups, of the belief that a bin is like all others."""
+    sharpness: float = Field(default=2.0, ge=0, le=10)
+    """Power of the contrast to which draws are proportional; 0 draws evenly."""
 
 
 class ContrastCurve:
     """The variance within groups by strictness. Shape: K bins."""
 
-    def __init__(self, config: ContrastConfig, *, values: Callable[[GroupOutcome], Sequence[float]]) -> None:
-        """Args:
-        values: what of a group's survivors is to differ, each in [0, 1].
-        """
-        self.config, self._values = config, values
+    def __init__(self, config: ContrastConfig) -> None:
+        self.config = config
         self.centres_K = (np.arange(config.num_bins) + 0.5) / config.num_bins
         self._kernel_KK = np.exp(-0.5 * np.square((self.centres_K[:, None] - self.centres_K[None, :]) / config.smoothing))
         self._version = 0
@@ -82,10 +72,11 @@ class ContrastCurve:
         k = int(np.searchsorted(sum_K, rng.random() * sum_K[-1], side="right"))
         return float((min(k, self.config.num_bins - 1) + rng.random()) / self.config.num_bins)
 
-    def learn(self, groups: Sequence[GroupOutcome], *, offsets: Sequence[float]) -> None:
+    def learn(self, groups: Sequence[GroupOutcome], values: Sequence[Sequence[float]], *, offsets: Sequence[float]) -> None:
         """Takes in groups of at least two survivors, each at the strictness and version with which it was issued.
 
         Args:
+            values: of each group's survivors, in [0, 1], of which the variance is taken.
             offsets: of each group's family, in strictness.
         """
         newest = max([self._version, *(group.task.policy_version for group in groups)])
@@ -93,26 +84,20 @@ class ContrastCurve:
         self._num_K *= faded
         self._sum_K *= faded
         self._version = newest
-        for group, offset in zip(groups, offsets, strict=True):
+        for group, values_G, offset in zip(groups, values, offsets, strict=True):
             weight = self.config.discount ** (newest - group.task.policy_version)
             k = min(max(int((group.task.strictness - offset) * self.config.num_bins), 0), self.config.num_bins - 1)
             self._num_K[k] += weight
-            self._sum_K[k] += weight * float(np.var(self._values(group), ddof=1))
+            self._sum_K[k] += weight * float(np.var(values_G, ddof=1))
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, sums and the version they are faded to."""
         return {"version": self._version, "num": self._num_K.tolist(), "sum": self._sum_K.tolist()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores `state_dict()`; refuses arrays of other shapes."""
-        require_fields("teacher state's contrast", state, ("version", "num", "sum"))
-        num_K, sum_K = (np.array(state[name], dtype=float) for name in ("num", "sum"))
-        for name, array in (("num", num_K), ("sum", sum_K)):
-            if array.shape != self._num_K.shape:
-                raise ValueError(
-                    f"teacher state's contrast.{name} must have shape {self._num_K.shape}, got {array.shape}; resume with the same settings"
-                )
-        self._version, self._num_K, self._sum_K = state["version"], num_K, sum_K
+        """Restores `state_dict()`."""
+        self._num_K, self._sum_K = (np.array(state[name], dtype=float) for name in ("num", "sum"))
+        self._version = state["version"]
 
 
 @dataclass(config=SETTINGS)
@@ -129,9 +114,9 @@ class FrontierByContrastTeacher(FrontierTeacher):
     adapting = (*FrontierTeacher.adapting, "contrast")
     config: FrontierByContrastConfig
 
-    def __init__(self, config: FrontierByContrastConfig, *, scenarios: Mapping[Any, Sequence[str]], group_size: int, seed: int) -> None:
-        super().__init__(config, scenarios=scenarios, group_size=group_size, seed=seed)
-        self.contrast = ContrastCurve(config.contrast, values=self.values)
+    def start(self) -> None:
+        super().start()
+        self.contrast = ContrastCurve(self.config.contrast)
 
     def explored(self, family: FamilyKey) -> float:
         """A strictness at which groups differed, for this family."""
@@ -140,7 +125,8 @@ class FrontierByContrastTeacher(FrontierTeacher):
     def learn(self, groups: Sequence[GroupOutcome]) -> None:
         """What frontier learns, and where these groups differed."""
         super().learn(groups)
-        self.contrast.learn(groups, offsets=[self.offset(group.task.family) for group in groups])
+        offsets = [self.offset(group.task.family) for group in groups]
+        self.contrast.learn(groups, [self.values(group) for group in groups], offsets=offsets)
 
     def offset(self, family: FamilyKey) -> float:
         """How much stricter than the mean family's its frontier is."""

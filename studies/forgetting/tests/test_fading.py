@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from parts_in_process import parts_in_process
+from parts_in_process import tiny_run
 from policy_factories import tiny_model
-from tiny_policy import save_tiny_policy
 
 import studies.forgetting  # noqa: F401 (registers the callback)
 from experiments.config import load
 from experiments.errors import ConfigError
-from experiments.preflight import check_callbacks
-from experiments.run_state import RunState
-from experiments.train import TrainingRun
 from studies.forgetting.pull_to_start import pull
-
-
-class Nothing:
-    """A recorder that keeps nothing."""
-
-    def __getattr__(self, name):
-        return lambda *_, **__: None
 
 
 def flat(model: torch.nn.Module) -> torch.Tensor:
@@ -29,13 +18,10 @@ def flat(model: torch.nn.Module) -> torch.Tensor:
 
 
 def test_an_update_ends_with_a_step_of_that_share_towards_the_start(tmp_path) -> None:
-    folder = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
-    small = ["groups_per_step=2", "group_size=3", "rollout.max_turns=2", "rollout.max_new_tokens=6", "probe.num_dialogues=0"]
     contrast = ["resampling.max_rounds=2", "resampling.contrast=reward", "teacher.strictness=0.3", "teacher.kind=fixed"]
     weights = []
     for share in ("0.0", "0.5"):
-        config = load("smoke", [f"policy.model={folder}", *small, *contrast, f"callbacks.pull_to_start.share={share}"])
-        training = TrainingRun(config, parts_in_process(config, folder), Nothing(), RunState())
+        training = tiny_run(tmp_path / "tiny", *contrast, f"callbacks.pull_to_start.share={share}")
         start = flat(training.components.learner.model)
         training.step()
         assert training.components.learner.policy_version == 1
@@ -56,9 +42,14 @@ def test_after_the_half_life_that_the_setting_names_half_of_what_was_learnt_is_l
     torch.testing.assert_close(flat(model), 0.5 * before, rtol=0.01, atol=1e-6)
 
 
+def check(*overrides: str) -> None:
+    config = load("smoke", overrides)
+    config.callbacks["pull_to_start"].check(config)
+
+
 def test_where_there_are_adapters_nothing_can_be_pulled() -> None:
-    with pytest.raises(ConfigError, match=r"callbacks.pull_to_start.share must be 0 with policy.lora.rank=4, got 0.02"):
-        check_callbacks(load("smoke", ["callbacks.pull_to_start={}", "policy.lora.rank=4"]))
-    check_callbacks(load("smoke", ["callbacks.pull_to_start.share=0", "policy.lora.rank=4"]))
+    with pytest.raises(ValueError, match=r"callbacks.pull_to_start.share must be 0 with policy.lora.rank=4, got 0.02"):
+        check("callbacks.pull_to_start={}", "policy.lora.rank=4")
+    check("callbacks.pull_to_start.share=0", "policy.lora.rank=4")
     with pytest.raises(ConfigError, match=r"callbacks.pull_to_start.share must be in \[0, 1\), got 1.0"):
         load("smoke", ["callbacks.pull_to_start.share=1.0"])

@@ -11,10 +11,9 @@ from made_run import played, scenarios
 from made_sweep import BUDGET, made_result
 
 from analysis.__main__ import main
-from analysis.runs import replies_in
 from experiments.recorder import dialogue_record
 from studies.rlver_replication.rlver import by_judge, findings
-from studies.rlver_replication.rlver_table import CELLS, USERS, Cell, Figures, figures_of, heard, read_table, unlike_steps
+from studies.rlver_replication.rlver_table import CELLS, USERS, Cell, Figures, figures_of, heard, read_table, replies_in, unlike_steps
 
 
 def figures(score: float, *, gain: float = 30.0, gain_at_equal_length: float = 28.0, num_steps: int = 30) -> Figures:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from parts_in_process import parts_in_process
-from test_reward import talk
+from parts_in_process import tiny_run
+from test_dialogue import talk
 from tiny_policy import save_tiny_policy
 
 import studies.noise
@@ -16,9 +17,18 @@ import studies.trait_vs_behaviour  # noqa: F401 (both register what is named bel
 from experiments.build import model_folder
 from experiments.config import load
 from experiments.errors import ConfigError
-from experiments.preflight import check_callbacks
+from simulator.dialogue import Dialogue
 from simulator.reward import Shares, final_emotion, resolved, turn_rewards, turns_with_terms, with_terms
 from studies.trait_vs_behaviour.warmth import warmths
+
+
+def heard(*heard: tuple[str, ...]) -> Dialogue:
+    """A dialogue in whose replies the user recognised these strategies."""
+    dialogue = talk(len(heard))
+    turns = list(dialogue.turns)
+    for i, strategies in enumerate(heard):
+        turns[2 * i + 2] = replace(turns[2 * i + 2], heard=strategies)
+    return replace(dialogue, turns=tuple(turns))
 
 
 def warm(share: float) -> Shares:
@@ -26,11 +36,11 @@ def warm(share: float) -> Shares:
 
 
 def test_praise_and_reassurance_are_warm_and_what_the_situation_asks_for_is_not():
-    assert warmths(talk(("praise",), ("suggestion", "reassurance"), ("reflection",), ())) == [1.0, 1.0, 0.0, 0.0]
+    assert warmths(heard(("praise",), ("suggestion", "reassurance"), ("reflection",), ())) == [1.0, 1.0, 0.0, 0.0]
 
 
 def test_a_share_of_the_reward_is_paid_for_warm_replies():
-    dialogue = talk(("praise",), ("reflection",), ("reflection",), ("reflection",))
+    dialogue = heard(("praise",), ("reflection",), ("reflection",), ("reflection",))
     reward = with_terms(final_emotion(dialogue), dialogue, warm(0.5))
     assert reward.total == pytest.approx(0.5 * 0.60 + 0.5 * 0.25)
     assert reward.terms == {"emotion": 0.6, "warmth": 0.25}
@@ -38,7 +48,7 @@ def test_a_share_of_the_reward_is_paid_for_warm_replies():
 
 
 def test_turn_rewards_add_up_to_the_reward_less_the_start():
-    dialogue = talk(("praise",), (), ("reassurance",), ())
+    dialogue = heard(("praise",), (), ("reassurance",), ())
     reward = with_terms(final_emotion(dialogue), dialogue, warm(0.3))
     by_turn = turns_with_terms(turn_rewards(dialogue), dialogue, warm(0.3))
     assert sum(by_turn) / 10.0 == pytest.approx(reward.total - 0.7 * 0.40)
@@ -46,7 +56,7 @@ def test_turn_rewards_add_up_to_the_reward_less_the_start():
 
 
 def test_without_an_answer_there_is_no_warmth():
-    silent = talk()
+    silent = heard()
     assert with_terms(final_emotion(silent), silent, warm(0.5)).total == pytest.approx(0.2)
     assert turns_with_terms([], silent, warm(0.5)) == []
 
@@ -54,7 +64,7 @@ def test_without_an_answer_there_is_no_warmth():
 def test_a_bonus_needs_a_user_that_names_what_it_heard():
     assert load("smoke", ["rollout.reward_terms.warmth=0.5"]).rollout.reward_terms == {"warmth": 0.5}
     model = ["simulator.kind=llm", "simulator.model=a", "simulator.urls=[http://127.0.0.1:9/v1]"]
-    with pytest.raises(ConfigError, match=r"reward_terms.warmth must be 0 with a user that names no strategies it heard, got 0.5"):
+    with pytest.raises(ConfigError, match=r"reward_terms.warmth must be 0 with a user that names no strategies, got 0.5"):
         load("smoke", ["rollout.reward_terms.warmth=0.5", *model])
 
 
@@ -62,21 +72,23 @@ def test_workers_get_the_term_by_its_place():
     assert b"studies.trait_vs_behaviour.warmth" in pickle.dumps(warm(0.5)) and pickle.loads(pickle.dumps(warm(0.5))) == warm(0.5)
 
 
+def check(*overrides: str) -> None:
+    config = load("smoke", overrides)
+    config.callbacks["told_facts"].check(config)
+
+
 def test_told_facts_are_asked_of_nobody_who_was_not_taught_to_take_them_up(tmp_path):
-    check_callbacks(load("smoke", ["policy.thinking=true", "callbacks.told_facts.num=8"]))
+    check("policy.thinking=true", "callbacks.told_facts.num=8")
     folder = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1)
-    with pytest.raises(ConfigError, match=r"callbacks.told_facts must be left out but for the embedded policy, .* --questions"):
-        check_callbacks(load("smoke", [f"policy.model={folder}", "callbacks.told_facts.num=8"]))
+    with pytest.raises(ValueError, match=r"callbacks.told_facts must be left out but for the embedded policy, .* --questions"):
+        check(f"policy.model={folder}", "callbacks.told_facts.num=8")
     with pytest.raises(ConfigError, match=r"callbacks.told_facts.num must be >= 2, got 1"):
         load("smoke", ["callbacks.told_facts.num=1"])
 
 
 def test_a_share_of_the_reward_is_paid_for_warmth_among_moody_users_too(tmp_path):
-    folder, played = save_tiny_policy(tmp_path / "tiny", hidden=32, layers=1), []
-    small = ["groups_per_step=2", "group_size=3", "rollout.max_turns=2", "rollout.max_new_tokens=6", "probe.num_dialogues=0"]
     moody = ["simulator.kind=moody", "simulator.whim_prob=1.0", "simulator.families=['*']"]
-    config = load("smoke", [f"policy.model={folder}", *small, *moody, "rollout.reward_terms.warmth=1.0"])
-    parts = parts_in_process(config, folder)
+    parts = tiny_run(tmp_path / "tiny", *moody, "rollout.reward_terms.warmth=1.0").components
     parts.pool.submit(parts.teacher.propose(2, policy_version=0))
     played = [rollout for group in parts.pool.ready(2) for rollout in group.rollouts]
     assert len(played) == 6 and all(set(rollout.reward.terms) == {"emotion", "warmth"} for rollout in played)

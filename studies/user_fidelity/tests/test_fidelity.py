@@ -70,7 +70,7 @@ def test_a_single_file_and_files_directly_in_the_folder_are_read(tmp_path, capsy
     ("spoil", "complaint"),
     [
         (lambda folder, profiles: folder.rename(folder.parent / "gone"), "which is not there"),
-        (lambda folder, profiles: [path.unlink() for path in folder.rglob("*_result*")], "must hold files <agent>_result.jsonl"),
+        (lambda folder, profiles: [path.unlink() for path in folder.rglob("*_result*")], "in files <agent>_result.jsonl"),
         (lambda folder, profiles: write(profiles, [{**profile(0), "id": "another"}]), "must hold the profiles of the transcripts"),
         (lambda folder, profiles: (folder / "y_based_simulator/alpha-1_result.jsonl").write_text('{"id": 1}\n'), "line 1 must be"),
         (lambda folder, profiles: profiles.unlink(), "must be a file that can be read"),

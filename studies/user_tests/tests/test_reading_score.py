@@ -13,7 +13,7 @@ from simulator.text import language_of
 from studies.user_tests.reading_score import NAMES, Labelled, Score, macro_f1, read_labelled, scores, table_of_scores
 
 DATA = Path(__file__).resolve().parents[3] / "tests" / "data"
-STRATEGIES = [ear.strategy for ear in lexicon().ears]
+STRATEGIES = [pattern.strategy for pattern in lexicon().patterns]
 
 
 def name_of(label: str) -> str:

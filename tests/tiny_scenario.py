@@ -1,0 +1,23 @@
+"""A scenario that names everything and means nothing; imports no torch."""
+
+from __future__ import annotations
+
+from simulator.scenario import Fact, Family, HiddenIntention, Persona, PersonaType, Scenario, Split
+
+
+def make_scenario(*, scenario_id: str = "s") -> Scenario:
+    """A scenario that names everything and means nothing."""
+    return Scenario(
+        scenario_id=scenario_id,
+        family=Family(intention=HiddenIntention.EMPATHY, persona=PersonaType.PASSIVE),
+        persona=Persona(name="Ada", age=30, occupation="nurse", persona_type=PersonaType.PASSIVE),
+        background="a hard week",
+        facts=(Fact(text="my sister left", cue="your sister"),),
+        other="sister",
+        feelings=("sad",),
+        goal="to be heard",
+        hidden_intention="wants comfort",
+        opening="i had a hard week.",
+        language="en",
+        split=Split.TRAIN,
+    )
